@@ -15,7 +15,8 @@ from bridgepack.data.results import ArtifactPlan, BuildOptions, BuildResult
 from bridgepack.data.stages.finish import RangePlace, RangeResult
 from bridgepack.data.stages.tokenise import finish_stored
 from bridgepack.data.stages.write import ArtifactSpec
-from bridgepack.data.store.store import BuildRecord, TokenStore, default_store, existing_store, find_build_record
+from bridgepack.data.store.builds import BuildRecord, find_build_record
+from bridgepack.data.store.store import TokenStore, default_store, existing_store
 from bridgepack.data.tasks import InThisProcess, Progress, Runner, SilentProgress, result_of
 from bridgepack.data.workers.pool import WorkerPool
 from bridgepack.data.workers.process import PACKING, preload
@@ -95,7 +96,7 @@ def repack_artifact(
     Raises:
         ArtifactError, ConfigError: see `plan_repack`; or the output cannot be written, or holds another artifact that
             may not be replaced.
-        StoreError: the store lacks tokens of the artifact.
+        StoreError: the store lacks tokens of the artifact, or its record of the artifact was changed.
         DataError: no sequence is left to pack, or an over-long row stops the build.
         BuildInterrupted: on Ctrl-C; says what is kept.
     """
@@ -159,7 +160,11 @@ def _stored_ranges(plan: RepackPlan, place: Workplace, runner: Runner) -> dict[s
 
 
 def _record(plan: RepackPlan, store: TokenStore) -> BuildRecord:
-    """Return the record of the artifact's token files; raises StoreError if the store lacks any of them."""
+    """Return the record of the artifact's token files.
+
+    Raises:
+        StoreError: the store lacks any of them, or the record was changed.
+    """
     record = find_build_record(store, plan.source_fingerprint)
     where = f"the token store {str(store.folder)!r}"
     if record is None:

@@ -13,7 +13,8 @@ from bridgepack.data.identity import code_digest
 from bridgepack.data.results import ArtifactPlan, BuildOptions, BuildResult, Kept
 from bridgepack.data.stages.finish import RangeResult
 from bridgepack.data.stages.write import ArtifactWriter
-from bridgepack.data.store.store import TokenStore, opened_store, write_build_record
+from bridgepack.data.store.builds import write_build_record
+from bridgepack.data.store.store import TokenStore, opened_store
 from bridgepack.data.tasks import InThisProcess, Progress, Runner
 from bridgepack.data.workers.memory import plan_memory
 from bridgepack.data.workers.pool import WorkerPool
@@ -58,6 +59,7 @@ class Workplace:
             manifest=manifest,
             was_built_before=False,
             replaced_fingerprint=plan.existing.fingerprint if plan.existing is not None else None,
+            damage=plan.damage,
             kept=self.kept,
         )
 

@@ -12,7 +12,7 @@ import pytest
 from scripts.quirks.families import write_tokenizer as write_family
 
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.errors import ConfigError, DataError, RowError
+from bridgepack.errors import ConfigError, DataError
 from bridgepack.proof.masks.chats import BLOCKS, EVERYTHING, MARKS, PREFIXES
 from bridgepack.proof.masks.masks import COLUMNS, DECODED, PARTS, MaskOptions, check_masks
 from bridgepack.proof.masks.prefixes import OTHER_PROMPT, PROMPT_GOES_ON
@@ -155,13 +155,13 @@ CALLING = {"messages": [*TWO_RESULTS[5:], {"role": "assistant", "content": "It w
 
 @pytest.mark.parametrize(("num_turns", "num_trained"), [(5, 2), (7, 3), (8, 3), (6, 2)])
 def test_answers_behind_results_begin_with_another_marker(tmp_path: Path, num_turns: int, num_trained: int) -> None:
+    """Without the other marker an answer begins where the render of the turns before it ends."""
     starts = ("[/INST]", "[/TOOL_RESULTS]")
     markers = {"assistant_end": "</s>", "other_role_starts": {"tool": "[TOOL_RESULTS]"}}
     row = {"messages": TWO_RESULTS[:num_turns]}
     alone = Judged.of(tmp_path / "alone", MISTRAL, assistant_markers={**markers, "assistant_start": starts[0]})
-    assert isinstance(alone.encode({"messages": TWO_RESULTS[:5]}), RowError)
-
     judged = Judged.of(tmp_path / "both", MISTRAL, assistant_markers={**markers, "assistant_start": starts})
+    assert _own(alone, row) == _own(judged, row)
     pairs = groupby(zip(_own(judged, row), _texts(judged, row), strict=True), key=lambda pair: pair[0])
     runs = ["".join(text for _, text in group) for is_trained, group in pairs if is_trained]
     assert len(runs) == num_trained
@@ -365,10 +365,11 @@ def test_reference_data(reference_data: Path, tokenizer: str, name: str, mode: s
 
     assert report.findings == ()
     assert report.num_rows == REFERENCE_ROWS[name]
-    assert report.judged_by == {2: report.num_sequences}
-    # DeepSeek-V3's template leaves calls out that have an empty content; such rows have no mask, and are dropped.
-    is_losing = (tokenizer, name) == ("deepseek_v3", "glaive_toolcall_demo.json")
-    assert report.drops == ({"no_assistant_mask": 153} if is_losing else {})
+    # Marks around turns do not judge calls of DeepSeek-V3. Rows that call in two rounds are dropped: renders of their
+    # first turns differ from the whole.
+    has_calls = (tokenizer, name) == ("deepseek_v3", "glaive_toolcall_demo.json")
+    assert report.judged_by == ({2: 147, 1: 97} if has_calls else {2: report.num_sequences})
+    assert report.drops == ({"no_assistant_mask": 56} if has_calls else {})
 
 
 ARGUMENTS = {"city": 'Zürich "old"', "days": 3, "exact": True, "near": [{"name": "Bern"}], "unit": None}

@@ -15,7 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bridgepack.config.recipe.preprocessing import AssistantMarkers
+from bridgepack.data.sequences.marker_tokens import MarkerTokens
 from bridgepack.data.sequences.openers import opening_tokens
+from bridgepack.data.sequences.stop_tokens import check_stop_tokens
 from bridgepack.data.tokenizers.engines import FlatIds
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import TokenizerError
@@ -27,8 +29,16 @@ _ROLES = ("system", "developer", "user", "tool")
 
 #: Texts that identify the templates of a family, and its markers, in the order in which families are tried.
 #: Source: megatron-bridge 0.6.2, data/conversation_processing.py, infer_assistant_mask_boundary_config: ChatML, Kimi,
-#: Gemma 4, Gemma 1-3, Llama 3, gpt-oss (Harmony); and of 0.7, MiniMax-M3.
+#: Gemma 4, Gemma 1-3, Llama 3, gpt-oss (Harmony); and of 0.7, GLM-5.2, the first, and MiniMax-M3, the last.
 _FAMILIES = (
+    (
+        ("<|assistant|>", "clear_thinking", "<think>"),
+        AssistantMarkers(
+            assistant_start="<|assistant|>",
+            learns_no_end=True,
+            other_role_starts={"system": "<|system|>", "user": "<|user|>", "tool": "<|observation|>"},
+        ),
+    ),
     (
         ("<|im_start|>assistant", "<|im_end|>"),
         AssistantMarkers(
@@ -93,10 +103,14 @@ class TurnMarkers:
 
     #: role, the assistant's included -> tokens right before the content of its turns
     starts: Mapping[str, tuple[int, ...]]
-    ends: tuple[tuple[int, ...], ...]  #: token sequences that can end an assistant turn, preferred first; trained
+    #: token sequences that can end an assistant turn, preferred first; trained. Without any, the next turn ends it.
+    ends: tuple[tuple[int, ...], ...]
     joins_starts: bool = False  #: assistant starts without another start between them belong to one turn
     more_starts: tuple[tuple[int, ...], ...] = ()  #: alternative tokens before the assistant's content
     openers: frozenset[int] = frozenset()  #: control tokens that open a turn, of a role that has a start or of another
+    alone: tuple[
+        tuple[int, ...], ...
+    ] = ()  #: tokens that texts of markers have by themselves, where renders have others
     start_texts: tuple[str, ...] = ()  #: texts of the assistant's starts, without white space around them
     end_texts: tuple[str, ...] = ()  #: texts of `ends`, likewise
 
@@ -114,7 +128,7 @@ class TurnMarkers:
     @cached_property
     def all_sequences(self) -> tuple[tuple[int, ...], ...]:
         """Every start and end: a scan is safe only if none of them occurs inside a turn's text."""
-        return (*self.starts.values(), *self.more_starts, *self.ends)
+        return (*self.starts.values(), *self.more_starts, *self.ends, *self.alone)
 
     def num_turns(self, roles: Sequence[str]) -> int:
         """Return how many assistant turns a scan finds: messages, or runs of messages if starts are joined."""
@@ -128,7 +142,7 @@ def infer_markers(tokenizer: ChatTokenizer) -> TurnMarkers | None:
     template = tokenizer.chat_template or ""
     for required, texts in _FAMILIES:
         if all(text in template for text in required):
-            more = _MORE_ENDS.get(texts.assistant_end)
+            more = _MORE_ENDS.get(texts.assistant_end or "")
             if more in tokenizer.added_tokens:
                 texts = texts.model_copy(update={"assistant_end_fallbacks": (*texts.assistant_end_fallbacks, more)})
             markers = _encoded(tokenizer, texts)
@@ -139,6 +153,7 @@ def infer_markers(tokenizer: ChatTokenizer) -> TurnMarkers | None:
 
 def markers_from_recipe(tokenizer: ChatTokenizer, settings: AssistantMarkers) -> TurnMarkers:
     """Return the markers that a recipe gives; raises TokenizerError if a marker has no tokens."""
+    check_stop_tokens(tokenizer, settings)
     markers = _encoded(tokenizer, settings)
     num_starts = len(settings.starts) + len(settings.other_role_starts)
     if markers is None or len(markers.all_starts) != num_starts:
@@ -150,21 +165,20 @@ def markers_from_recipe(tokenizer: ChatTokenizer, settings: AssistantMarkers) ->
 
 
 def _encoded(tokenizer: ChatTokenizer, texts: AssistantMarkers) -> TurnMarkers | None:
-    start, *more = (tuple(tokenizer.encode(text)) for text in texts.starts)
-    end = tuple(tokenizer.encode(texts.assistant_end))
-    if not start or not end:
+    tokens = MarkerTokens(tokenizer)
+    start, *more = map(tokens.of, texts.starts)
+    ends = list(map(tokens.of, texts.ends))
+    if not start or not all(ends[:1]):
         return None
-    others = {role: tuple(tokenizer.encode(text)) for role, text in texts.other_role_starts.items()}
-    fallbacks = [tuple(tokenizer.encode(text)) for text in texts.assistant_end_fallbacks]
+    others = {role: tokens.of(text) for role, text in texts.other_role_starts.items()}
     return TurnMarkers(
         starts={ASSISTANT: start, **{role: ids for role, ids in others.items() if ids}},
-        ends=(end, *(ids for ids in fallbacks if ids)),
+        ends=tuple(ids for ids in ends if ids),
         joins_starts=texts.joins_starts,
         more_starts=tuple(ids for ids in more if ids),
+        alone=tuple(tokens.alone),
         start_texts=tuple(text.strip() or text for text in texts.starts),
-        end_texts=tuple(
-            dict.fromkeys(text.strip() or text for text in (texts.assistant_end, *texts.assistant_end_fallbacks))
-        ),
+        end_texts=tuple(dict.fromkeys(text.strip() or text for text in texts.ends)),
     )
 
 
@@ -222,7 +236,9 @@ def scan_turns(
     content, limit, stop = starts.content[turn], _limits(starts, offsets)[turn], offsets[text + 1]
     first, after, num_ends = _ends(ids, markers, content, limit)
     _end_at_next_start(ids, markers, (limit, stop), (first, after, num_ends))
-    is_open = (num_ends == 0) & (limit == stop)
+    if not markers.ends:
+        first, after, num_ends = limit, limit, (limit > content).astype(np.int64)
+    is_open = (num_ends == 0) & (limit == stop) & bool(markers.ends)
     is_unclear = np.bincount(text[(num_ends != 1) & ~is_open], minlength=num_texts) > 0
     is_found = (count == num_assistant_turns) & (count > 0) & ~is_unclear
     last_of_text = np.full(num_texts, -1, dtype=np.int64)

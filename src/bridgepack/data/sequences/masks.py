@@ -23,6 +23,7 @@ import numpy as np
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.sequences.conversation import Conversation
+from bridgepack.data.sequences.marker_tokens import why_missing
 from bridgepack.data.sequences.markers import (
     ASSISTANT,
     BoolArray,
@@ -151,7 +152,7 @@ class ChatMasks:
                 detail = f"turn {turn + 1} (assistant) is empty and has no end marker"
                 raise RowError(DropReason.NO_ASSISTANT_MASK, detail)
             is_open = is_open or any(mask[start:stop])
-        if is_open != chat.lacks_end:
+        if is_open != chat.lacks_end and (self._markers is None or self._markers.ends):
             if self.has_markers_in_text(conversation):
                 raise _marked_text_error()
             detail = "an answer has no end marker of its own, so it is unknown where it ends"
@@ -281,9 +282,8 @@ class ChatMasks:
         if self.has_markers_in_text(conversation):
             return _marked_text_error()
         if all(find_span(ids, start) < 0 for start in self._markers.assistant_starts):
-            shown = " or ".join(map(repr, self._markers.start_texts))
-            spelled = [self._tokenizer.decode([token]) for token in self._markers.starts[ASSISTANT]]
-            detail = f"the text has no {shown} as the tokens of this text alone, {spelled}"
+            markers, text = self._markers, self._tokenizer.decode(ids)
+            detail = why_missing(self._tokenizer, markers.start_texts, markers.assistant_starts, text)
             return RowError(DropReason.NO_ASSISTANT_MASK, detail)
         return RowError(DropReason.NO_ASSISTANT_MASK, "the rendered turns do not match the conversation's")
 

@@ -17,7 +17,7 @@ from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.data.tokenizers.forms import AS_GIVEN
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.geometry import IntArray
-from bridgepack.proof.masks.markers import LearnedMarks, derive_from_blocks, derive_from_marks, learn_marks
+from bridgepack.proof.masks.markers import NO_END, LearnedMarks, derive_from_blocks, derive_from_marks, learn_marks
 from bridgepack.proof.masks.prefixes import ASSISTANT, Rendering, Renders, derive_from_prefixes
 from bridgepack.proof.masks.prompts import as_served, leave_ends, trained_prompt
 from bridgepack.proof.masks.records import RowFinding, RowVerdict
@@ -60,7 +60,9 @@ class ChatJudge:
         """Learn the marks that the template writes around turns."""
         self._settings, self._tokenizer = settings, tokenizer
         forms = tokenizer.forms if recipe.fields_on_auto else AS_GIVEN
-        self._read = ConversationReader(settings, recipe.data.role_aliases, forms).read
+        self._read = ConversationReader(
+            settings, recipe.data.role_aliases, forms, as_host=recipe.host_habits.keys()
+        ).read
         self._rendering = Rendering(tokenizer)
         self._has_blocks = _BLOCK.search(tokenizer.chat_template or "") is not None
         self._marks = learn_marks(self._rendering.text)
@@ -127,7 +129,7 @@ class ChatJudge:
         answers = [index for index, role in enumerate(chat.roles) if role == ASSISTANT]
         if self._settings.mask_generation_prompt:
             found = {name: as_served(item, chat.text, answers, chat.renders) for name, item in found.items()}
-        if self._settings.assistant_markers is not None:
+        if self._settings.assistant_markers is not None and self._marks == NO_END:
             ends = self._settings.assistant_markers.ends
             found = {name: leave_ends(item, chat.text, ends) for name, item in found.items()}
         excluded = [turn for turn, index in enumerate(answers) if index in chat.conversation.untrained]

@@ -69,9 +69,9 @@ def trained_prompt(text: str, answers: Sequence[int], renders: Renders, bounds: 
 
 
 def leave_ends(derivation: Derivation, text: str, ends: Sequence[str]) -> Derivation:
-    """Return a derivation that does not judge an end right behind a turn.
+    """Return a derivation that does not judge an end right behind a turn, for templates that write none in the turn.
 
-    The next turn's marker may be what the recipe trains the model to stop with.
+    What the next turn begins with may be what the recipe trains the model to stop with.
     """
     votes = derivation.votes.copy()
     for _, stop in (turn for turn in derivation.turns if turn is not None):

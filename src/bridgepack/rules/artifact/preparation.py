@@ -5,7 +5,7 @@ from typing import Any
 
 from bridgepack.records import DropReason, SplitRecord
 from bridgepack.rules.artifact.contents import example_of
-from bridgepack.rules.judging.context import CannotJudgeError, require_known, section
+from bridgepack.rules.judging.context import CannotJudgeError, require_known, section, section_of_kind
 from bridgepack.rules.judging.facts import MANIFEST_FILE, ArtifactFacts
 from bridgepack.rules.judging.rule import ERROR, EXECUTED, READ, WARNING, Found, artifact_rule, wrong
 
@@ -149,8 +149,8 @@ def template_writes_day_of_build(facts: ArtifactFacts) -> Found:
 
 def _prompt_completion(facts: ArtifactFacts) -> Mapping[str, Any]:
     """Return the recipe's preprocessing; raises `CannotJudgeError` unless the rows are prompts with completions."""
-    preprocessing = section(facts.require_manifest().recipe, "preprocessing")
-    if preprocessing.get("kind") != "prompt_completion":
+    preprocessing = section_of_kind(facts.require_manifest().recipe, "prompt_completion")
+    if preprocessing is None:
         raise CannotJudgeError("the rows were not built from prompts and completions")
     return preprocessing
 
