@@ -157,6 +157,10 @@ def _trained_from(num_tokens: int, first: int) -> VoteArray:
     return votes
 
 
+_PROMPTS = (
+    "what the server writes before an answer is trained in {:,} sequences, e.g. {}; set "
+    "preprocessing.mask_generation_prompt to true (`masks --served` shows the tokens)"
+)
 _EMPTY_THOUGHTS = (
     "an empty reasoning block is trained in {:,} sequences, e.g. {}; where the prompt gives it to the model, set "
     "preprocessing.reasoning_loss to mask_empty"
@@ -245,6 +249,7 @@ class _Comparison:
         self._lost: Counter[str] = Counter()
         self._first_lost: dict[str, str] = {}
         self._empty_thoughts: list[str] = []
+        self._prompts: list[str] = []
 
     def run(self, inputs: list[tuple[str, InputFile]]) -> None:
         """Judge every row, or the rows of the sample."""
@@ -271,6 +276,7 @@ class _Comparison:
                     self._first_lost.setdefault(kind, f"{file.label} row {row}: {detail}; {LOSS_CURES[kind]}")
                 verdict = self._judge.judge(columns, encoded)
                 self._empty_thoughts += [f"{file.label} row {row}"] if verdict.trains_empty_thoughts else []
+                self._prompts += [f"{file.label} row {row}"] if verdict.trains_prompt else []
                 self._note(split, file.label, row, verdict)
 
     def _note(self, split: str, file: str, row: int, verdict: RowVerdict) -> None:
@@ -323,6 +329,7 @@ class _Comparison:
                     f"lost content, {kind} of {count:,} sequences, e.g. {self._first_lost[kind]}"
                     for kind, count in self._lost.most_common()
                 ),
+                *(_PROMPTS.format(len(rows), rows[0]) for rows in [self._prompts] if rows),
                 *(_EMPTY_THOUGHTS.format(len(rows), rows[0]) for rows in [self._empty_thoughts] if rows),
             ),
         )
