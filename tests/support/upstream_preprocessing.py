@@ -14,8 +14,8 @@ from typing import Any
 from jinja2.exceptions import TemplateError
 
 from bridgepack.config.recipe.data import TokenizerConfig
+from bridgepack.config.recipe.markers import AssistantMarkers
 from bridgepack.config.recipe.preprocessing import (
-    AssistantMarkers,
     ChatPreprocessing,
     PromptCompletionPreprocessing,
     mended_by_host,

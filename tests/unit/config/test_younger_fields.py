@@ -6,9 +6,9 @@ import pytest
 
 from bridgepack.config.recipe.data import DataConfig, DataSource, MixtureConfig
 from bridgepack.config.recipe.fingerprint import fingerprint_of
+from bridgepack.config.recipe.markers import AssistantMarkers
 from bridgepack.config.recipe.preprocessing import (
     PREPROCESSING_KINDS,
-    AssistantMarkers,
     ChatPreprocessing,
     PromptCompletionPreprocessing,
     TextPreprocessing,

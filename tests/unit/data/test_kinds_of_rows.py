@@ -167,7 +167,7 @@ def test_proofs_know_every_kind(tmp_path: Path, sources: list[dict[str, Any]], c
 def test_masks_find_a_document_whose_mask_is_wrong(
     tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bridgepack.data.sequences import documents
+    from bridgepack.data.sequences.plain import documents
 
     texts = small.write_json_lines(tmp_path / "texts.jsonl", DOCUMENTS)
     recipe = _recipe(str(texts), chatml_tokenizer, preprocessing={"kind": "text"})

@@ -14,7 +14,7 @@ from typing import NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from bridgepack.config.recipe.preprocessing import AssistantMarkers
+from bridgepack.config.recipe.markers import AssistantMarkers
 from bridgepack.data.sequences.marker_tokens import MarkerTokens
 from bridgepack.data.sequences.openers import opening_tokens
 from bridgepack.data.sequences.stop_tokens import check_stop_tokens
