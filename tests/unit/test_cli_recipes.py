@@ -127,11 +127,41 @@ def test_new_writes_a_recipe_that_checks_clean(command: Command) -> None:
 
 
 def test_new_to_another_file(command: Command) -> None:
+    write_json_lines(Path("rows.jsonl"), [{"messages": []}])
     ran = command(*NEW, "--output", "sub/other.yaml", "--data", "rows.jsonl", "--method", "lora")
     recipe = load_recipe("sub/other.yaml")
 
     assert ran.code == 0
     assert (recipe.name, recipe.data.train, recipe.method.kind) == ("mine", "rows.jsonl", "lora")
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",)], ids=["", "dry-run"])
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("rowz.jsonl", "--data is 'rowz.jsonl'; there is no such file or folder. Did you mean 'rows.jsonl'?"),
+        ("none/*.jsonl", "--data is 'none/*.jsonl'; the pattern matches no file."),
+        ("org/chats", "--data is 'org/chats'; there is no such file or folder."),
+    ],
+)
+def test_data_that_is_named_and_not_here_writes_nothing(
+    command: Command, data: str, message: str, more: tuple[str, ...]
+) -> None:
+    write_json_lines(Path("rows.jsonl"), [{"messages": []}])
+    ran = command(*NEW, "--data", data, *more)
+
+    assert (ran.code, ran.output) == (2, "")
+    assert message in ran.errors
+    assert [path.name for path in Path().iterdir()] == ["rows.jsonl"]
+    assert command(*NEW, "--data", "rows.jsonl", *more).code == 0
+
+
+def test_data_of_another_machine_is_written_unseen(command: Command) -> None:
+    ran = command(*NEW, "--data", "s3://bucket/rows.jsonl")
+
+    assert (ran.code, ran.errors) == (0, "")
+    assert ran.output.startswith("the batch is not fitted to the data: data.train is not on this machine\n")
+    assert load_recipe("mine.yaml").data.train == "s3://bucket/rows.jsonl"
 
 
 def test_schema(command: Command) -> None:

@@ -66,7 +66,10 @@ def tokenization_settings(recipe: SFTRecipe) -> dict[str, Any]:
         "data": recipe.data.model_dump(mode="json", include={"role_aliases", "max_row_bytes", "layout"})
         | {split: list(map(rows_of, as_sources(getattr(recipe.data, split)))) for split in ("train", "validation")},
     }
-    return {f"{section}.{name}": value for section, values in sections.items() for name, value in values.items()}
+    habits = {"preprocessing.host_habits": sorted(recipe.host_habits)} if recipe.host_habits else {}
+    return habits | {
+        f"{section}.{name}": value for section, values in sections.items() for name, value in values.items()
+    }
 
 
 def tokenization_identity(recipe: SFTRecipe, tokenizer: Mapping[str, Any], engine: str) -> dict[str, Any]:

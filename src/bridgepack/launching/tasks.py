@@ -18,11 +18,12 @@ from nemo_run.core.execution.launcher import Launcher
 from nemo_run.core.execution.slurm import SlurmJobDetails
 
 from bridgepack.config.cluster.base import PROCESS_LAUNCHERS, NoLauncher, Task
-from bridgepack.config.cluster.cluster import ClusterConfig
+from bridgepack.config.cluster.cluster import ClusterConfig, make_section
 from bridgepack.config.cluster.executors import LOCAL_KINDS, Executor, NemoRunExecutor
 from bridgepack.config.cluster.processes import Processes
 from bridgepack.config.cluster.slurm import SlurmExecutor
-from bridgepack.config.cluster.values import REFERENCE, hide_secrets, is_one_word, resolve_references
+from bridgepack.config.cluster.values import REFERENCE, hide_secrets, is_word, resolve_references
+from bridgepack.config.document import written
 from bridgepack.errors import ConfigError
 from bridgepack.launching.classes import field_names, find_executor, object_of
 from bridgepack.launching.plan import DEFAULT_PYTHON, LaunchPlan
@@ -45,6 +46,8 @@ _NO_LAUNCHER: Mapping[str, Any] = NoLauncher(kind="none").model_dump(mode="json"
 _JOB_HANDLE = "slurm_tunnel://nemo_run/{}"
 #: Text that is one shell word; `$` stays unquoted, so that `$HOME` and nemo-run's macros expand.
 _ONE_WORD = re.compile(r"[\w@%+=:,./$~{}^-]*", re.ASCII)
+#: What must not act in double quotes: quotes, backquotes, and `$`, but for `$NAME`, `${NAME}` and `${NAME:-WORD}`.
+_ACTIVE = re.compile(rf'{REFERENCE.pattern}|[\\"`]|\$(?![A-Za-z_]|\{{[A-Za-z_]\w*(:?-[\w@%+=:,./~^-]*)?\}})', re.ASCII)
 #: srun's variable for the CPU cores per process.
 _CORES = re.compile(r"--cpus-per-task\b|-c")
 
@@ -79,14 +82,14 @@ def make_executor(
         values["packager"] = _part(values["packager"], none=run.Packager)
     values["launcher"] = None if values["launcher"] == _NO_LAUNCHER else _part(values["launcher"], none=Launcher)
     if isinstance(section, SlurmExecutor):
-        values.update(_slurm_values(section, values))
+        values.update(_slurm_values(section, values, run_name))
     executor = _make_executor(section, values)
     if task == "train" and isinstance(section, NemoRunExecutor):
         _refuse_other_counts(section, executor, processes)
     return executor
 
 
-def _slurm_values(section: SlurmExecutor, values: dict[str, Any]) -> dict[str, Any]:
+def _slurm_values(section: SlurmExecutor, values: dict[str, Any], run_name: str) -> dict[str, Any]:
     """Return the values of a Slurm executor, adjusted so that nemo-run's scripts do what the file says."""
     srun_args = values["srun_args"]
     cores = section.cpus_per_task
@@ -97,6 +100,7 @@ def _slurm_values(section: SlurmExecutor, values: dict[str, Any]) -> dict[str, A
     if section.launcher.kind == "slurm_ray":
         env_vars = {"HEAD_NODE_ADDR": "$head_node_ip", **env_vars}  # its script fails without it
     return {
+        "job_name_prefix": values["job_name_prefix"] or f"{run_name}.",  # nemo-run's own is ACCOUNT-ACCOUNT.
         "tunnel": _part(values["tunnel"]),
         "job_details": SlurmJobDetails(**values["job_details"]),
         "dependencies": [_JOB_HANDLE.format(job) if "://" not in job else job for job in section.dependencies],
@@ -122,22 +126,28 @@ def _for_task(section: Executor, task: Task, own: frozenset[str]) -> dict[str, A
 
 def _resolve(values: dict[str, Any], section: Executor, *, for_display: bool) -> dict[str, Any]:
     """Return the values with references resolved, or with secrets hidden for display."""
-    if for_display:
-        values = hide_secrets(values)
-        if section.facts.exports_env_vars:
-            values["env_vars"] = export_variables(values["env_vars"], None)
-        return values
-    env_vars = values.pop("env_vars")
-    return {
-        **resolve_references(values, os.environ, "executor"),
-        "env_vars": export_variables(env_vars, os.environ)
-        if section.facts.exports_env_vars
-        else resolve_references(env_vars, os.environ, "executor.env_vars"),
-    }
+    environment, env_vars = None if for_display else os.environ, values.pop("env_vars")
+    of_ray = values["launcher"].get("env_vars") if section.launcher.kind == "slurm_ray" else None
+    if environment is None:
+        values, env_vars, of_ray = hide_secrets(values), hide_secrets(env_vars), hide_secrets(of_ray)
+    else:
+        values = resolve_references(values, environment, "executor")
+        plain = resolve_references({**written(section), "env_vars": {}}, environment, "executor")
+        make_section(plain, place="executor")  # a variable's value is checked as the file's own
+    if of_ray:  # nemo-run writes them in double quotes
+        quoted = {
+            name: _in_double_quotes(of_ray[name], environment, f"executor.launcher.env_vars.{name}") for name in of_ray
+        }
+        values["launcher"] = {**values["launcher"], "env_vars": quoted}
+    if section.facts.exports_env_vars:
+        return {**values, "env_vars": export_variables(env_vars, environment)}
+    if environment is not None:
+        env_vars = resolve_references(env_vars, environment, "executor.env_vars")
+    return {**values, "env_vars": env_vars}
 
 
 def export_variables(env_vars: Mapping[str, str], environment: Mapping[str, str] | None) -> dict[str, str]:
-    """Return variables quoted for `export NAME=VALUE`: `--a --b` becomes `"--a --b"`, `$HOME` stays.
+    """Return variables quoted for `export NAME=VALUE`: `--a --b` becomes `"--a --b"`, `$HOME` stays, `$(id)` is text.
 
     `${env:NAME}` is replaced from `environment`, with `$` in its value quoted; None keeps references.
 
@@ -148,6 +158,11 @@ def export_variables(env_vars: Mapping[str, str], environment: Mapping[str, str]
 
 
 def _quote(value: str, environment: Mapping[str, str] | None, where: str) -> str:
+    text = _in_double_quotes(value, environment, where)
+    return text if _ONE_WORD.fullmatch(text) else f'"{text}"'
+
+
+def _in_double_quotes(value: str, environment: Mapping[str, str] | None, where: str) -> str:
     def escape(found: re.Match[str]) -> str:
         if not REFERENCE.fullmatch(found[0]):
             return f"\\{found[0]}"
@@ -155,8 +170,7 @@ def _quote(value: str, environment: Mapping[str, str] | None, where: str) -> str
             return found[0]
         return re.sub(r'[\\"`$]', r"\\\g<0>", resolve_references(found[0], environment, where))
 
-    text = re.sub(rf'{REFERENCE.pattern}|[\\"`]', escape, value)
-    return text if _ONE_WORD.fullmatch(text) else f'"{text}"'
+    return _ACTIVE.sub(escape, value)
 
 
 def _process_values(section: Executor, processes: Processes) -> dict[str, Any]:
@@ -274,7 +288,7 @@ def _script(plan: LaunchPlan, task: Task, word: str) -> run.Script:
 def _quoted_path(path: str) -> str:
     """Return a path as the shell scripts of nemo-run need it, which quote nothing: options may follow it."""
     name, dash, options = path.partition(" -")
-    return path if is_one_word(name) else f"{shlex.quote(name)}{dash}{options}"
+    return path if is_word(name, expands=True) else f"{shlex.quote(name)}{dash}{options}"
 
 
 def _local_variables(plan: LaunchPlan, task: Task) -> dict[str, str]:

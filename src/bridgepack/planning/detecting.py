@@ -63,6 +63,12 @@ def detect_data(data: str | tuple[str, ...], layout: str | None = None) -> Detec
     )
 
 
+def require_data(data: str | tuple[str, ...]) -> None:
+    """Raise DataError for paths without data files; URLs are not looked at."""
+    sources = (data,) if isinstance(data, str) else data
+    find_inputs(tuple(source for source in sources if scheme_of(source) is None), "--data", TRAIN, Path())
+
+
 def detect_files(data: str | tuple[str, ...]) -> dict[str, Detection]:
     """Return path -> layout of its rows, for data of which each file has one layout, but not all the same.
 

@@ -15,12 +15,13 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.inspection import SequenceView, view_sequences
 from bridgepack.data.build import find_files
 from bridgepack.data.reading.rows import read_range, sampled_rows
+from bridgepack.data.served.sample import sample_answers
 from bridgepack.data.stages.finish import FinishSettings
 from bridgepack.data.stages.split import unread_fields
 from bridgepack.data.store.token_file import token_arrays
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.planning.sample import SampledFile, SampledSource, Sampler, population, projected_packs, sampled_sources
-from bridgepack.records import TRAIN, Drop, DropReason, PackedRow, UnreadField
+from bridgepack.records import TRAIN, Drop, DropReason, PackedRow, ServedRecord, UnreadField
 from bridgepack.records.results import Result
 
 _COLUMN_ROWS = 100
@@ -82,6 +83,8 @@ class Preview(Result):
         forms: field of preprocessing that is `auto` -> what is decided for the chat template, as in the manifest.
         num_sequences: split -> sequences, as `num_packs`.
         stopped_early: whether reading took too long, so that it ended before the sample was complete.
+        served: comparison of a sample of the training answers with what a server sends; None for rows that are no
+            conversations.
         stops: field of the recipe by which a build would stop, not drop -> the reasons of such drops.
     """
 
@@ -97,6 +100,7 @@ class Preview(Result):
     forms: Mapping[str, Any]
     stopped_early: bool
     stops: Mapping[str, str]
+    served: ServedRecord | None = None
 
     @property
     def is_sample(self) -> bool:
@@ -126,6 +130,7 @@ def preview_recipe(recipe: SFTRecipe, *, num_rows: int = 5) -> Preview:
         lengths = {name: [one for source in sources for one in source.lengths([name])] for name in names}
         num_packs = {name: projected_packs(recipe.packing, multiple, found) for name, found in lengths.items()}
         num_sequences = {name: round(sum(len(one) * weight for one, weight in lengths[name])) for name in names}
+        served = None if recipe.chat_preprocessing is None else sample_answers(stage, files[TRAIN])
         previews = tuple(
             _preview_source(source, sampler.settings[source.split], tokenizer, num_rows) for source in sources
         )
@@ -138,6 +143,7 @@ def preview_recipe(recipe: SFTRecipe, *, num_rows: int = 5) -> Preview:
         loses_text=tokenizer.loses_text,
         forms=tokenizer.forms.decisions(recipe.fields_on_auto) if recipe.fields_on_auto else {},
         stopped_early=not is_complete,
+        served=served,
         stops=_stops(recipe, {drop.kind for source in previews for drop in source.drops}),
     )
 

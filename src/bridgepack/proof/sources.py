@@ -111,6 +111,8 @@ class SourceRows:
         return self.names[file_index] if file is None else file.label
 
 
+#: (row number, from 1; its columns, or why they cannot be read)
+ReadRow = tuple[int, Mapping[str, Any] | RowError]
 #: (row number, from 1; its columns, empty if unreadable; its ids and mask, uncut, or why there are
 #: none)
 EncodedRow = tuple[int, Mapping[str, Any], Encoded | RowError]
@@ -126,13 +128,22 @@ def encoded_rows(recipe: SFTRecipe, file: InputFile, rows: set[int] | None = Non
         TokenizerError: the tokenizer cannot be loaded, or cannot do what the recipe asks.
     """
     encoder = load_stage(recipe.model_dump_json()).encoder
-    for batch in batched(_read_rows(file, rows, recipe.data.max_row_bytes), _BATCH_ROWS):
+    for batch in row_batches(recipe, file, rows):
         made = iter(encode_examples(encoder, [item for _, item in batch if isinstance(item, Mapping)]))
         for row, item in batch:
             if isinstance(item, Mapping):
                 yield row, item, next(made)
             else:
                 yield row, {}, item
+
+
+def row_batches(recipe: SFTRecipe, file: InputFile, rows: set[int] | None = None) -> Iterator[tuple[ReadRow, ...]]:
+    """Yield rows of a file as layouts read them, in batches and in row order; arguments as of `encoded_rows`.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    yield from batched(_read_rows(file, rows, recipe.data.max_row_bytes), _BATCH_ROWS)
 
 
 def stage_tokenizer(recipe: SFTRecipe) -> ChatTokenizer:
@@ -173,9 +184,7 @@ def finished_sequences(
     ]
 
 
-def _read_rows(
-    file: InputFile, rows: set[int] | None, max_row_bytes: int
-) -> Iterator[tuple[int, Mapping[str, Any] | RowError]]:
+def _read_rows(file: InputFile, rows: set[int] | None, max_row_bytes: int) -> Iterator[ReadRow]:
     last = max(rows, default=0) if rows is not None else None
     for part in iter_ranges(file, sha256="", max_row_bytes=max_row_bytes):
         if last is not None and part.first_row > last:

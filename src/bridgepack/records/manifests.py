@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from bridgepack.records.sequences import Drop, DropReason, LostContent
+from bridgepack.records.served import ServedRecord
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -216,6 +217,9 @@ class Manifest:
     splits: tuple[SplitRecord, ...]
     versions: Mapping[str, str]  #: bridgepack and the libraries whose version can change a row
     files: tuple[FileRecord, ...] = ()  #: every file except shards and manifest; empty in format version 3 and older
+    #: comparison of a sample of the training files' answers with served ones; None for rows that are no conversations,
+    #: if it failed, and in older manifests
+    served: ServedRecord | None = None
     sha256: str = ""  #: of the manifest without this field, hexadecimal; empty until written, and in older versions
 
     @property

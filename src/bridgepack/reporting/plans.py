@@ -13,6 +13,7 @@ from bridgepack.planning.plan import Plan
 from bridgepack.planning.preview import Note, Preview, SourcePreview
 from bridgepack.planning.sample import STOPPED_EARLY
 from bridgepack.records import LOSS_CURES
+from bridgepack.reporting.served import describe_sample
 from bridgepack.reporting.terminal import (
     TOKENIZER_WARNING,
     describe_run,
@@ -228,6 +229,8 @@ def _describe_packs(preview: Preview) -> Iterator[str]:
         yield f"warning: {STOPPED_EARLY}"
     if preview.run is not None:
         yield from describe_run(preview.run)
+    if preview.served is not None:
+        yield from describe_sample(preview.served)
     yield from _describe_forms(preview.forms)
     if preview.loses_text:
         yield f"warning: {TOKENIZER_WARNING}"

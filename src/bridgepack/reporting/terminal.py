@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,8 +50,10 @@ def describe_build(result: BuildResult, recipe: SFTRecipe | None = None) -> str:
         head = f"Already built, nothing to do: {result.output}"
     else:
         head = f"Built {result.output}"
-        if result.replaced_fingerprint == result.manifest.fingerprint:
-            head += " (again: files were missing or of the wrong size)"
+        if result.damage:
+            head += f" again{_because_of(result.damage)}"
+        elif result.replaced_fingerprint == result.manifest.fingerprint:
+            head += " again"
         elif result.replaced_fingerprint is not None:
             head += f" (replaced the artifact {result.replaced_fingerprint[:12]})"
     summary = describe_manifest(result.manifest, result.output)
@@ -60,6 +62,12 @@ def describe_build(result: BuildResult, recipe: SFTRecipe | None = None) -> str:
     run = run_length(recipe, Packs(folder=str(result.output), num_packs=num_packs))
     lines = [*_describe_work(result), "", *describe_run(run)]
     return "\n".join([printable(head), "", summary, *map(printable, lines)])
+
+
+def _because_of(damage: Mapping[str, str]) -> str:
+    (path, problem), num_more = next(iter(damage.items())), len(damage) - 1
+    more = f"; {num_more:,} more {'file' if num_more == 1 else 'files'}" if num_more else ""
+    return f", because the old one was changed: {path}: {problem}{more}"
 
 
 def describe_run(run: RunLength) -> Iterator[str]:
@@ -236,7 +244,8 @@ def describe_plan(plan: ArtifactPlan, *, source: Path | None = None) -> str:
     action = "build" if source is None else f"pack the sequences of {source} again"
     if plan.existing is not None:
         needs = " (needs --replace)" if plan.existing.fingerprint != plan.spec.fingerprint else ""
-        action += f", and replace the artifact {plan.existing.fingerprint[:12]}{needs}"
+        why = _because_of(plan.damage) if plan.damage else ""
+        action += f", and replace the artifact {plan.existing.fingerprint[:12]}{needs}{why}"
     if plan.is_built:
         action = "nothing: it is already built"
     lines = [f"would do: {action}", f"output: {plan.output}", f"fingerprint: {plan.spec.fingerprint}", ""]

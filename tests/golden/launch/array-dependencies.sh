@@ -8,12 +8,12 @@
 #SBATCH --account=research
 #SBATCH --array=0-9%1
 #SBATCH --gres=gpu:h100:4
-#SBATCH --job-name=research-research.task
+#SBATCH --job-name=bridgepack.task
 #SBATCH --mail-type=END
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=4
 #SBATCH --open-mode=append
-#SBATCH --output=/shared/jobs/dry-array-dependencies/dry-array-dependencies_ID/task/sbatch_research-research.task_%A_%a.out
+#SBATCH --output=/shared/jobs/dry-array-dependencies/dry-array-dependencies_ID/task/sbatch_bridgepack.task_%A_%a.out
 #SBATCH --segment=2
 #SBATCH --signal=TERM@120
 #SBATCH --time=240
@@ -39,7 +39,7 @@ module load cuda
 
 # Command 1
 
-srun --output /shared/jobs/dry-array-dependencies/dry-array-dependencies_ID/task/log-research-research.task_%j_${SLURM_RESTART_COUNT:-0}.out --chdir /shared/jobs/dry-array-dependencies/dry-array-dependencies_ID/task/code --wait=60 --kill-on-bad-exit=1 python -m bridgepack.running.train --recipe /shared/jobs/dry-array-dependencies/dry-array-dependencies_ID/task/configs/recipe.yaml
+srun --output /shared/jobs/dry-array-dependencies/dry-array-dependencies_ID/task/log-bridgepack.task_%j_${SLURM_RESTART_COUNT:-0}.out --chdir /shared/jobs/dry-array-dependencies/dry-array-dependencies_ID/task/code --wait=60 --kill-on-bad-exit=1 python -m bridgepack.running.train --recipe /shared/jobs/dry-array-dependencies/dry-array-dependencies_ID/task/configs/recipe.yaml
 
 exitcode=$?
 

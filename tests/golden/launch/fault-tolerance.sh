@@ -7,11 +7,11 @@
 # Parameters
 #SBATCH --account=research
 #SBATCH --gpus-per-node=4
-#SBATCH --job-name=research-research.task
+#SBATCH --job-name=bridgepack.task
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1
 #SBATCH --open-mode=append
-#SBATCH --output=/shared/jobs/dry-fault-tolerance/dry-fault-tolerance_ID/task/sbatch_research-research.task_%j.out
+#SBATCH --output=/shared/jobs/dry-fault-tolerance/dry-fault-tolerance_ID/task/sbatch_bridgepack.task_%j.out
 #SBATCH --time=4:00:00
 
 set -evx
@@ -63,7 +63,7 @@ echo "$SLURM_JOB_ID ${SLURM_RESTART_COUNT:-0} X" >> "$JOB_RESULTS_FILE"
 
 # Command 1
 
-srun --output /shared/jobs/dry-fault-tolerance/dry-fault-tolerance_ID/task/log-research-research.task_%j_${SLURM_RESTART_COUNT:-0}.out --container-image /shared/nemo.sqsh --container-mounts /shared:/shared,/shared/jobs/dry-fault-tolerance/dry-fault-tolerance_ID/task:/nemo_run --container-workdir /nemo_run/code --wait=60 --kill-on-bad-exit=1 ft_launcher --max-restarts 2 --rdzv-backend c10d --rdzv-endpoint localhost:0 --rdzv-id 1 --nnodes 1 --nproc-per-node 4 --node-rank 0 --tee 3 -m bridgepack.running.train --recipe /nemo_run/configs/recipe.yaml
+srun --output /shared/jobs/dry-fault-tolerance/dry-fault-tolerance_ID/task/log-bridgepack.task_%j_${SLURM_RESTART_COUNT:-0}.out --container-image /shared/nemo.sqsh --container-mounts /shared:/shared,/shared/jobs/dry-fault-tolerance/dry-fault-tolerance_ID/task:/nemo_run --container-workdir /nemo_run/code --wait=60 --kill-on-bad-exit=1 ft_launcher --max-restarts 2 --rdzv-backend c10d --rdzv-endpoint localhost:0 --rdzv-id 1 --nnodes 1 --nproc-per-node 4 --node-rank 0 --tee 3 -m bridgepack.running.train --recipe /nemo_run/configs/recipe.yaml
 
 exitcode=$?
 

@@ -6,11 +6,11 @@
 
 # Parameters
 #SBATCH --account=research
-#SBATCH --job-name=research-research.task
+#SBATCH --job-name=bridgepack.task
 #SBATCH --nodes=4
 #SBATCH --ntasks-per-node=1
 #SBATCH --open-mode=append
-#SBATCH --output=/shared/jobs/dry-ray-build/dry-ray-build_ID/task/sbatch_research-research.task_%j.out
+#SBATCH --output=/shared/jobs/dry-ray-build/dry-ray-build_ID/task/sbatch_bridgepack.task_%j.out
 #SBATCH --partition=cpu
 #SBATCH --time=4:00:00
 
@@ -34,7 +34,7 @@ export HEAD_NODE_ADDR=$head_node_ip
 
 # Command 1
 
-srun --output /shared/jobs/dry-ray-build/dry-ray-build_ID/task/log-research-research.task_%j_${SLURM_RESTART_COUNT:-0}.out --container-image /shared/nemo.sqsh --container-mounts /shared:/shared,/shared/jobs/dry-ray-build/dry-ray-build_ID/task:/nemo_run --container-workdir /nemo_run/code --wait=60 --kill-on-bad-exit=1 bash /nemo_run/scripts/task.sh
+srun --output /shared/jobs/dry-ray-build/dry-ray-build_ID/task/log-bridgepack.task_%j_${SLURM_RESTART_COUNT:-0}.out --container-image /shared/nemo.sqsh --container-mounts /shared:/shared,/shared/jobs/dry-ray-build/dry-ray-build_ID/task:/nemo_run --container-workdir /nemo_run/code --wait=60 --kill-on-bad-exit=1 bash /nemo_run/scripts/task.sh
 
 exitcode=$?
 

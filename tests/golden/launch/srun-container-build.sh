@@ -7,12 +7,12 @@
 # Parameters
 #SBATCH --account=research
 #SBATCH --cpus-per-task=64
-#SBATCH --job-name=research-research.task
+#SBATCH --job-name=bridgepack.task
 #SBATCH --mem=0
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1
 #SBATCH --open-mode=append
-#SBATCH --output=/shared/jobs/dry-srun-container-build/dry-srun-container-build_ID/task/sbatch_research-research.task_%j.out
+#SBATCH --output=/shared/jobs/dry-srun-container-build/dry-srun-container-build_ID/task/sbatch_bridgepack.task_%j.out
 #SBATCH --partition=cpu
 #SBATCH --time=1-00:00:00
 
@@ -39,7 +39,7 @@ export HF_TOKEN="hf_\$1"
 
 # Command 1
 
-srun --output /shared/jobs/dry-srun-container-build/dry-srun-container-build_ID/task/log-research-research.task_%j_${SLURM_RESTART_COUNT:-0}.out --container-image nvcr.io#nvidia/nemo:26.02 --container-mounts /shared:/shared,/data:/data:ro,/shared/jobs/dry-srun-container-build/dry-srun-container-build_ID/task:/nemo_run --container-workdir /nemo_run/code --wait=60 --kill-on-bad-exit=1 --mpi=pmix --cpus-per-task=64 python -m bridgepack.running.train --recipe /nemo_run/configs/recipe.yaml
+srun --output /shared/jobs/dry-srun-container-build/dry-srun-container-build_ID/task/log-bridgepack.task_%j_${SLURM_RESTART_COUNT:-0}.out --container-image nvcr.io#nvidia/nemo:26.02 --container-mounts /shared:/shared,/data:/data:ro,/shared/jobs/dry-srun-container-build/dry-srun-container-build_ID/task:/nemo_run --container-workdir /nemo_run/code --wait=60 --kill-on-bad-exit=1 --mpi=pmix --cpus-per-task=64 python -m bridgepack.running.train --recipe /nemo_run/configs/recipe.yaml
 
 exitcode=$?
 

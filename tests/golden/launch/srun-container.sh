@@ -8,12 +8,12 @@
 #SBATCH --account=research
 #SBATCH --exclusive
 #SBATCH --gpus-per-node=8
-#SBATCH --job-name=research-research.task
+#SBATCH --job-name=bridgepack.task
 #SBATCH --mem=0
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=8
 #SBATCH --open-mode=append
-#SBATCH --output=/shared/jobs/dry-srun-container/dry-srun-container_ID/task/sbatch_research-research.task_%j.out
+#SBATCH --output=/shared/jobs/dry-srun-container/dry-srun-container_ID/task/sbatch_bridgepack.task_%j.out
 #SBATCH --partition=batch
 #SBATCH --time=1-00:00:00
 
@@ -40,7 +40,7 @@ export HF_TOKEN="hf_\$1"
 
 # Command 1
 
-srun --output /shared/jobs/dry-srun-container/dry-srun-container_ID/task/log-research-research.task_%j_${SLURM_RESTART_COUNT:-0}.out --container-image nvcr.io#nvidia/nemo:26.02 --container-mounts /shared:/shared,/data:/data:ro,/shared/jobs/dry-srun-container/dry-srun-container_ID/task:/nemo_run --container-workdir /nemo_run/code --wait=60 --kill-on-bad-exit=1 --mpi=pmix python -m bridgepack.running.train --recipe /nemo_run/configs/recipe.yaml
+srun --output /shared/jobs/dry-srun-container/dry-srun-container_ID/task/log-bridgepack.task_%j_${SLURM_RESTART_COUNT:-0}.out --container-image nvcr.io#nvidia/nemo:26.02 --container-mounts /shared:/shared,/data:/data:ro,/shared/jobs/dry-srun-container/dry-srun-container_ID/task:/nemo_run --container-workdir /nemo_run/code --wait=60 --kill-on-bad-exit=1 --mpi=pmix python -m bridgepack.running.train --recipe /nemo_run/configs/recipe.yaml
 
 exitcode=$?
 

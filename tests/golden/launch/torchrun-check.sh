@@ -6,11 +6,11 @@
 
 # Parameters
 #SBATCH --account=research
-#SBATCH --job-name=research-research.task
+#SBATCH --job-name=bridgepack.task
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1
 #SBATCH --open-mode=append
-#SBATCH --output=/shared/jobs/dry-torchrun-check/dry-torchrun-check_ID/task/sbatch_research-research.task_%j.out
+#SBATCH --output=/shared/jobs/dry-torchrun-check/dry-torchrun-check_ID/task/sbatch_bridgepack.task_%j.out
 #SBATCH --time=4:00:00
 
 set -evx
@@ -32,7 +32,7 @@ head_node_ip=$(srun --nodes=1 --ntasks=1 -w "$head_node" hostname --ip-address)
 
 # Command 1
 
-srun --output /shared/jobs/dry-torchrun-check/dry-torchrun-check_ID/task/log-research-research.task_%j_${SLURM_RESTART_COUNT:-0}.out --container-image /shared/nemo.sqsh --container-mounts /shared:/shared,/shared/jobs/dry-torchrun-check/dry-torchrun-check_ID/task:/nemo_run --container-workdir /nemo_run/code --wait=60 --kill-on-bad-exit=1 python -m bridgepack.running.train --recipe /nemo_run/configs/recipe.yaml
+srun --output /shared/jobs/dry-torchrun-check/dry-torchrun-check_ID/task/log-bridgepack.task_%j_${SLURM_RESTART_COUNT:-0}.out --container-image /shared/nemo.sqsh --container-mounts /shared:/shared,/shared/jobs/dry-torchrun-check/dry-torchrun-check_ID/task:/nemo_run --container-workdir /nemo_run/code --wait=60 --kill-on-bad-exit=1 python -m bridgepack.running.train --recipe /nemo_run/configs/recipe.yaml
 
 exitcode=$?
 

@@ -7,11 +7,11 @@
 # Parameters
 #SBATCH --account=research
 #SBATCH --gpus-per-node=8
-#SBATCH --job-name=research-research.task
+#SBATCH --job-name=bridgepack.task
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1
 #SBATCH --open-mode=append
-#SBATCH --output=/shared/jobs/dry-torchrun/dry-torchrun_ID/task/sbatch_research-research.task_%j.out
+#SBATCH --output=/shared/jobs/dry-torchrun/dry-torchrun_ID/task/sbatch_bridgepack.task_%j.out
 #SBATCH --time=4:00:00
 
 set -evx
@@ -34,7 +34,7 @@ export LOGLEVEL=INFO
 
 # Command 1
 
-srun --output /shared/jobs/dry-torchrun/dry-torchrun_ID/task/log-research-research.task_%j_${SLURM_RESTART_COUNT:-0}.out --container-image /shared/nemo.sqsh --container-mounts /shared:/shared,/shared/jobs/dry-torchrun/dry-torchrun_ID/task:/nemo_run --container-workdir /nemo_run/code --wait=60 --kill-on-bad-exit=1 torchrun --rdzv-backend c10d --rdzv-endpoint $head_node_ip:29500 --rdzv-id 1 --nnodes 2 --nproc-per-node 8 --node-rank $SLURM_NODEID --tee 3 -m bridgepack.running.train --recipe /nemo_run/configs/recipe.yaml
+srun --output /shared/jobs/dry-torchrun/dry-torchrun_ID/task/log-bridgepack.task_%j_${SLURM_RESTART_COUNT:-0}.out --container-image /shared/nemo.sqsh --container-mounts /shared:/shared,/shared/jobs/dry-torchrun/dry-torchrun_ID/task:/nemo_run --container-workdir /nemo_run/code --wait=60 --kill-on-bad-exit=1 torchrun --rdzv-backend c10d --rdzv-endpoint $head_node_ip:29500 --rdzv-id 1 --nnodes 2 --nproc-per-node 8 --node-rank $SLURM_NODEID --tee 3 -m bridgepack.running.train --recipe /nemo_run/configs/recipe.yaml
 
 exitcode=$?
 

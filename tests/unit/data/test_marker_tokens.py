@@ -16,7 +16,7 @@ from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError, TokenizerError
 from bridgepack.records import DropReason
-from tests.support.served_families import PHI_4
+from tests.support.prompted_families import PHI_4
 from tests.support.tokenizers import CHATML, FAMILIES, Family, loaded_tokenizer
 
 SENTENCEPIECE = next(family for family in FAMILIES if family.name == "recipe-markers-sentencepiece")

@@ -49,6 +49,11 @@ def test_fields_that_nemo_run_takes_in_another_form(fields: dict[str, Any], name
     assert getattr(make_executor(_slurm(**fields), "build"), name) == value
 
 
+def test_slurm_jobs_are_named_after_the_run() -> None:
+    assert make_executor(_slurm(), "build", run_name="math_1").job_name_prefix == "math_1."
+    assert make_executor(_slurm(job_name_prefix="ada-"), "build", run_name="math_1").job_name_prefix == "ada-"
+
+
 def test_small_tasks_get_one_process_without_gpus_and_what_is_written_for_them() -> None:
     cluster = _slurm(launcher={"kind": "torchrun"}, nodes=4, array="0-3%1", segment=2, mem_per_gpu="1G")
     for task in ("build", "check"):
@@ -136,6 +141,9 @@ def _in_bash(value: str) -> str:
         ("$HOME/cache", "$HOME/cache", "/ada/cache"),
         ("${HOME}/my cache", '"${HOME}/my cache"', "/ada/my cache"),
         ('say "x" \\ `id`', '"say \\"x\\" \\\\ \\`id\\`"', 'say "x" \\ `id`'),
+        ("$(id)", '"\\$(id)"', "$(id)"),
+        ("${X:-$(id)}", '"\\${X:-\\$(id)}"', "${X:-$(id)}"),
+        ("${NONE:-/scratch}/a", "${NONE:-/scratch}/a", "/scratch/a"),
         ("a;b&c|d#e", '"a;b&c|d#e"', "a;b&c|d#e"),
         ("", "", ""),
     ],
@@ -145,6 +153,22 @@ def test_values_are_one_word(value: str, expected: str, printed: str) -> None:
 
     assert text == expected
     assert _in_bash(text) == printed
+
+
+def test_a_variable_of_the_launching_shell_is_checked_as_the_files_own_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_ACCOUNT", "a;touch x")
+    with pytest.raises(ConfigError, match=r"executor.account is 'a;touch x'; nemo-run writes it unq"):
+        make_executor(_slurm(account="${env:SLURM_ACCOUNT}"), "train", num_gpus=8)
+
+
+def test_the_variables_of_rays_processes_run_no_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PASSWORD", 'a"$b')
+    launcher = {"kind": "slurm_ray", "env_vars": {"A": '$(id) "x" $HOME', "B": "${env:PASSWORD}"}}
+    cluster = _slurm({"build": {"executor": {"launcher": launcher}}})
+
+    exports = make_executor(cluster, "build").launcher.template_vars["env_vars"]
+
+    assert exports == 'export A="\\$(id) \\"x\\" $HOME"\nexport B="a\\"\\$b"'
 
 
 @settings(max_examples=40, deadline=None)

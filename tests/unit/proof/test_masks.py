@@ -9,14 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scripts.quirks.families import write_tokenizer as write_quirks_tokenizer
 
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.errors import ConfigError, DataError, RowError
+from bridgepack.data.sequences.encoding import Encoded
+from bridgepack.errors import ConfigError, DataError
 from bridgepack.proof.masks.chats import BLOCKS, EVERYTHING, MARKS, PREFIXES
 from bridgepack.proof.masks.masks import COLUMNS, DECODED, PARTS, MaskOptions, check_masks
 from bridgepack.proof.masks.prefixes import OTHER_PROMPT, PROMPT_GOES_ON
 from bridgepack.proof.masks.thoughts import lost_parts
 from tests.support.judged_masks import MISTRAL, PROMPTED, Judged
+from tests.support.prompted_families import SEED_OSS
 from tests.support.small_builds import build, chat_row, tokenized_recipe, tokenized_row, with_changes, write_json_lines
 from tests.support.tokenizers import CHATML, FAMILIES, NOT_SPACE_SENSITIVE, THINKING, Family, write_tokenizer
 
@@ -145,13 +148,13 @@ CALLING = {"messages": [*TWO_RESULTS[5:], {"role": "assistant", "content": "It w
 
 @pytest.mark.parametrize(("num_turns", "num_trained"), [(5, 2), (7, 3), (8, 3), (6, 2)])
 def test_answers_behind_results_begin_with_another_marker(tmp_path: Path, num_turns: int, num_trained: int) -> None:
+    """Without the other marker an answer begins where the render of the turns before it ends."""
     starts = ("[/INST]", "[/TOOL_RESULTS]")
     markers = {"assistant_end": "</s>", "other_role_starts": {"tool": "[TOOL_RESULTS]"}}
     row = {"messages": TWO_RESULTS[:num_turns]}
     alone = Judged.of(tmp_path / "alone", MISTRAL, assistant_markers={**markers, "assistant_start": starts[0]})
-    assert isinstance(alone.encode({"messages": TWO_RESULTS[:5]}), RowError)
-
     judged = Judged.of(tmp_path / "both", MISTRAL, assistant_markers={**markers, "assistant_start": starts})
+    assert _own(alone, row) == _own(judged, row)
     pairs = groupby(zip(_own(judged, row), _texts(judged, row), strict=True), key=lambda pair: pair[0])
     runs = ["".join(text for _, text in group) for is_trained, group in pairs if is_trained]
     assert len(runs) == num_trained
@@ -208,6 +211,33 @@ def test_markers_of_a_recipe_that_are_wrong(tmp_path: Path) -> None:
     assert finding.kind == "other-turn-trained"
     assert finding.detail.endswith("in the user turn")
     assert "assistant_markers" in finding.advice
+
+
+def test_a_header_that_the_server_writes(tmp_path: Path) -> None:
+    """The start marker of the recipe leaves out a line end."""
+    folder = write_quirks_tokenizer(tmp_path / "tokenizer", SEED_OSS)
+    judged = Judged.of_tokenizer(folder, kind="chat", **SEED_OSS.preprocessing)
+    row = {"messages": ROW["messages"][-2:]}
+    (finding,) = judged.verdict(row).findings
+
+    assert finding.kind == "other-turn-trained"
+    assert finding.advice.startswith("The server writes this text before the answer: set preprocessing.mask_generation")
+    cured = Judged.of_tokenizer(folder, kind="chat", mask_generation_prompt=True, **SEED_OSS.preprocessing)
+    assert cured.verdict(row).findings == ()
+    assert cured.verdict(row).num_judges == 2
+
+
+def test_a_row_is_read_as_the_build_reads_it(tmp_path: Path) -> None:
+    """From 5.24 on, transformers' own function gives a template the `reasoning` of a row as `reasoning_content`."""
+    judged = Judged.of(tmp_path, next(family for family in PROMPTED if family.name == "chatml-thinking-prompted"))
+    asked, answered = ROW["messages"][-2:]
+    row = {"messages": [asked, {**answered, "reasoning": "Hm."}]}
+    made = judged.encode(row)
+
+    assert isinstance(made, Encoded)
+    assert "Hm." not in judged.tokenizer.decode(made.ids)
+    assert judged.verdict(row).findings == ()
+    assert judged.verdict(row).num_judges
 
 
 PAIR = {"prompt": " What is it? ", "completion": "It is this.\n"}
@@ -355,10 +385,11 @@ def test_reference_data(reference_data: Path, tokenizer: str, name: str, mode: s
 
     assert report.findings == ()
     assert report.num_rows == REFERENCE_ROWS[name]
-    assert report.judged_by == {2: report.num_sequences}
-    # DeepSeek-V3's template leaves calls out that have an empty content; such rows have no mask, and are dropped.
-    is_losing = (tokenizer, name) == ("deepseek_v3", "glaive_toolcall_demo.json")
-    assert report.drops == ({"no_assistant_mask": 153} if is_losing else {})
+    # Marks around turns do not judge calls of DeepSeek-V3. Rows that call in two rounds are dropped: renders of their
+    # first turns differ from the whole.
+    has_calls = (tokenizer, name) == ("deepseek_v3", "glaive_toolcall_demo.json")
+    assert report.judged_by == ({2: 147, 1: 97} if has_calls else {2: report.num_sequences})
+    assert report.drops == ({"no_assistant_mask": 56} if has_calls else {})
 
 
 ARGUMENTS = {"city": 'Zürich "old"', "days": 3, "exact": True, "near": [{"name": "Bern"}], "unit": None}

@@ -8,14 +8,18 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from bridgepack.config.cluster.values import (
+    Arguments,
     EnvironmentVariables,
     Lines,
-    MaybeEmpty,
+    MaybeArguments,
+    MaybeWord,
     NotNegative,
     Port,
     Seconds,
     Switch,
     Text,
+    Word,
+    WordOnNode,
 )
 from bridgepack.config.section import Section
 
@@ -25,13 +29,13 @@ class LauncherSection(Section):
 
     nsys_profile: Switch = False
     """Run the task under `nsys profile`."""
-    nsys_folder: Text = "nsys_profile"
+    nsys_folder: WordOnNode = "nsys_profile"
     """Folder of the profiles, relative to the job's folder."""
-    nsys_filename: Text = "profile_%p"
+    nsys_filename: WordOnNode = "profile_%p"
     """File name of a profile; `%p` is the process id."""
-    nsys_trace: tuple[Text, ...] = ("nvtx", "cuda")
+    nsys_trace: tuple[WordOnNode, ...] = ("nvtx", "cuda")
     """APIs to trace."""
-    nsys_extra_args: tuple[Text, ...] = (
+    nsys_extra_args: tuple[WordOnNode, ...] = (
         "--force-overwrite=true",
         "--capture-range=cudaProfilerApi",
         "--capture-range-end=stop",
@@ -53,7 +57,7 @@ class TorchrunLauncher(LauncherSection):
     """torchrun starts the processes of each node."""
 
     kind: Literal["torchrun"]
-    rdzv_backend: Text = "c10d"
+    rdzv_backend: Word = "c10d"
     """Rendezvous backend."""
     rdzv_port: Port = 29500
     """Rendezvous port on the first node; a single node uses any free port."""
@@ -65,7 +69,7 @@ class FaultToleranceLauncher(LauncherSection):
     """ft_launcher of nvidia-resiliency-ext: a torchrun that monitors the ranks and restarts them."""
 
     kind: Literal["fault_tolerance"]
-    rdzv_backend: Text = "c10d"
+    rdzv_backend: Word = "c10d"
     """Rendezvous backend."""
     rdzv_port: Port = 29500
     """Rendezvous port on the first node."""
@@ -77,9 +81,9 @@ class FaultToleranceLauncher(LauncherSection):
     """Timeout in seconds until a rank's first heartbeat."""
     rank_heartbeat_timeout: Seconds | None = None
     """Timeout in seconds between a rank's heartbeats."""
-    rank_termination_signal: Text | None = None
+    rank_termination_signal: Word | None = None
     """Signal that ends a rank, e.g. `SIGKILL`."""
-    log_level: Text | None = None
+    log_level: Word | None = None
     """Log level of the launcher, e.g. `INFO`."""
     max_restarts: NotNegative | None = None
     """Maximum restarts of the ranks within one job."""
@@ -92,9 +96,10 @@ class SlurmTemplateLauncher(LauncherSection):
     template_path: Text | None = None
     """Template file: an absolute path, or the name of a template that comes with nemo-run."""
     template_inline: Lines | None = None
-    """The template itself. nemo-run HTML-escapes inserted values: write `{{ command | safe }}`."""
+    """The template itself. nemo-run HTML-escapes inserted values: write `{{ command | safe }}`. The shell
+    runs the result as it is."""
     template_vars: dict[str, Any] = Field(default_factory=dict)
-    """Values of the template variables other than `command`."""
+    """Values of the template variables other than `command`; the shell runs what the template makes of them."""
 
     @model_validator(mode="after")
     def _check_one_template(self) -> Self:
@@ -125,13 +130,14 @@ class SlurmRayLauncher(LauncherSection):
     display_nvidia_smi_output: Switch = False
     """Print the output of nvidia-smi on each node at the start."""
     head_setup: Lines | None = None
-    """Shell commands to run on the head when all workers have joined."""
+    """Shell commands that the head runs as they are when all workers have joined."""
     head_init_wait_time: NotNegative = 10
     """Seconds between checks that all workers have joined."""
     worker_init_wait_time: NotNegative = 60
     """Seconds that a worker waits for the head."""
-    env_vars: dict[str, str] | None = None
-    """Environment variables of the Ray processes."""
+    env_vars: EnvironmentVariables | None = None
+    """Environment variables of the Ray processes; the node expands `$NAME` and `${NAME}`, and runs no command in
+    them."""
 
 
 Launcher = Annotated[
@@ -148,7 +154,7 @@ class PackagerSection(Section):
     debug: Switch = False
     """Set PyTorch's debugging flags: CUDA_LAUNCH_BLOCKING, TORCH_DISTRIBUTED_DEBUG and others. Slow. Only with the
     launchers torchrun and fault_tolerance."""
-    symlink_from_remote_dir: Text | None = None
+    symlink_from_remote_dir: Word | None = None
     """Folder on the cluster that already has the code; it is symlinked instead of packaging. Only on Slurm, and not
     with `none`."""
 
@@ -163,17 +169,17 @@ class GitArchivePackager(PackagerSection):
     """The committed files of the git repository in the current folder; uncommitted changes are not included."""
 
     kind: Literal["git_archive"]
-    basepath: MaybeEmpty = ""
+    basepath: MaybeWord = ""
     """Path of the repository; by default that of the current folder."""
-    subpath: MaybeEmpty = ""
+    subpath: MaybeWord = ""
     """Subfolder of the repository to package; it becomes the task's working folder."""
-    ref: Text = "HEAD"
+    ref: Word = "HEAD"
     """Branch, tag or commit."""
     include_submodules: Switch = True
     """Also package submodules."""
-    include_pattern: MaybeEmpty | tuple[MaybeEmpty, ...] = ""
+    include_pattern: MaybeArguments | tuple[MaybeArguments, ...] = ""
     """Further files to package: arguments of `find`, or a list of these."""
-    include_pattern_relative_path: MaybeEmpty | tuple[MaybeEmpty, ...] = ""
+    include_pattern_relative_path: MaybeWord | tuple[MaybeWord, ...] = ""
     """Folder that the paths of `include_pattern` are relative to; one per pattern."""
     check_uncommitted_changes: Switch = False
     """Refuse if the repository has uncommitted changes."""
@@ -191,9 +197,9 @@ class PatternPackager(PackagerSection):
     """Files that match patterns."""
 
     kind: Literal["pattern"]
-    include_pattern: Text | Annotated[tuple[Text, ...], Field(min_length=1)]
+    include_pattern: Arguments | Annotated[tuple[Arguments, ...], Field(min_length=1)]
     """Arguments of `find`, best an absolute path; or a list of these."""
-    relative_path: Text | Annotated[tuple[Text, ...], Field(min_length=1)]
+    relative_path: Word | Annotated[tuple[Word, ...], Field(min_length=1)]
     """Folder that the paths in the package are relative to; one per pattern."""
 
     @model_validator(mode="after")
@@ -206,7 +212,7 @@ class HybridPackager(PackagerSection):
     """Several packagers in one package."""
 
     kind: Literal["hybrid"]
-    sub_packagers: Annotated[dict[Text, SubPackager], Field(min_length=1)]
+    sub_packagers: Annotated[dict[Word, SubPackager], Field(min_length=1)]
     """Folder in the package -> the packager that fills it."""
     extract_at_root: Switch = False
     """Extract the files of every packager at the package root instead of its folder."""
@@ -246,6 +252,7 @@ class Facts:
     gpu_only: tuple[str, ...] = ()  #: further fields to omit for a task without GPUs
     needs: tuple[str, ...] = ()  #: fields that a launch requires, besides those that the class itself requires
     job_folder: str = ""  #: field with the folder of the jobs, which must be on a volume; "" for none
+    shell_paths: tuple[str, ...] = ()  #: fields that nemo-run writes unquoted into a shell script
     exports_env_vars: bool = False  #: nemo-run writes env_vars unquoted into a shell script
     no_launch: str = ""  #: why launches cannot use it, or ""
 
@@ -268,7 +275,7 @@ class ExecutorSection(Section):
     without torchrun and fault_tolerance unless `tasks` sets a launcher."""
     env_vars: EnvironmentVariables = Field(default_factory=dict)
     """Environment variables of the tasks. `${env:NAME}` is replaced by that variable of the launching shell; use it for
-    secrets."""
+    secrets. On Slurm, Kubeflow and DGX Cloud the node expands `$NAME` and `${NAME}`, and runs no command in them."""
     retries: NotNegative = 0
     """Maximum number of restarts of a failed task."""
 

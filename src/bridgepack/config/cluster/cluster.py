@@ -10,7 +10,7 @@ from bridgepack.config.cluster.base import PROCESS_LAUNCHERS, TASKS, Task
 from bridgepack.config.cluster.executors import FACTS, LOCAL_KINDS, Executor, LocalFields, NemoRunExecutor
 from bridgepack.config.cluster.processes import Processes, processes_of
 from bridgepack.config.cluster.slurm import SlurmExecutor
-from bridgepack.config.cluster.values import EnvironmentVariables, FreeForm, Switch, Text, hide_secrets, is_one_word
+from bridgepack.config.cluster.values import EnvironmentVariables, FreeForm, Switch, Text, hide_secrets, is_word
 from bridgepack.config.document import Document, written
 from bridgepack.config.errors import config_error, did_you_mean, quoted
 from bridgepack.config.reading import read_sections, written_in
@@ -62,9 +62,11 @@ class ClusterConfig(Document):
     """Folder that every task sees under the same path: packs go to its `artifacts/`, runs to its `runs/NAME/`. It may
     be relative for local executors; otherwise it is absolute."""
     python: Annotated[str, Field(pattern=r"python[^/]*$")] = "python"
-    """Python on the nodes, with bridgepack and megatron-bridge. The torchrun launcher uses `torchrun` from PATH."""
+    """Python on the nodes, with bridgepack and megatron-bridge; options may follow, e.g. `python -u`. The node expands
+    `$NAME`. The torchrun launcher uses `torchrun` from PATH."""
     train_script: Text | None = None
-    """Path on the nodes of a script to train with, instead of `python -m bridgepack.running.train`."""
+    """Path on the nodes of a script to train with, instead of `python -m bridgepack.running.train`; options may follow.
+    The node expands `$NAME`."""
     tasks: TasksConfig = TasksConfig()
     """Settings of single tasks."""
 
@@ -75,6 +77,14 @@ class ClusterConfig(Document):
                 f"workspace is {self.workspace!r}; with a {self.executor.kind} executor it is a path on the nodes. Set "
                 f"it to an absolute path that every task sees, e.g. /shared/bridgepack."
             )
+        for name in ("python", "train_script"):
+            _, _, options = (getattr(self, name) or "").partition(" -")
+            for option in options.split():
+                if not is_word(option, expands=True):
+                    raise ValueError(
+                        f"{name} is {getattr(self, name)!r}; a shell on the nodes reads its options; allowed: options "
+                        "without spaces, quotes and other characters of the shell. Correct them."
+                    )
         for task in TASKS:
             for fault in _executor_faults(self.executor_for(task), task):
                 raise ConfigError(f"{self.place_of(task)}.{fault}")
@@ -128,10 +138,19 @@ class ClusterConfig(Document):
         values = _merge(written(self.executor), own.executor)
         if own.env_vars:
             values = _merge(values, {"env_vars": own.env_vars})
-        try:
-            return _OneExecutor.model_validate({"executor": values}).executor
-        except ValidationError as error:
-            raise cluster_error(error, _OneExecutor, place=self.place_of(task)) from None
+        return make_section(values, place=self.place_of(task))
+
+
+def make_section(values: Mapping[str, Any], *, place: str) -> Executor:
+    """Return an executor section of plain values; `place` is its dotted path in the file.
+
+    Raises:
+        ConfigError: a value is impossible.
+    """
+    try:
+        return _OneExecutor.model_validate({"executor": values}).executor
+    except ValidationError as error:
+        raise cluster_error(error, _OneExecutor, place=place) from None
 
 
 def load_cluster(
@@ -222,15 +241,6 @@ def _choice_faults(executor: Executor, field: str, kind: str, allowed: tuple[str
 
 
 def _slurm_faults(executor: SlurmExecutor, task: Task) -> Iterator[str]:
-    words = {
-        "container_image": executor.container_image,
-        **{f"container_mounts.{index}": mount for index, mount in enumerate(executor.container_mounts)},
-        "tunnel.job_dir": executor.tunnel.job_dir,
-        "job_details.folder": executor.job_details.folder,
-    }
-    for name, value in words.items():
-        if value and not is_one_word(value):
-            yield f"{name} is {value!r}; nemo-run writes it unquoted into a shell script; allowed: one word. Rename it."
     for name in ("heterogeneous", "het_group_indices"):
         if getattr(executor, name):
             yield (

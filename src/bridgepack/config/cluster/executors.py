@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from bridgepack.config.cluster.base import ExecutorSection, Facts, Launcher, TorchrunLauncher
 from bridgepack.config.cluster.slurm import SlurmExecutor
-from bridgepack.config.cluster.values import Count, FreeForm, Switch, Text, Volume, hide_secrets, is_inside
+from bridgepack.config.cluster.values import Count, FreeForm, Switch, Text, Volume, hide_secrets, is_inside, is_word
 from bridgepack.config.errors import quoted
 
 #: Classes with their own kind.
@@ -42,6 +42,7 @@ KNOWN: Mapping[str, Facts] = MappingProxyType(
             packagers=("none",),
             nodes="num_nodes",
             needs=("image", "workdir_pvc"),
+            shell_paths=("workdir_pvc_path",),
             exports_env_vars=True,
         ),
         "kuberay": Facts(
@@ -56,6 +57,7 @@ KNOWN: Mapping[str, Facts] = MappingProxyType(
             class_name="DGXCloudExecutor",
             title="workloads of DGX Cloud",
             job_folder="pvc_nemo_run_dir",
+            shell_paths=("pvc_nemo_run_dir",),
             exports_env_vars=True,
         ),
         "lepton": replace(
@@ -65,6 +67,7 @@ KNOWN: Mapping[str, Facts] = MappingProxyType(
             launchers=("none", "torchrun"),
             needs=("resource_shape", "node_group"),
             job_folder="nemo_run_dir",
+            shell_paths=("nemo_run_dir",),
         ),
     }
 )
@@ -79,7 +82,10 @@ _MOUNTED_AT = ("mountPath", "mount_path", "path")
 
 
 class NemoRunExecutor(ExecutorSection):
-    """Any other executor of nemo-run. All further fields are passed to its class under the same names."""
+    """Any other executor of nemo-run. All further fields are passed to its class under the same names.
+
+    Commands among them, such as SkyPilot's `setup` or Lepton's `pre_launch_commands`, run on the nodes as they are.
+    """
 
     model_config = ConfigDict(extra="allow")
 
@@ -146,6 +152,13 @@ class NemoRunExecutor(ExecutorSection):
             count = self.value(name)
             if count is not None and (type(count) is not int or count < least):
                 yield f"{name} is {quoted(count)}; allowed: a whole number, at least {least}. Correct it."
+        for name in facts.shell_paths:
+            path = self.value(name)
+            if path is not None and not is_word(str(path)):
+                yield (
+                    f"{name} is {quoted(path)}; nemo-run writes it unquoted into a shell script; allowed: one word "
+                    "without characters of the shell. Rename it."
+                )
         folder, paths = self.value(facts.job_folder), self._mounted_paths()
         if folder is not None and not any(is_inside(str(folder), path) for path in paths):
             # otherwise nemo-run cannot copy the files of the jobs

@@ -1,7 +1,7 @@
 """The Slurm executor, and the tunnels to Slurm's commands."""
 
 import re
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -13,6 +13,8 @@ from bridgepack.config.cluster.values import (
     MaybeAbsolutePath,
     Mount,
     NotNegative,
+    ParameterName,
+    ParameterValue,
     Port,
     SlurmArray,
     SlurmJob,
@@ -20,6 +22,7 @@ from bridgepack.config.cluster.values import (
     Switch,
     Text,
     TextOrNumber,
+    Word,
 )
 from bridgepack.config.section import Section
 
@@ -38,20 +41,21 @@ class SSHTunnel(Section):
     """Slurm's commands run over SSH on another machine."""
 
     kind: Literal["ssh"]
-    host: Text
+    host: Word
     """Host name of the login node."""
-    user: Text
+    user: Word
     """User name on the login node."""
     job_dir: AbsolutePath
     """Absolute path of the job folder on the cluster, visible to all nodes."""
     port: Port | None = None
     """SSH port; by default 22."""
-    identity: Text | None = None
+    identity: Word | None = None
     """Private key file; without it and without a key in an SSH agent, nemo-run asks for a password."""
-    shell: Text | None = None
+    shell: Word | None = None
     """Shell on the login node."""
     pre_command: Lines | None = None
-    """Command to run before each of nemo-run's commands, e.g. `source /etc/profile`."""
+    """Command to run before each of nemo-run's commands, e.g. `source /etc/profile`; the login node's shell runs it as
+    it is."""
 
 
 Tunnel = Annotated[LocalTunnel | SSHTunnel, Field(discriminator="kind")]
@@ -60,11 +64,11 @@ Tunnel = Annotated[LocalTunnel | SSHTunnel, Field(discriminator="kind")]
 class SlurmJobDetails(Section):
     """Name of a Slurm job and where its output goes."""
 
-    job_name: Text | None = None
-    """Name of the job; by default `ACCOUNT-ACCOUNT.TASK`, or with `job_name_prefix`."""
-    folder: Text | None = None
+    job_name: Word | None = None
+    """Name of the job; by default `RUN.TASK`, or with `job_name_prefix`."""
+    folder: Word | None = None
     """Folder of the output on the cluster; by default the job's folder."""
-    ray_log_prefix: Text = "ray-"
+    ray_log_prefix: Word = "ray-"
     """Prefix of Ray's log names."""
 
 
@@ -85,12 +89,12 @@ class SlurmExecutor(ExecutorSection):
     )
 
     kind: Literal["slurm"]
-    account: Text
+    account: Word
     """Account that the jobs are charged to."""
     partition: Text | None = None
     """Partition, or several separated by commas."""
-    job_name_prefix: Text | None = None
-    """Prefix of the job names."""
+    job_name_prefix: Word | None = None
+    """Prefix of the job names; by default `RUN.`, the name of the run."""
     time: SlurmTime = "00:10:00"
     """Time limit of a job, in sbatch's format. nemo-run's default is 10 minutes."""
     nodes: Count | None = None
@@ -130,13 +134,13 @@ class SlurmExecutor(ExecutorSection):
     concurrent jobs would write the same files."""
     open_mode: Literal["append", "truncate"] = "append"
     """What a restarted job does with its output file."""
-    container_image: Text | None = None
+    container_image: Word | None = None
     """Image for pyxis: a registry path or a .sqsh file; without it, the job runs directly on the nodes."""
     container_mounts: tuple[Mount, ...] = ()
     """Folders mounted into the container: `SOURCE:TARGET[:FLAGS]`. A source `/$nemo_run/...` is in the job's folder."""
     container_env: tuple[Text, ...] | None = None
     """Variables of the node that override those of the image."""
-    additional_parameters: dict[str, Any] | None = None
+    additional_parameters: dict[ParameterName, ParameterValue] | None = None
     """Further sbatch parameters, with `_` for `-`, e.g. `{mail_type: END}`."""
     srun_args: tuple[Text, ...] | None = None
     """Further srun arguments, e.g. `[--mpi=pmix]`."""
@@ -162,7 +166,7 @@ class SlurmExecutor(ExecutorSection):
     monitor_group_job_wait_time: NotNegative = 60
     """Seconds between checks of a task group."""
     setup_lines: Lines | None = None
-    """Shell lines to run before the task, e.g. `module load cuda`."""
+    """Shell lines that each node runs as they are before the task, e.g. `module load cuda`."""
     het_group_indices: tuple[NotNegative, ...] | None = None
     """Group indices of a heterogeneous job."""
     segment: Count | None = None

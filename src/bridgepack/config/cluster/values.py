@@ -1,7 +1,6 @@
 """Value types of cluster files, references to environment variables (`${env:NAME}`), and secrets that stay hidden."""
 
 import re
-import shlex
 from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
 from typing import Annotated, Any
@@ -14,6 +13,13 @@ _SLURM_TIME = re.compile(r"(\d+|\d+:[0-5]\d|\d+:[0-5]?\d:[0-5]?\d|\d+-\d+(:[0-5]
 _ARRAY = re.compile(r"\d+(-\d+(:\d+)?)?(,\d+(-\d+(:\d+)?)?)*(%\d+)?")
 _JOB = re.compile(r"\d+(_\d+)?|[a-z_]+://[^/]*/\d+(_\d+)?(/.*)?")
 _ABSOLUTE = re.compile(r"/.*", re.DOTALL)
+#: `${env:NAME}`, the launch's own reference, which is replaced before a shell sees the text.
+REFERENCE = re.compile(r"\$\{env:[^}]*\}")
+#: Text that a shell leaves as it is: no space, quote, `$`, wildcard, list in braces, or character that ends a command.
+_PLAIN = r"[\w@%+=:,./~^#-]|\{\w*\}|\$\{env:[^}]*\}"
+_WORD = re.compile(rf"(?!#)({_PLAIN})*")
+_WORD_ON_NODE = re.compile(rf"(?!#)({_PLAIN}|\$[A-Za-z_]\w*|\$\{{[A-Za-z_]\w*\}})*")
+_SYNTAX = re.compile(r"[;&|<>()`$#\r\n'\"\\]")
 _ONE_LINE = re.compile(r"[^\r\n]*")
 _MAYBE_ABSOLUTE = re.compile(r"(/.*)?", re.DOTALL)
 
@@ -23,21 +29,44 @@ def is_inside(path: str, folder: str) -> bool:
     return PurePosixPath(path).is_relative_to(folder)
 
 
-def is_one_word(text: str) -> bool:
-    """Return whether a shell takes a text for one word."""
-    try:
-        return len(shlex.split(text)) == 1
-    except ValueError:  # a quote that is not closed
-        return False
+def is_word(text: str, *, expands: bool = False) -> bool:
+    """Return whether a shell takes a text for one word as it is written; with `expands`, `$NAME` may be in it."""
+    return bool((_WORD_ON_NODE if expands else _WORD).fullmatch(text))
+
+
+def are_arguments(text: str) -> bool:
+    """Return whether a shell takes a text for arguments alone: no command, variable or redirection is in it."""
+    bare = REFERENCE.sub("", re.sub(r"'[^']*'|\"[^\"$`\\]*\"|\\[^\n]", "", text))
+    return not _SYNTAX.search(bare)
 
 
 def _matching(pattern: re.Pattern[str], allowed: str, correction: str = "Correct it.") -> AfterValidator:
-    def check(value: str) -> str:
-        if not pattern.fullmatch(value):
+    def check(value: Any) -> Any:
+        if isinstance(value, str) and not pattern.fullmatch(value):
             raise ValueError(f" is {value!r}; allowed: {allowed}. {correction}")
         return value
 
     return AfterValidator(check)
+
+
+def _word(allowed: str, *, expands: bool = False) -> AfterValidator:
+    def check(value: str) -> str:
+        if not is_word(value, expands=expands):
+            raise ValueError(
+                f" is {value!r}; nemo-run writes it unquoted into a shell script; allowed: {allowed}. Rename it."
+            )
+        return value
+
+    return AfterValidator(check)
+
+
+def _check_arguments(value: str) -> str:
+    if not are_arguments(value):
+        raise ValueError(
+            f" is {value!r}; nemo-run writes it unquoted into a shell command; allowed: arguments of find, with "
+            "special characters in quotes. Quote them."
+        )
+    return value
 
 
 def _mount(kind: str, *, are_absolute: bool) -> AfterValidator:
@@ -64,11 +93,28 @@ Text = Annotated[
     Lines, _matching(_ONE_LINE, "text in one line, as it becomes a line of a script", "Remove the line break.")
 ]
 MaybeEmpty = Annotated[str, Field(min_length=0)]
+_IN_A_WORD = "one word of letters, digits and @ % + = : , . / ~ ^ # _ -"
+#: One shell word.
+Word = Annotated[Text, _word(_IN_A_WORD)]
+MaybeWord = Annotated[MaybeEmpty, _word(_IN_A_WORD)]
+#: One shell word in which the node expands `$NAME` and `${NAME}`.
+WordOnNode = Annotated[Text, _word(f"{_IN_A_WORD}, and $NAME or ${{NAME}}, which the node expands", expands=True)]
+#: Arguments of `find`.
+Arguments = Annotated[Text, AfterValidator(_check_arguments)]
+MaybeArguments = Annotated[MaybeEmpty, AfterValidator(_check_arguments)]
 #: Text that people also write as a number, e.g. a memory size or a job id.
 TextOrNumber = Annotated[
     str,
     Field(min_length=1, coerce_numbers_to_str=True),
+    _matching(_ONE_LINE, "text in one line, as it becomes a line of a script", "Remove the line break."),
     WithJsonSchema({"anyOf": [{"type": "string", "minLength": 1}, {"type": "number"}]}),
+]
+#: Name of an sbatch parameter, with `_` for `-`.
+ParameterName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
+#: Value of an sbatch parameter.
+ParameterValue = Annotated[
+    bool | int | float | str,
+    _matching(_ONE_LINE, "text in one line, as it becomes a line of a script", "Remove the line break."),
 ]
 #: A mapping passed unchanged to the platform.
 FreeForm = dict[str, Any]
@@ -80,9 +126,11 @@ EnvironmentVariables = dict[
         WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "number"}]}),
     ],
 ]
-AbsolutePath = Annotated[str, _matching(_ABSOLUTE, "an absolute path", "Begin it with /.")]
-MaybeAbsolutePath = Annotated[MaybeEmpty, _matching(_MAYBE_ABSOLUTE, "an absolute path", "Begin it with /.")]
-Mount = Annotated[str, _mount("mount", are_absolute=True)]
+AbsolutePath = Annotated[str, _matching(_ABSOLUTE, "an absolute path", "Begin it with /."), _word(_IN_A_WORD)]
+MaybeAbsolutePath = Annotated[
+    MaybeEmpty, _matching(_MAYBE_ABSOLUTE, "an absolute path", "Begin it with /."), _word(_IN_A_WORD)
+]
+Mount = Annotated[str, _mount("mount", are_absolute=True), _word(_IN_A_WORD)]
 #: A mount whose source may be a named volume.
 Volume = Annotated[str, _mount("volume", are_absolute=False)]
 SlurmTime = Annotated[
@@ -101,8 +149,6 @@ SlurmJob = Annotated[
 ]
 
 
-#: A reference.
-REFERENCE = re.compile(r"\$\{env:[^}]*\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET_NAME = re.compile(r"(token(?!iz)|secret|passw|credential|api_?key|access_?key|private_?key|auth)", re.I)
 #: Names that look like secrets but only name one that the platform stores.

@@ -16,6 +16,7 @@ from bridgepack.config.recipe.data import DataConfig, TokenizerConfig, as_source
 from bridgepack.config.recipe.packing import BatchConfig, PackingConfig, ParallelismConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing, Preprocessing, mended_by_host
 from bridgepack.config.recipe.readings import check_layouts, kind_of, reading_of
+from bridgepack.config.recipe.serving import ServingConfig
 from bridgepack.config.recipe.training import (
     CheckpointConfig,
     CudaGraphConfig,
@@ -78,6 +79,8 @@ class SFTRecipe(Document):
     """Tokenizer and chat template."""
     preprocessing: Preprocessing = ChatPreprocessing()
     """How an example becomes tokens and a loss mask."""
+    serving: ServingConfig = ServingConfig()
+    """What the server of the trained model sets; only comparisons with it depend on this."""
     packing: PackingConfig
     """How sequences are packed."""
     parallelism: ParallelismConfig = ParallelismConfig()

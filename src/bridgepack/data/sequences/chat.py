@@ -1,7 +1,7 @@
 """Conversations -> tokens and masks, equal to Megatron-Bridge's chat preprocessing; renders each chat once."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any
@@ -33,6 +33,12 @@ from bridgepack.records.sequences import UnreadCount
 _VARIABLES = "chat_template_kwargs"
 
 
+_ENDLESS = Loss(
+    LostKind.NO_END,
+    "the template ends no answer, so the model does not learn to stop; set assistant_markers with a stop_token",
+)
+
+
 class ChatEncoder:
     """Turns rows with conversations into ids and token-aligned masks."""
 
@@ -43,10 +49,11 @@ class ChatEncoder:
         role_aliases: Mapping[str, str],
         *,
         decides_forms: bool = True,
+        as_host: Collection[str] = (),
     ) -> None:
         """Check that the template supports the settings.
 
-        `decides_forms` is false where the host reads the data itself: `auto` is then `keep`.
+        `decides_forms` is false where the host reads the data itself: `auto` is then `keep`. `as_host` as of `Mender`.
 
         Raises:
             TokenizerError: there is no chat template, or no way to tell which tokens the assistant wrote.
@@ -56,10 +63,13 @@ class ChatEncoder:
         self._read_fields = frozenset({"role", "content", "tool_calls", OLD_CALL, REFUSAL, *REASONING, *FLAGS})
         markers = _markers_for(tokenizer, settings)
         forms = tokenizer.forms if decides_forms and settings.fields_on_auto else AS_GIVEN
-        self._read = ConversationReader(settings, role_aliases, forms).read
+        self._read = ConversationReader(settings, role_aliases, forms, as_host=as_host).read
         self._null_hint = _null_hint(settings, forms)
         self._masks = ChatMasks(tokenizer, settings, markers)
         self._losses = LostContentFinder(tokenizer, markers, settings.loss_mode)
+        #: of every row, where the recipe does not say that the model learns no end
+        is_endless = markers is not None and not markers.ends and settings.assistant_markers is None
+        self._endless = (_ENDLESS,) if is_endless else ()
         self._doubled = DoubledInChats(tokenizer, markers)
         self._tools = ToolFindings(tokenizer.config.chat_template_kwargs)
         wanted = settings.reasoning_loss
@@ -100,7 +110,7 @@ class ChatEncoder:
             losses = tuple({loss.kind: loss for loss in reversed(losses)}.values())[::-1]
         if losses and any(loss.kind == LostKind.NO_END for loss in losses):
             chat = chat._replace(lacks_end=True)
-        return Prepared(len(chat.text), chat, losses, unread)
+        return Prepared(len(chat.text), chat, (*losses, *self._endless), unread)
 
     def encode(self, rows: Sequence[RenderedChat]) -> FlatBatch:
         """Return the tokens and masks of conversations."""

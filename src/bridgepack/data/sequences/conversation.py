@@ -1,6 +1,6 @@
 """A row's turns -> OpenAI-style messages, tools and variables; turns may be OpenAI's or ShareGPT's."""
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,10 +40,17 @@ class Conversation:
 class ConversationReader:
     """Reads conversations from rows according to the recipe's settings."""
 
-    def __init__(self, settings: ChatPreprocessing, role_aliases: Mapping[str, str], forms: Forms = AS_GIVEN) -> None:
-        """Take the forms of the chat template, for settings that are `auto`."""
+    def __init__(
+        self,
+        settings: ChatPreprocessing,
+        role_aliases: Mapping[str, str],
+        forms: Forms = AS_GIVEN,
+        *,
+        as_host: Collection[str] = (),
+    ) -> None:
+        """Take the forms of the chat template, for settings that are `auto`, and `as_host`, as of `Mender`."""
         self._settings = settings
-        self._mended = Mender(settings, forms).mended
+        self._mended = Mender(settings, forms, as_host).mended
         self._role_aliases = {alias.lower(): _ALIASES.get(role, role) for alias, role in role_aliases.items()}
         self._own_names = ROLES - set(self._role_aliases)
 
@@ -65,7 +72,11 @@ class ConversationReader:
         if not is_plain or flags:  # fast path: most are plain
             ignored = {name.removeprefix(TURN_FIELD) for name in getattr(columns, "ignored", ())}
             untrained = _untrained(turns, messages, flags, ignored, refuses_others=reads_weights)
-            messages = [self._mended(message, f"turn {index}") for index, message in enumerate(messages, 1)]
+            pairs = enumerate(zip(turns, messages, strict=True), 1)
+            messages = [
+                self._mended(message, f"turn {index}", is_legacy="role" not in turn or "content" not in turn)
+                for index, (turn, message) in pairs
+            ]
         if system and not any(message["role"] == "system" for message in messages):
             messages.insert(0, self._mended({"role": "system", "content": system}, "system"))
             untrained = frozenset(index + 1 for index in untrained)

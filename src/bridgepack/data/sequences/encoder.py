@@ -39,7 +39,13 @@ def encoder_of(resolved: ResolvedRecipe, tokenizer: ChatTokenizer) -> Encoder:
 def _encoder_of_kind(kind: str, recipe: SFTRecipe, tokenizer: ChatTokenizer) -> Encoder:
     settings = recipe.applied_preprocessing.of_kind(kind)
     if isinstance(settings, ChatPreprocessing):
-        return ChatEncoder(tokenizer, settings, recipe.data.role_aliases, decides_forms=bool(recipe.fields_on_auto))
+        return ChatEncoder(
+            tokenizer,
+            settings,
+            recipe.data.role_aliases,
+            decides_forms=bool(recipe.fields_on_auto),
+            as_host=recipe.host_habits.keys(),
+        )
     if isinstance(settings, PromptCompletionPreprocessing):
         return PromptCompletionEncoder(tokenizer, settings)
     if isinstance(settings, TextPreprocessing):

@@ -29,8 +29,16 @@ _ROLES = ("system", "developer", "user", "tool")
 
 #: Texts that identify the templates of a family, and its markers, in the order in which families are tried.
 #: Source: megatron-bridge 0.6.2, data/conversation_processing.py, infer_assistant_mask_boundary_config: ChatML, Kimi,
-#: Gemma 4, Gemma 1-3, Llama 3, gpt-oss (Harmony); and of 0.7, MiniMax-M3.
+#: Gemma 4, Gemma 1-3, Llama 3, gpt-oss (Harmony); and of 0.7, GLM-5.2, the first, and MiniMax-M3, the last.
 _FAMILIES = (
+    (
+        ("<|assistant|>", "clear_thinking", "<think>"),
+        AssistantMarkers(
+            assistant_start="<|assistant|>",
+            learns_no_end=True,
+            other_role_starts={"system": "<|system|>", "user": "<|user|>", "tool": "<|observation|>"},
+        ),
+    ),
     (
         ("<|im_start|>assistant", "<|im_end|>"),
         AssistantMarkers(
@@ -134,7 +142,7 @@ def infer_markers(tokenizer: ChatTokenizer) -> TurnMarkers | None:
     template = tokenizer.chat_template or ""
     for required, texts in _FAMILIES:
         if all(text in template for text in required):
-            more = _MORE_ENDS.get(texts.ends[0])
+            more = _MORE_ENDS.get(texts.assistant_end or "")
             if more in tokenizer.added_tokens:
                 texts = texts.model_copy(update={"assistant_end_fallbacks": (*texts.assistant_end_fallbacks, more)})
             markers = _encoded(tokenizer, texts)

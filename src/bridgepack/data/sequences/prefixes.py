@@ -35,6 +35,11 @@ class CuttingTokens:
             if index in isolated and text in source and not any(_overlap(text, other) for other in added):
                 self._by_start.setdefault(text[0], []).append((text, index))
 
+    @property
+    def ids(self) -> dict[str, int]:
+        """Text -> id of each token."""
+        return {text: index for found in self._by_start.values() for text, index in found}
+
     def at(self, text: str, position: int) -> tuple[str, int] | None:
         """Return (text, id) of the token at a character, or None."""
         for token, index in self._by_start.get(text[position : position + 1], ()):

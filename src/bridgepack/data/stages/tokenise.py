@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from bridgepack.data.files import make_folders
@@ -16,7 +17,7 @@ from bridgepack.data.store.store import TokenStore, check_stored_tokens, token_o
 from bridgepack.data.store.token_file import TokenFileWriter, TokenOrigin, read_token_index, write_token_file
 from bridgepack.data.tasks import Beat, Runner, TaskFailure, is_meant_for_users
 from bridgepack.errors import DataError, StoreError
-from bridgepack.records import DropReason
+from bridgepack.records import DropReason, ServedRecord
 from bridgepack.records.sequences import RowNote
 
 if TYPE_CHECKING:
@@ -79,6 +80,24 @@ def tokenize_range(task: TokenizeTask, beat: Beat) -> RangeResult:
             beat(-1)
     finished = finish_range(task.settings, task.place)
     return replace(finished, was_tokenized=not is_there, num_bytes=task.part.num_bytes)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SampleTask:
+    """A sample of answers to compare with what a server sends."""
+
+    how: Tokenization  #: how rows become tokens
+    files: tuple[InputFile, ...]  #: training files
+
+
+def tokenize_or_sample(task: TokenizeTask | SampleTask, beat: Beat) -> RangeResult | ServedRecord:
+    """Return the result of a range, as `tokenize_range`, or that of the sample."""
+    if isinstance(task, TokenizeTask):
+        return tokenize_range(task, beat)
+    from bridgepack.data.served.sample import sample_answers
+
+    beat(-1)
+    return sample_answers(task.how.stage(), task.files)
 
 
 def finish_stored(task: tuple[FinishSettings, RangePlace], _: Beat) -> RangeResult:
@@ -166,8 +185,11 @@ def tokenized_ranges(
     store: TokenStore,
     *,
     max_row_bytes: int,
-) -> Iterator[RangeResult]:
+    sample: SampleTask | None = None,
+) -> Iterator[RangeResult | ServedRecord]:
     """Yield the results of all ranges of a split's files, in order; `files` are (file, its sha256).
+
+    With a `sample`, its result comes first, unless its process crashed.
 
     Raises:
         DataError: a file cannot be read, or a row stops the build.
@@ -190,8 +212,12 @@ def tokenized_ranges(
         for index, (file, sha256) in enumerate(files)
         for part in iter_ranges(file, sha256=sha256, max_row_bytes=max_row_bytes)
     )
-    for outcome in runner.run(tokenize_range, tasks):
-        yield rescued_range(runner, outcome) if isinstance(outcome, TaskFailure) else outcome
+    samples = [] if sample is None else [sample]
+    for number, outcome in enumerate(runner.run(tokenize_or_sample, chain[TokenizeTask | SampleTask](samples, tasks))):
+        if not isinstance(outcome, TaskFailure):
+            yield outcome
+        elif number >= len(samples):
+            yield rescued_range(runner, outcome)
 
 
 def rescued_range(runner: Runner, failure: TaskFailure) -> RangeResult:

@@ -29,7 +29,7 @@ from bridgepack.data.stages.notes import write_ledger
 from bridgepack.data.stages.split import TokenizedSplit, gather_split, shard_plans, split_statistics, write_provenance
 from bridgepack.data.tasks import Beat, Progress, Runner, TaskFailure, result_of
 from bridgepack.geometry import IntArray
-from bridgepack.records import SPLITS, TRAIN, FileRecord, InputRecord, Manifest, ShardRecord, SplitRecord
+from bridgepack.records import SPLITS, TRAIN, FileRecord, InputRecord, Manifest, ServedRecord, ShardRecord, SplitRecord
 
 #: Retries of a shard whose process died.
 _MAX_TRIES = 3
@@ -81,8 +81,10 @@ class ArtifactWriter:
     progress: Progress
     watch: Callable[[WrittenShard], None]
 
-    def write(self, results: Mapping[str, Sequence[RangeResult]]) -> Manifest:
+    def write(self, results: Mapping[str, Sequence[RangeResult]], served: ServedRecord | None = None) -> Manifest:
         """Return the manifest of the artifact, written from split -> results of its files' ranges, in order.
+
+        `served` compares a sample of the answers with what a server sends.
 
         Raises:
             DataError: a split has no sequences, or workers keep dying.
@@ -106,6 +108,7 @@ class ArtifactWriter:
             recipe=resolved.recipe.model_dump(mode="json"),
             resolved=resolved.explain(),
             splits=tuple(records),
+            served=served,
             versions=self.spec.versions,
             files=tuple(
                 FileRecord(path=name, num_bytes=(artifact / name).stat().st_size, sha256=hash_file(artifact / name))

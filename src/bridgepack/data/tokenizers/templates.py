@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import jinja2
 import jinja2.ext
+import jinja2.meta
 import jinja2.nodes
 import jinja2.parser
 from jinja2.exceptions import TemplateError
@@ -103,6 +104,17 @@ class ChatTemplate:
         variables = {**self._variables, **kwargs, "messages": messages, "tools": tools}
         environment = self._environment
         return environment.context_class(environment, variables, None, {}, globals=environment.globals)
+
+
+def variables_of(source: str) -> frozenset[str]:
+    """Return the names that a template reads and does not only set itself, without those of its environment.
+
+    Raises:
+        jinja2.TemplateSyntaxError: it is not valid Jinja.
+    """
+    environment = _environment()
+    names = jinja2.meta.find_undeclared_variables(environment.parse(source))
+    return frozenset(names - environment.globals.keys())
 
 
 class TimeLimit:

@@ -4,10 +4,11 @@ import datetime
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from jinja2.exceptions import TemplateError, TemplateSyntaxError
 
@@ -41,13 +42,23 @@ class ChatTokenizer:
         backend: its `tokenizers.Tokenizer`; None for a tokenizer written in Python.
         loses_text: it loses text that its own tokenizer.json preserves.
         engine: encodes texts.
+        lost_flags: id -> flags of added tokens that Megatron-Core's wrapper changes and a server does not.
     """
 
     engine: Engine
 
-    def __init__(self, tokenizer: Any, config: TokenizerConfig, template: Any, *, loses_text: bool = False) -> None:
+    def __init__(
+        self,
+        tokenizer: Any,
+        config: TokenizerConfig,
+        template: Any,
+        *,
+        loses_text: bool = False,
+        lost_flags: Mapping[int, Mapping[str, bool]] = MappingProxyType({}),
+    ) -> None:
         """Take a tokenizer loaded by transformers, and its template; several named templates count as none."""
         self._tokenizer = tokenizer
+        self.lost_flags = lost_flags
         self.loses_text = loses_text
         self.backend: Any = getattr(tokenizer, "backend_tokenizer", None)
         if self.backend is not None:
@@ -236,6 +247,13 @@ class ChatTokenizer:
         Raises as `render_text`.
         """
         return self.render_text(messages, tools, {**template_kwargs, "add_generation_prompt": True})
+
+    def with_template_kwargs(self, template_kwargs: Mapping[str, Any]) -> Self:
+        """Return the same tokenizer with other template variables of the recipe."""
+        other = copy(self)
+        other.__dict__.pop("template", None)
+        other.config = self.config.model_copy(update={"chat_template_kwargs": dict(template_kwargs)})
+        return other
 
     def render_marked(self, messages: Messages, tools: Tools, kwargs: Mapping[str, Any]) -> tuple[str, list[Span]]:
         """Return the text and the (start, stop) characters of the template's generation blocks, as `render_text`."""

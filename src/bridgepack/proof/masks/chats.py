@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -45,6 +45,10 @@ _BLOCK = re.compile(r"\{%-?\s*generation\s*-?%\}")
 _REFUSED = "transformers cannot render the conversation"
 _NO_PLACES = "the tokenizer is written in Python and does not report tokens' positions"
 _LOST_SHOWN = 3
+_MASK_PROMPT = (
+    "The server writes this text before the answer: set preprocessing.mask_generation_prompt to true, or end "
+    "preprocessing.assistant_markers.assistant_start with it."
+)
 _CORRECT_CALLS = (
     "Give the calls in the form that the template takes, or set tokenizer.chat_template to one that writes them."
 )
@@ -57,7 +61,9 @@ class ChatJudge:
         """Learn the marks that the template writes around turns."""
         self._settings, self._tokenizer = settings, tokenizer
         forms = tokenizer.forms if recipe.fields_on_auto else AS_GIVEN
-        self._read = ConversationReader(settings, recipe.data.role_aliases, forms).read
+        self._read = ConversationReader(
+            settings, recipe.data.role_aliases, forms, as_host=recipe.host_habits.keys()
+        ).read
         self._rendering = Rendering(tokenizer)
         self._has_blocks = _BLOCK.search(tokenizer.chat_template or "") is not None
         self._marks = learn_marks(self._rendering.text)
@@ -150,7 +156,9 @@ class ChatJudge:
             message_of=chat.message_of,
             thoughts=thoughts,
         )
-        yield from case.findings()
+        for finding in case.findings():
+            is_prompt = finding.kind == "other-turn-trained" and chat.is_in_prompt(finding.token or 0)
+            yield replace(finding, advice=_MASK_PROMPT) if is_prompt else finding
         yield from _lost_calls(chat, turns)
 
     def _trained_turns(
@@ -236,6 +244,16 @@ class _Chat:
         turns = [{key: value for key, value in item.items() if key != "role"} for item in self.conversation.messages]
         leaves = leaves_of([turns, self.conversation.tools, self.conversation.template_kwargs])
         return (leaf for leaf in leaves if isinstance(leaf, str))
+
+    def is_in_prompt(self, token: int) -> bool:
+        """Return whether a token is part of the generation prompt before an answer, which the server writes."""
+        place = int(self.bounds[token, 0])
+        for index in (index for index, role in enumerate(self.roles) if role == ASSISTANT):
+            before, served = self.renders.before(index), self.renders.prompted(index)
+            is_known = before is not None and served is not None and served.startswith(before)
+            if is_known and self.text.startswith(served or "") and len(before or "") <= place < len(served or ""):
+                return True
+        return False
 
     def message_of(self, token: int) -> tuple[int, str] | None:
         """Return (message of a token, from 1; its role), or None if the renders of prefixes do not tell."""

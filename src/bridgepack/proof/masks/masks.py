@@ -1,7 +1,7 @@
 """Compares the masks of a recipe's or an artifact's rows with independent derivations of them."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -201,19 +201,32 @@ def check_masks(target: str | Path | SFTRecipe, options: MaskOptions | None = No
     with found_sources(recipe) as found:
         if found.gone:
             raise DataError("; ".join(found.gone))
-        comparison.run(_inputs(recipe, found.files, options.split))
+        comparison.run(input_files(recipe, found.files, options.split))
     name = target.name if isinstance(target, SFTRecipe) else str(target)
     return comparison.report(name, (_MADE_ANEW,) if is_artifact else ())
 
 
-def _inputs(
+def input_files(
     recipe: SFTRecipe, files: Mapping[str, tuple[InputFile, ...]], split: str | None
 ) -> list[tuple[str, InputFile]]:
+    """Return (split, file) of each file of a split, or of both; raises ConfigError if the split has no files."""
     names = [TRAIN, *([VALIDATION] if recipe.data.validation is not None else [])]
     if split is not None and split not in names:
         hint = "its rows are among those of training" if recipe.data.validation_fraction else "it is not set"
         raise ConfigError(f"--split is {split!r}; data.validation has no files: {hint}. Omit --split.")
     return [(name, file) for name in names if split in (None, name) for file in files[name]]
+
+
+def choose_rows(
+    inputs: Sequence[tuple[str, InputFile]], options: MaskOptions, max_row_bytes: int
+) -> tuple[list[set[int] | None], int]:
+    """Return the rows to read of each file, from 1 (None for all), and the number of all rows; 0 if all are read."""
+    if options.num_rows is None:
+        return [None] * len(inputs), 0
+    ranges = (iter_ranges(file, sha256="", max_row_bytes=max_row_bytes) for _, file in inputs)
+    sizes = [sum(part.num_rows for part in parts) for parts in ranges]
+    drawn = drawn_of_each(sizes, options.num_rows, options.seed)
+    return [{index + 1 for index in found} for found in drawn], sum(sizes)
 
 
 class _Comparison:
@@ -236,14 +249,7 @@ class _Comparison:
     def run(self, inputs: list[tuple[str, InputFile]]) -> None:
         """Judge every row, or the rows of the sample."""
         progress = self._options.progress
-        most = self._recipe.data.max_row_bytes
-        chosen: list[set[int] | None] = [None] * len(inputs)
-        if self._options.num_rows is not None:
-            ranges = (iter_ranges(file, sha256="", max_row_bytes=most) for _, file in inputs)
-            sizes = [sum(part.num_rows for part in parts) for parts in ranges]
-            self._num_rows = sum(sizes)
-            drawn = drawn_of_each(sizes, self._options.num_rows, self._options.seed)
-            chosen = [{index + 1 for index in found} for found in drawn]
+        chosen, self._num_rows = choose_rows(inputs, self._options, self._recipe.data.max_row_bytes)
         total = None if self._options.num_rows is None else min(self._options.num_rows, self._num_rows)
         progress.start("Comparing masks", total, "rows")
         for (split, file), rows in zip(inputs, chosen, strict=True):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bridgepack.host import TARGET, HostRelease
+from bridgepack.host import TARGET, HostRelease, why_unknown
 from bridgepack.records import Manifest
 
 #: The most frequent reasons of skipped rules.
@@ -63,6 +63,14 @@ def require[T](value: T | None, reason: str) -> T:
     if value is None:
         raise CannotJudgeError(reason)
     return value
+
+
+def require_known_release(release: HostRelease) -> HostRelease:
+    """Return a release whose habits are known, or raise `CannotJudgeError`."""
+    reason = why_unknown(release)
+    if reason is not None:
+        raise CannotJudgeError(reason)
+    return release
 
 
 def require_known[T](value: T | None, what: str) -> T:

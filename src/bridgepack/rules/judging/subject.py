@@ -12,7 +12,14 @@ from typing import Any
 from bridgepack import geometry
 from bridgepack.host import HostRelease
 from bridgepack.records import RunConfig, Waiting
-from bridgepack.rules.judging.context import NO_ENVIRONMENT, NO_PACKS, CannotJudgeError, require, require_known
+from bridgepack.rules.judging.context import (
+    NO_ENVIRONMENT,
+    NO_PACKS,
+    CannotJudgeError,
+    require,
+    require_known,
+    require_known_release,
+)
 from bridgepack.rules.judging.environment import Environment as Environment
 from bridgepack.rules.judging.environment import Versions
 from bridgepack.rules.judging.facts import ArtifactFacts
@@ -68,9 +75,7 @@ class Run(Settings):
     @property
     def release(self) -> HostRelease:
         """The release of Megatron-Bridge, for its habits; raises `CannotJudgeError` if it is newer than all known."""
-        if self.versions.why_unknown is not None:
-            raise CannotJudgeError(self.versions.why_unknown)
-        return self.versions.release
+        return require_known_release(self.versions.release)
 
     @cached_property
     def loaded(self) -> RunConfig:
@@ -190,7 +195,15 @@ class Run(Settings):
     @cached_property
     def model_parallel_size(self) -> int:
         """GPUs of one copy of the model, without expert parallelism."""
-        return self.tensor_model_parallel_size * self.pipeline_model_parallel_size * self.context_parallel_size
+        return self.model_parallel_size_with(self.context_parallel_size)
+
+    def model_parallel_size_with(self, context_parallel_size: int) -> int:
+        """Return the GPUs of one copy of the model with this context parallel size."""
+        return geometry.model_parallel_size(
+            tensor_model_parallel_size=self.tensor_model_parallel_size,
+            pipeline_model_parallel_size=self.pipeline_model_parallel_size,
+            context_parallel_size=context_parallel_size,
+        )
 
     @cached_property
     def data_parallel_size(self) -> int:

@@ -237,7 +237,39 @@ FAULT_TOLERANT = {"resource_shape": "s", "node_group": "g", "launcher": {"kind":
         ({**DOCKER, "volumes": ["/a:b"]}, "volumes.0 is '/a:b'; allowed: SOURCE:TARGET"),
         ({**BARE, "env_vars": {"A B": "1"}}, "executor.env_vars.A B"),
         ({**BARE, "account": "a\nb"}, "executor.account is 'a\\nb'; allowed: text in one line"),
-        ({**BARE, "container_image": "it's"}, "nemo-run writes it unquoted into a shell script; allowed: one word."),
+        ({**BARE, "account": "a;touch x"}, "executor.account is 'a;touch x'; nemo-run writes it unquoted into a shell"),
+        ({**BARE, "account": "a$(id)"}, "executor.account is 'a$(id)'; nemo-run"),
+        ({**BARE, "job_name_prefix": "a b"}, "executor.job_name_prefix is 'a b'; nemo-run"),
+        ({**BARE, "job_details": {"job_name": "`id`"}}, "executor.job_details.job_name is '`id`'; nemo-run"),
+        ({**BARE, "job_details": {"folder": "/a&b"}}, "executor.job_details.folder is '/a&b'; nemo-run"),
+        ({**BARE, "tunnel": {"kind": "local", "job_dir": "/a;b"}}, "executor.tunnel.job_dir is '/a;b'; nemo-run"),
+        ({**BARE, "tunnel": {**SSH, "job_dir": "/a", "host": "h;id"}}, "executor.tunnel.host is 'h;id'; nemo-run"),
+        ({**BARE, "tunnel": {**SSH, "job_dir": "/a", "identity": "k'"}}, 'executor.tunnel.identity is "k\'"; nemo-run'),
+        ({**BARE, "mem": "1\ntouch x"}, "executor.mem is '1\\ntouch x'; allowed: text in one line"),
+        ({**BARE, "additional_parameters": {"mail id": "x"}}, "executor.additional_parameters.mail"),
+        ({**BARE, "additional_parameters": {"mail_type": "END\nid"}}, "mail_type is 'END\\nid'; allowed: text in one"),
+        (
+            {**BARE, "launcher": {"kind": "torchrun", "nsys_extra_args": ["-o", "x;id"]}},
+            "nsys_extra_args.1 is 'x;id'; ",
+        ),
+        (
+            {**BARE, "launcher": {"kind": "fault_tolerance", "log_level": "a|b"}},
+            "launcher.log_level is 'a|b'; nemo-run",
+        ),
+        (
+            {**BARE, "packager": {"kind": "git_archive", "ref": "HEAD;id"}},
+            "executor.packager.ref is 'HEAD;id'; nemo-run",
+        ),
+        ({**BARE, "packager": {"kind": "git_archive", "include_pattern": "x;id"}}, "allowed: arguments of find"),
+        (
+            {**DOCKER, "packager": {"kind": "git_archive", "subpath": "$(id)"}},
+            "executor.packager.subpath is '$(id)'; n",
+        ),
+        (
+            {"kind": "kubeflow", "image": "i", "workdir_pvc": "p", "workdir_pvc_path": "/a;id"},
+            "workdir_pvc_path is '/a;",
+        ),
+        ({**BARE, "container_image": "it's"}, "nemo-run writes it unquoted into a shell script; allowed: one word"),
         ({**BARE, "container_mounts": ["/a b:/c"]}, "executor.container_mounts.0 is '/a b:/c'; nemo-run writes it"),
         (NO_VOLUME, "it is on no volume (there is none)"),
         ({**NO_VOLUME, "pvcs": [{"claimName": "a"}]}, "it is on no volume (there is none)"),
@@ -250,6 +282,35 @@ def test_a_mistake_gets_one_message(executor: Any, expected: str) -> None:
 
     assert expected in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "executor",
+    [
+        {
+            **BARE,
+            "account": "nlp_research",
+            "container_image": "nvcr.io#nvidia/nemo:25.07",
+            "comment": "it's; a (test)",
+        },
+        {**BARE, "launcher": {"kind": "none", "nsys_filename": "p_%q{SLURM_PROCID}_$SLURM_JOB_ID"}},
+        {**BARE, "packager": {"kind": "pattern", "include_pattern": "/a/b -name '*.py'", "relative_path": "/a"}},
+        {**BARE, "packager": {"kind": "pattern", "include_pattern": "/a/**/b*", "relative_path": "/a"}},
+        {
+            **BARE,
+            "account": "${env:SLURM_ACCOUNT}",
+            "additional_parameters": {"mail_type": "END", "nice": 5, "spread_job": True},
+        },
+    ],
+)
+def test_values_that_a_shell_leaves_alone_are_allowed(executor: Any) -> None:
+    assert ClusterConfig.from_mapping({"executor": executor, "workspace": "/shared"}).executor.kind == "slurm"
+
+
+@pytest.mark.parametrize(("name", "value"), [("python", "python -u;id"), ("train_script", "/a/train.py --x $(id)")])
+def test_options_of_a_program_are_words(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{name} is .*a shell on the nodes reads its options"):
+        ClusterConfig.from_mapping({**SLURM, name: value})
 
 
 @pytest.mark.parametrize("kind", sorted(set(FACTS) - {"local", "torchrun"}))

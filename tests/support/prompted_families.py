@@ -234,7 +234,7 @@ BLOCKS = Family(
 _NEMOTRON_PROMPT = (
     "'<|im_start|>assistant\\n' + ('<think></think>' if '/no_think' in messages[0].content else '<think>\\n')"
 )
-SERVED_FAMILIES = (
+PROMPTED_FAMILIES = (
     QWEN_3,
     QWEN_35,
     prompted(_of("Qwen2.5"), "'<|im_start|>assistant\\n'"),
