@@ -1,7 +1,7 @@
 """Sequence lengths of a run before a pack size is chosen, and the packs of a given size."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -66,7 +66,13 @@ def lengths_of(recipe: SFTRecipe, *, artifact: Path | None = None, store: Path |
             "artifact": None,
         }
     )
-    return _lengths_of_rows(unlimited) if store is None else _lengths_of_store(unlimited, store)
+    found = _lengths_of_rows(unlimited) if store is None else _lengths_of_store(unlimited, store)
+    action = recipe.preprocessing.over_long
+    others = [other.kind for other in recipe.preprocessing.others if other.over_long != action]
+    if not others:
+        return found
+    note = f"; over-long rows of kind {', '.join(others)} are counted as preprocessing.over_long says: {action}"
+    return replace(found, origin=f"{found.origin}{note}")
 
 
 def _lengths_of_artifact(folder: Path) -> Lengths:

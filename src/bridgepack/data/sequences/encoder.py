@@ -15,13 +15,13 @@ from bridgepack.data.layouts.unread import losses_of, unread_fields, unread_of
 from bridgepack.data.reading.inputs import names_of
 from bridgepack.data.reading.rows import RowRead
 from bridgepack.data.sequences.chat import ChatEncoder
-from bridgepack.data.sequences.documents import TextEncoder
 from bridgepack.data.sequences.doubled_tokens import DoubledInPairs
 from bridgepack.data.sequences.encoding import Encoder, FlatBatch, Prepared, mask_out
 from bridgepack.data.sequences.kinds import EncoderOfKinds, OfKind
-from bridgepack.data.sequences.special import special_ids
-from bridgepack.data.sequences.tokenized import TokenizedEncoder
+from bridgepack.data.sequences.plain.documents import TextEncoder
+from bridgepack.data.sequences.plain.tokenized import TokenizedEncoder
 from bridgepack.data.tokenizers.engines import FlatIds
+from bridgepack.data.tokenizers.special import special_ids
 from bridgepack.data.tokenizers.templates import TimeLimit
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError

@@ -18,7 +18,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.reading.inputs import InputFile
 from bridgepack.data.reading.ranges import iter_ranges
 from bridgepack.data.sequences.encoding import Encoded
-from bridgepack.data.sequences.tokenized import IGNORED_LABEL
+from bridgepack.data.sequences.plain.tokenized import IGNORED_LABEL
 from bridgepack.data.tasks import Progress, SilentProgress
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import ConfigError, DataError, RowError
