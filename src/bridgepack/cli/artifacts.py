@@ -9,13 +9,13 @@ from bridgepack import api
 from bridgepack.cli.building import chosen_options
 from bridgepack.cli.options import Count, PathOption, PlaceOption, build_options, set_option
 from bridgepack.cli.output import CLEAN, echo, has_colour, print_json
+from bridgepack.reporting.packs import draw_pack
 from bridgepack.reporting.progress import TerminalProgress
 from bridgepack.reporting.terminal import (
     describe_build,
     describe_histogram,
     describe_manifest,
     describe_plan,
-    draw_pack,
 )
 
 

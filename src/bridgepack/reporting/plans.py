@@ -13,13 +13,12 @@ from bridgepack.planning.plan import Plan
 from bridgepack.planning.preview import Note, Preview, SourcePreview
 from bridgepack.planning.sample import STOPPED_EARLY
 from bridgepack.records import LOSS_CURES
+from bridgepack.reporting.packs import draw_sequence, trained_text_note
 from bridgepack.reporting.served import describe_sample
 from bridgepack.reporting.terminal import (
     TOKENIZER_WARNING,
     describe_run,
     describe_unread,
-    draw_sequence,
-    trained_text_note,
 )
 from bridgepack.reporting.text import printable, without_middle
 
