@@ -7,6 +7,7 @@ that hangs is killed after a while and has no exit code. One more run is under t
 import dataclasses
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -127,6 +128,7 @@ RUNS: dict[str, Run] = {
     "ignored": Run(world_size=1, changes={"ignore": {**IGNORED, "BP892": "a new collate"}}, damage="join sequences"),
     # What ends a job otherwise.
     "other-packs": Run(world_size=1, changes={**SAVED, "schedule.train_iters": 4}, packs="other-packs"),
+    "a-shard-replaced": Run(world_size=2, damage="replace a shard", ranks=(0,), packs="packs-to-replace"),
     "one-rank-fails": Run(world_size=2, damage="no memory", ranks=(1,)),
     "check-fails": Run(world_size=2, changes={"ignore": {}}),
     "other-number-of-gpus": Run(world_size=2, changes={"parallelism.num_gpus": 4}),
@@ -146,12 +148,13 @@ Results = dict[str, dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with conversations, a tokenizer, a model and three artifacts."""
+    """Return a folder with conversations, a tokenizer, a model and four artifacts."""
     folder = write_conversations(tmp_path_factory.mktemp("guard"), limit=200, vocab_size=VOCAB_SIZE)
     write_weights(folder / "model", num_layers=NUM_LAYERS)
     build(_recipe(folder, {}), output=folder / "packs")
     build(_recipe(folder, {CONTEXT: 2}), output=folder / "packs-for-context")
     build(_recipe(folder, {"packing.algorithm": "first_fit_shuffle"}), output=folder / "other-packs")
+    shutil.copytree(folder / "packs", folder / "packs-to-replace")
     return folder
 
 
@@ -262,6 +265,16 @@ def test_a_run_that_nothing_is_wrong_with_ends_well(results: Results, folder: Pa
     assert watched["has_plan"]
     assert watched["trained_tokens_of_last_step"] > 0
     assert "Traceback" not in _told(results, name)
+
+
+@pytest.mark.full
+def test_a_shard_that_is_replaced_after_the_check_stops_the_run(results: Results, folder: Path) -> None:
+    result, (record,) = results["a-shard-replaced"], RunFolder(folder / "runs" / "a-shard-replaced").records("changed")
+
+    assert result["exit_codes"] == [1, 1]
+    (shard,) = (folder / "packs-to-replace" / "training").glob("*.parquet")
+    assert f"training/{shard.name}: it" in json.loads(record.read_text())["message"]
+    assert "packs-to-replace' changed after it was checked: " in result["outputs"][0]
 
 
 @pytest.mark.full

@@ -3,6 +3,7 @@
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,24 @@ def _detach_last_layer() -> None:
     SelfAttention.forward = forward_detached
 
 
+def _replace_a_shard() -> None:
+    """Put other rows in the place of a shard between the check and the host's data sets: its own, in reverse order."""
+    import megatron.bridge.training.finetune as host
+    import pyarrow.parquet as pq
+
+    finetune = host.finetune
+
+    @wraps(finetune)
+    def finetune_other_rows(config: Any, *arguments: Any, **options: Any) -> None:
+        shard = min(Path(config.dataset.offline_packing_specs.packed_train_data_path).glob("*.parquet"))
+        rows = pq.read_table(shard)
+        pq.write_table(rows.take(list(reversed(range(len(rows))))), shard.with_name("other"))
+        shard.with_name("other").replace(shard)
+        finetune(config, *arguments, **options)
+
+    host.finetune = finetune_other_rows
+
+
 def _on_a_newer_host(damage: str) -> Callable[[], None]:
     """Break a run as well, on a host that says that it is newer than all that bridgepack knows."""
 
@@ -131,6 +150,7 @@ DAMAGES: Mapping[str, Callable[[], None]] = {
     "detach the last layer": _detach_last_layer,
     "loss of nan": _spoil_loss(float("nan")),
     "loss of infinity": _spoil_loss(float("inf")),
+    "replace a shard": _replace_a_shard,
     "no memory": _run_out_of_memory,
     "join sequences on a newer host": _on_a_newer_host("join sequences"),
     "loss of nan on a newer host": _on_a_newer_host("loss of nan"),

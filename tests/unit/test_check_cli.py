@@ -355,6 +355,13 @@ BAD_FILES = {
 }
 
 
+def test_a_target_that_does_not_exist_is_the_place_of_its_result(folder: Path, command: Command) -> None:
+    log = json.loads(_failed(command, "check", "nosuch.yaml", "--format", "sarif"))["runs"][0]
+
+    (place,) = log["results"][0]["locations"]
+    assert place["physicalLocation"]["artifactLocation"]["uri"] == "nosuch.yaml"
+
+
 @pytest.mark.parametrize("name", BAD_FILES)
 def test_what_cannot_be_read_is_reported_in_every_form(folder: Path, command: Command, name: str) -> None:
     text, line = BAD_FILES[name]

@@ -66,10 +66,11 @@ def _locate(problem: Problem, file: str) -> Problem:
 def rendered_failure(error: BaseException, form: str, target: str) -> str:
     """Return why a target cannot be checked as `json`, `sarif`, `github` or `gitlab`."""
     problems = problems_of(error, target)
+    placed = [replace(one, file=one.file or target) for one in problems]  # viewers drop a result without a place
     if form == "sarif":
-        return render_sarif_failure(CANNOT_BE_READ, problems)
+        return render_sarif_failure(CANNOT_BE_READ, placed)
     if form == "gitlab":
-        return render_gitlab_failure(CANNOT_BE_READ, [replace(one, file=one.file or target) for one in problems])
+        return render_gitlab_failure(CANNOT_BE_READ, placed)
     if form == "github":
         lines = [github_command("error", CANNOT_BE_READ, one.message, one.file, one.line) for one in problems]
         return "\n".join(lines) + "\n"

@@ -34,6 +34,7 @@ from bridgepack.rules.judging.environment import BRIDGE
 from bridgepack.rules.judging.report import CheckReport, findings_of
 from bridgepack.rules.registry import RESUME_RULES
 from bridgepack.running.assignment import LAUNCH_FILE, Assignment, RunFolder, artifact_of, num_cores
+from bridgepack.running.guard.unchanged import CheckedFiles
 
 #: File beside the checkpoints.
 ORDER_FILE = "bridgepack.json"
@@ -247,6 +248,17 @@ def _for_world(recipe: SFTRecipe, world_size: int) -> SFTRecipe:
             f"job {stated}, or set parallelism.num_gpus to {world_size}."
         )
     return recipe
+
+
+def checked_files(start: Start) -> CheckedFiles | None:
+    """Return the artifact's files as they are now; None for a run without packs, or packs without a manifest.
+
+    Raises:
+        ArtifactError: the manifest cannot be read.
+    """
+    if start.artifact is None or not (start.artifact / MANIFEST_FILE).is_file():
+        return None
+    return CheckedFiles(start.artifact)
 
 
 def _check_same_packs(artifact: Path, folder: RunFolder) -> None:

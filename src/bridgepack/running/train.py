@@ -36,12 +36,15 @@ from bridgepack.running.assignment import (
 )
 from bridgepack.running.guard.callback import Guard, GuardViolationError, Notice
 from bridgepack.running.guard.report import findings_text
+from bridgepack.running.guard.unchanged import CheckedFiles, FilesCallback, FilesChangedError
 from bridgepack.running.job import Identity, Job, Stop
-from bridgepack.running.starting import Start, check_start, facts_of, resume_order, start_of, write_order
+from bridgepack.running.starting import Start, check_start, checked_files, facts_of, resume_order, start_of, write_order
 
 _FINETUNE = "megatron.bridge.training.finetune"
 #: Logger of errors that end training, with traceback, on every rank.
 _HOST_LOGGER = "megatron.bridge.training.pretrain"
+#: Errors that the job has told before they are raised.
+_TOLD = (GuardViolationError, FilesChangedError)
 #: Time a communication error waits for the error on another rank that may have caused it.
 _CAUSE_S = 5.0
 _COMMUNICATION = ("Connection closed by peer", "Connection reset", "gloo", "NCCL", "Broken pipe")
@@ -78,14 +81,16 @@ def _in_job(job: Job, run: _Run, arguments: Sequence[str] | None) -> int:
     if job.is_first:
         record(assignment)
     start = start_of(assignment, job.identity.world_size)
+    files = None
     if job.is_first:
+        files = checked_files(start)  # before the check, so that a later change is seen
         refusal = _prepare(start)
         if refusal is not None:
             job.stop(refusal)
             return refusal.exit_code
         job.approve()
     job.await_approval()
-    return _train(job, run, start)
+    return _train(job, run, start, files)
 
 
 def _prepare(start: Start) -> Stop | None:
@@ -112,7 +117,7 @@ def _prepare(start: Start) -> Stop | None:
     return None
 
 
-def _train(job: Job, run: _Run, start: Start) -> int:
+def _train(job: Job, run: _Run, start: Start, files: CheckedFiles | None) -> int:
     guard = Guard(
         artifact=start.artifact,
         settings=start.recipe.guard,
@@ -121,9 +126,9 @@ def _train(job: Job, run: _Run, start: Start) -> int:
         on_notice=run.notice,
         on_failure=lambda error: _fail(job, error),
     )
-    # An alarm has already been reported, more clearly than a traceback would.
+    # Such an error has already been reported, more clearly than a traceback would.
     logging.getLogger(_HOST_LOGGER).addFilter(
-        lambda entry: not (entry.exc_info and isinstance(entry.exc_info[1], GuardViolationError))
+        lambda entry: not (entry.exc_info and isinstance(entry.exc_info[1], _TOLD))
     )
     finetune = import_host(_FINETUNE).finetune
     if "callbacks" not in inspect.signature(finetune).parameters:
@@ -131,9 +136,12 @@ def _train(job: Job, run: _Run, start: Start) -> int:
             "this Megatron-Bridge has no callbacks, which the guard needs; install 0.6.0 or newer, or train with "
             "recipe.to_bridge() in a script of your own."
         )
+    callbacks: list[Any] = [guard]
+    if files is not None:
+        callbacks.append(FilesCallback(files, start.recipe.guard, on_change=lambda error: job.stop(_changed(error))))
     try:
-        finetune(start.config, guard.watching(forward_step_for(start.config)), callbacks=[guard])
-    except GuardViolationError:
+        finetune(start.config, guard.watching(forward_step_for(start.config)), callbacks=callbacks)
+    except _TOLD:
         return FINDINGS
     except SystemExit as exited:  # the host's own way to end at a step, a time or a signal
         job.finish()
@@ -143,6 +151,11 @@ def _train(job: Job, run: _Run, start: Start) -> int:
         return FINDINGS
     job.finish()
     return SUCCEEDED
+
+
+def _changed(error: FilesChangedError) -> Stop:
+    text = printable(str(error))
+    return Stop(exit_code=FINDINGS, message=f"stopped: {text}", record={"kind": "changed", "message": text})
 
 
 class _Run:

@@ -143,7 +143,7 @@ def _in_bash(value: str) -> str:
         ('say "x" \\ `id`', '"say \\"x\\" \\\\ \\`id\\`"', 'say "x" \\ `id`'),
         ("$(id)", '"\\$(id)"', "$(id)"),
         ("${X:-$(id)}", '"\\${X:-\\$(id)}"', "${X:-$(id)}"),
-        ("${NONE:-/tmp}/a", "${NONE:-/tmp}/a", "/tmp/a"),
+        ("${NONE:-/scratch}/a", "${NONE:-/scratch}/a", "/scratch/a"),
         ("a;b&c|d#e", '"a;b&c|d#e"', "a;b&c|d#e"),
         ("", "", ""),
     ],

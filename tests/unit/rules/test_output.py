@@ -141,4 +141,4 @@ def test_workflow_commands_are_one_line_each() -> None:
     assert first.startswith("::error file=a%2Cb%3Ac.yaml,line=3,title=BP330 row-wider-than-pack::")
     assert "50 %25%0Aof it" in first
     assert second.startswith("::notice title=")
-    assert (summary, end) == ("bridgepack: 1 errors, 0 warnings in recipes/mine.yaml", "")
+    assert (summary, end) == ("bridgepack: 1 error, 0 warnings in recipes/mine.yaml", "")

@@ -139,8 +139,13 @@ def render_github(report: CheckReport) -> str:
         lines.append(github_command("notice", "real-validate", report.host.text, "", None))
     elif report.host is not None:
         lines.append(report.host.text)
-    lines.append(f"bridgepack: {report.num_errors} errors, {report.num_warnings} warnings in {report.target}")
+    errors, warnings = _counted(report.num_errors, "error"), _counted(report.num_warnings, "warning")
+    lines.append(f"bridgepack: {errors}, {warnings} in {report.target}")
     return "\n".join(lines) + "\n"
+
+
+def _counted(number: int, word: str) -> str:
+    return f"{number} {word if number == 1 else f'{word}s'}"
 
 
 def _rule(rule: Rule) -> dict[str, Any]:
