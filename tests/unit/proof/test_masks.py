@@ -19,7 +19,7 @@ from bridgepack.proof.masks.masks import COLUMNS, DECODED, PARTS, MaskOptions, c
 from bridgepack.proof.masks.prefixes import OTHER_PROMPT, PROMPT_GOES_ON
 from bridgepack.proof.masks.thoughts import lost_parts
 from tests.support.judged_masks import MISTRAL, PROMPTED, Judged
-from tests.support.served_templates import SERVED_FAMILIES
+from tests.support.prompted_families import SEED_OSS
 from tests.support.small_builds import (
     build,
     chat_row,
@@ -219,6 +219,18 @@ def test_markers_of_a_recipe_that_are_wrong(tmp_path: Path) -> None:
     assert finding.kind == "other-turn-trained"
     assert finding.detail.endswith("in the user turn")
     assert "assistant_markers" in finding.advice
+
+
+def test_a_header_that_the_server_writes(tmp_path: Path) -> None:
+    """The start marker of the recipe leaves out a line end."""
+    folder = write_quirks_tokenizer(tmp_path / "tokenizer", SEED_OSS)
+    judged = Judged.of_tokenizer(folder, kind="chat", **SEED_OSS.preprocessing)
+    row = {"messages": ROW["messages"][-2:]}
+
+    assert (judged.verdict(row).findings, judged.verdict(row).trains_prompt) == ((), True)
+    cured = Judged.of_tokenizer(folder, kind="chat", mask_generation_prompt=True, **SEED_OSS.preprocessing)
+    assert cured.verdict(row).findings == ()
+    assert cured.verdict(row).num_judges == 2
 
 
 def test_a_row_is_read_as_the_build_reads_it(tmp_path: Path) -> None:
@@ -429,16 +441,11 @@ def test_what_is_no_call_loses_nothing(calls: Any) -> None:
     assert lost_parts("forecast", calls) == []
 
 
-SEED_OSS = next(family for family in SERVED_FAMILIES if family.name == "Seed-OSS")
-#: Without the line end that the header ends with, which is then trained.
-SHORT_HEADER = {"assistant_markers": {"assistant_start": "<seed:bos>assistant", "assistant_end": "<seed:eos>"}}
-
-
 def test_a_header_that_the_server_writes_is_told_once(tmp_path: Path) -> None:
     """A mask that trains it is sound for Megatron-Bridge; what to do about it is a note, not a finding of each row."""
     tokenizer = write_quirks_tokenizer(tmp_path / "tokenizer", SEED_OSS)
     train = write_json_lines(tmp_path / "rows.jsonl", [ROW, ROW, ROW])
-    preprocessing = {"kind": "chat", **SHORT_HEADER}
+    preprocessing = {"kind": "chat", **SEED_OSS.preprocessing}
     recipe = small_recipe(train, tokenizer, preprocessing=preprocessing, packing={"packed_sequence_size": 4096})
 
     report = check_masks(recipe)
@@ -452,7 +459,8 @@ def test_a_header_that_the_server_writes_is_told_once(tmp_path: Path) -> None:
 
 
 def test_other_text_beside_a_trained_header_is_still_found(tmp_path: Path) -> None:
-    judged = Judged.of_tokenizer(write_quirks_tokenizer(tmp_path / "tokenizer", SEED_OSS), kind="chat", **SHORT_HEADER)
+    folder = write_quirks_tokenizer(tmp_path / "tokenizer", SEED_OSS)
+    judged = Judged.of_tokenizer(folder, kind="chat", **SEED_OSS.preprocessing)
     assert judged.verdict(ROW).trains_prompt
     (finding,) = judged.verdict(ROW, _with(judged, "Who asks?", 1)).findings
     assert finding.kind == "other-turn-trained"
