@@ -15,7 +15,6 @@ from bridgepack.records import (
     Drop,
     DropReason,
     LostContent,
-    LostKind,
     Manifest,
     SourceRecord,
     SplitRecord,
@@ -23,6 +22,7 @@ from bridgepack.records import (
     UnreadField,
     Waiting,
 )
+from bridgepack.reporting.pieces import added_line, cut_history_line
 from bridgepack.reporting.text import printable, without_middle
 
 if TYPE_CHECKING:
@@ -156,8 +156,8 @@ def _describe_split(manifest: Manifest, split: SplitRecord) -> Iterator[str]:
         "fill": f"{manifest.fill_fraction(split):.2%} of the capacity is tokens, {alignment:.2%} alignment padding",
         "tokens": f"{numbers.num_tokens:,}, of which {numbers.num_trained_tokens:,} "
         f"({numbers.num_trained_tokens / max(numbers.num_tokens, 1):.1%}) trained",
-        **_added(numbers),
-        **_cut_history(split),
+        **added_line(numbers),
+        **cut_history_line(split),
         "shards": f"{len(split.shards)}, {sum(shard.num_bytes for shard in split.shards) / 1e6:,.1f} MB",
     }
     yield split.name
@@ -274,28 +274,6 @@ def describe_plan(plan: ArtifactPlan, *, source: Path | None = None) -> str:
 
 def _if_any(count: int, text: str) -> str:
     return text.format(f"{count:,}") if count else ""
-
-
-def _added(numbers: SplitStatistics) -> dict[str, str]:
-    """Return the line about what splitting conversations costs, if any was split."""
-    if not numbers.num_added_tokens:
-        return {}
-    return {"of split chats": added_text(numbers.num_added_tokens, numbers.num_tokens)}
-
-
-def _cut_history(split: SplitRecord) -> dict[str, str]:
-    """Return the line about history that was left out on purpose, if any was."""
-    num_rows, numbers = split.lost_content.get(LostKind.CUT_HISTORY, 0), split.statistics
-    if not num_rows:
-        return {}
-    what = f"{numbers.num_cut_exchanges:,} exchanges, {numbers.num_cut_turns:,} turns of {num_rows:,} rows"
-    return {"cut on purpose": f"{what} (preprocessing.over_long: truncate_history)"}
-
-
-def added_text(num_added: float, num_tokens: float) -> str:
-    """Return what splitting conversations costs, in words."""
-    share = num_added / max(num_tokens - num_added, 1)
-    return f"{num_added:,.0f} tokens show earlier turns again, {share:.0%} more than one sequence per row"
 
 
 def _split(numbers: SplitStatistics) -> str:

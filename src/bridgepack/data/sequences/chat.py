@@ -20,7 +20,7 @@ from bridgepack.data.sequences.marked_text import OLD_CALL, REASONING, REFUSAL
 from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers, infer_markers, markers_from_recipe
 from bridgepack.data.sequences.marking.tokens import MarkerTokens, check_appended_turn, check_family
 from bridgepack.data.sequences.masks import ChatMasks, RenderedChat, found_turns, texts_of
-from bridgepack.data.sequences.parts import PartMaker
+from bridgepack.data.sequences.splitting.parts import PartMaker
 from bridgepack.data.sequences.thoughts import ReasoningMasks, has_thoughts
 from bridgepack.data.sequences.tool_findings import ToolFindings
 from bridgepack.data.tokenizers.engines import FlatIds, joined
