@@ -36,7 +36,12 @@ from bridgepack.reporting.text import printable
 )
 @click.option("--environment", metavar="here|FILE", help="Check the installed packages, or a pip freeze FILE.")
 @overrides_option("Override a setting; repeatable.")
-@click.option("--given", multiple=True, metavar="NAME=VALUE", help="A fact about packs without a manifest; repeatable.")
+@click.option(
+    "--given",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="State what packs of other tools do not record, e.g. eos_token_id=151645; repeatable.",
+)
 @click.option(
     "--select",
     multiple=True,

@@ -141,7 +141,7 @@ def diff(first: Path | str, second: Path | str, limit: int | None, html: Path | 
     Each is a folder or its URL in an object store. Shows added, removed and changed sequences with their text, and
     changed masks.
 
-    Exits 1 when a run would read different packs from SECOND than from FIRST; different settings alone do not count.
+    Exits 1 when a run would read different packs from SECOND than from FIRST. Settings-only changes exit 0.
     """
     with TerminalProgress() as progress:
         report = api.diff(first, second, html=html, progress=progress, **({} if limit is None else {"limit": limit}))

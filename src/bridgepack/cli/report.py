@@ -17,7 +17,12 @@ from bridgepack.reporting.text import printable
 @click.argument("artifact", type=PlaceOption())
 @click.option("--output", type=PathOption("FILE"), help="File of the page (default: report.html in ARTIFACT).")
 @click.option("--card", type=PathOption("FILE"), help="Also write a dataset card, e.g. README.md.")
-@click.option("--given", multiple=True, metavar="NAME=VALUE", help="A fact about packs without a manifest; repeatable.")
+@click.option(
+    "--given",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="State what packs of other tools do not record, e.g. eos_token_id=151645; repeatable.",
+)
 @click.option("--workers", type=Count(), help="Maximum worker processes (default: CPU count).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj

@@ -44,7 +44,8 @@ def parse_overrides(
         path, separator, text = item.partition("=")
         if not separator or not path.strip():
             raise ConfigError(f"{option} {quoted(item)}; allowed: path=value, e.g. {option} {example}.")
-        overrides[path.strip()] = _parse_yaml(text, f"{option} {path}")
+        cure = f"Quote the value: {option} '{path}=\"{text}\"'." if not set(text) & set("'\"\\\n") else "Correct it."
+        overrides[path.strip()] = _parse_yaml(text, f"{option} {path}", cure)
     return overrides
 
 
@@ -127,7 +128,7 @@ def _holds(path: Path, mark: str) -> bool:
     return False
 
 
-def _parse_yaml(text: str, where: str) -> Any:
+def _parse_yaml(text: str, where: str, cure: str = "Correct it.") -> Any:
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
@@ -138,7 +139,7 @@ def _parse_yaml(text: str, where: str) -> Any:
     except (YAMLError, ValueError, KeyError, RecursionError) as error:
         message = " ".join(str(error).split()).replace('in "<unicode string>",', "at")
         message = _OF_DUPLICATES.sub("", message)
-        raise ConfigError(f"{where} is not YAML: {message[:300]}. Correct it.") from None
+        raise ConfigError(f"{where} is not YAML: {message[:300]}. {cure}") from None
 
 
 def _num_values(node: Any, known: dict[int, float]) -> float:

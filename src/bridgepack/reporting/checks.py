@@ -30,7 +30,7 @@ from bridgepack.rules.judging.sarif import (
     render_sarif,
     render_sarif_failure,
 )
-from bridgepack.rules.judging.text import render_json, render_text, rule_page, value_text
+from bridgepack.rules.judging.text import caught_text, render_json, render_text, rule_page, value_text
 from bridgepack.rules.registry import ALL_RULES, group_of
 
 if TYPE_CHECKING:
@@ -255,7 +255,7 @@ def describe_rule(rule: Mapping[str, Any]) -> str:
         "Bad": rule["bad"],
         "Good": rule["good"],
         "Fix": rule["fix"],
-        "Noticed": f"by Megatron-Bridge: {rule['noticed']}" if rule["noticed"] else "",
+        "Caught": caught_text(rule["noticed"]),
         "Evidence": rule["evidence"],
         "Versions": _versions(rule["versions"]),
         "Source": rule["source"],

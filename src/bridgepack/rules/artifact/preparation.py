@@ -107,12 +107,12 @@ def many_rows_refused(facts: ArtifactFacts) -> Found:
 
 
 @artifact_rule("BP543", ERROR, "bridgepack manifest", noticed="never", evidence=READ)
-def most_rows_dropped(facts: ArtifactFacts) -> Found:
+def many_rows_dropped(facts: ArtifactFacts) -> Found:
     """More than 20% of a split's rows were dropped (duplicates do not count).
 
     Why: Silent here: a large part of the data is missing, most often because the recipe names the wrong columns.
     Bad: 4 rows read, 1 dropped as missing_field. Good: 4 rows read, none dropped.
-    Fix: Do what the finding says for the most frequent reason; the drop ledger lists every dropped row.
+    Fix: Correct the setting or the data behind the most frequent reason; the drop ledger lists every dropped row.
     """
     return _find_drops(facts, _FAULTS, MOST_DROPPED_FRACTION, "dropped")
 
@@ -199,4 +199,5 @@ def _find_drops(facts: ArtifactFacts, reasons: Sequence[DropReason], limit: floa
         reason = max(reasons, key=lambda reason: split.drops.get(reason, 0))
         first = next((drop for drop in split.drop_examples if drop.reason == reason), None)
         found = f"{num_rows} of {num_all} rows {what}; {split.drops[reason]} as {reason}{example_of(split, first)}"
-        yield wrong(f"{MANIFEST_FILE} {split.name}", found, f"at most {limit:.0%}; {_CURES.get(reason, _CURE)}")
+        cure = _CURES.get(reason, _CURE)
+        yield wrong(f"{MANIFEST_FILE} {split.name}", found, f"at most {limit:.0%}", fix=f"{cure[0].upper()}{cure[1:]}.")
