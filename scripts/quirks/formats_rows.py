@@ -289,6 +289,6 @@ REFUSED: Mapping[str, Format] = {
         _refused("glaive_function_calling", system="SYSTEM: You help.", chat="USER: How deep?\n\nASSISTANT: 200 m."),
         _refused("other_turns", turns=[{"speaker": "a", "utterance": _LONG}]),
         _refused("prompt_only", prompt=_LONG),
-        _refused("text", text=_LONG),
+        _refused("rendered_chat", text="<|im_start|>user\nHow deep?<|im_end|>\n<|im_start|>assistant\n200 m."),
     )
 }

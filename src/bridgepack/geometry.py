@@ -51,6 +51,16 @@ def pad_seq_to_mult(
     return multiple
 
 
+def model_parallel_size(
+    *, tensor_model_parallel_size: int, pipeline_model_parallel_size: int, context_parallel_size: int
+) -> int:
+    """Return the ranks of one copy of the model: TP * PP * CP.
+
+    Source: megatron-core 0.19, `core/parallel_state.py`.
+    """
+    return tensor_model_parallel_size * pipeline_model_parallel_size * context_parallel_size
+
+
 def data_parallel_size(
     *,
     world_size: int,
@@ -62,7 +72,11 @@ def data_parallel_size(
 
     Source: megatron-core 0.19, `core/parallel_state.py`.
     """
-    replica = tensor_model_parallel_size * pipeline_model_parallel_size * context_parallel_size
+    replica = model_parallel_size(
+        tensor_model_parallel_size=tensor_model_parallel_size,
+        pipeline_model_parallel_size=pipeline_model_parallel_size,
+        context_parallel_size=context_parallel_size,
+    )
     return world_size // replica if world_size % replica == 0 else 0
 
 

@@ -16,7 +16,7 @@ from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE, read_
 from bridgepack.data.stages import split as splits
 from bridgepack.geometry import CU_SEQLENS_EXTRA_ENTRIES
 from bridgepack.host import RELEASES, V06
-from bridgepack.records import SPLITS, TRAIN
+from bridgepack.records import SPLITS, TRAIN, VALIDATION
 from bridgepack.replay.collate import CollateMetadata, CollateSettings, predict_batch
 from tests.support.host_datasets import (
     assert_same_batches,
@@ -26,7 +26,13 @@ from tests.support.host_datasets import (
     snapshot,
 )
 from tests.support.installed_host import host_release
-from tests.support.small_builds import AS_HOST, conversations_recipe, small_recipe, write_conversations
+from tests.support.small_builds import (
+    AS_HOST,
+    conversations_recipe,
+    small_recipe,
+    write_conversations,
+    write_json_lines,
+)
 
 pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge")]
 
@@ -207,4 +213,24 @@ def test_reference_data(tmp_path: Path, reference_data: Path, name: str, pad_seq
     recipe = small_recipe("", reference_data / "tokenizers" / tokenizer, **sections)
     artifact = _built(recipe, tmp_path / "artifact")
 
+    _assert_host_collates_as_predicted(artifact, tmp_path, pad_to_max_length=True, pad_cu_seqlens=True)
+
+
+@pytest.mark.parametrize("pad_seq_to_mult", [1, 8])
+def test_chats_beside_split_documents(tmp_path: Path, conversations: Path, pad_seq_to_mult: int) -> None:
+    """The host collates every pack as predicted, and trains every token of the documents."""
+    texts = [{"text": "The wind rose in the night. Nobody slept. " * (1 + row % 9 * 60)} for row in range(60)]
+    write_json_lines(tmp_path / "texts.jsonl", texts)
+    documents = {"path": str(tmp_path / "texts.jsonl"), "layout": {"kind": "text"}}
+    recipe = conversations_recipe(
+        conversations,
+        data={"train": [str(conversations / "training.jsonl"), documents], "validation": documents},
+        preprocessing={"kind": "chat", "others": [{"kind": "text", "over_long": "split"}]},
+        packing=_packing(pad_seq_to_mult),
+    )
+    artifact = _built(recipe, tmp_path / "artifact")
+
+    alone = artifact.split(VALIDATION).statistics
+    assert alone.num_trained_tokens == alone.num_tokens
+    assert alone.num_split > 20
     _assert_host_collates_as_predicted(artifact, tmp_path, pad_to_max_length=True, pad_cu_seqlens=True)

@@ -22,7 +22,11 @@ VALUES = (None, "0", "1", "True")
 def _refused(backend: Any, variables: dict[str, str], version: int | None) -> bool:
     from megatron.core.models.common.language_module.language_module import LanguageModule
 
-    config = SimpleNamespace(attention_backend=backend, flash_attention_version=version)
+    config = SimpleNamespace(
+        attention_backend=backend,
+        flash_attention_version=version,
+        batch_invariant_mode=False,  # the last of 0.7
+    )
     with mock.patch.dict(os.environ, variables, clear=True):
         try:
             LanguageModule._set_attention_backend(SimpleNamespace(config=config))

@@ -8,6 +8,7 @@ import pytest
 
 from bridgepack.api import build
 from tests.support import tiny_recipes as tiny
+from tests.support.installed_host import host_release
 from tests.support.processes import ONE_RANK, asked
 from tests.support.small_builds import write_conversations
 from tests.support.vision_training import MODELS, NUM_STEPS, VisionRequest
@@ -46,10 +47,18 @@ def test_losses_fall_and_attention_is_packed_where_the_table_allows_it(folder: P
         assert one["num_dense_calls"] == 0 < one["num_thd_calls"]
 
 
+#: 0.7 gives the model the padding's mask, which it does not take; 0.6 gets further.
+WITH_THE_STEP_FOR_TEXT = (
+    "TypeError: Ministral3Model.forward() got an unexpected keyword argument 'padding_mask'"
+    if host_release().gives_padding_mask
+    else "AttributeError: 'NoneType' object has no attribute 'view'"
+)
+
+
 @pytest.mark.parametrize(
     ("model", "is_step_for_text", "error"),
     [
-        ("ministral3", True, "AttributeError: 'NoneType' object has no attribute 'view'"),
+        ("ministral3", True, WITH_THE_STEP_FOR_TEXT),
         ("qwen2_5_vl", False, "ValueError: MCore THD position preparation requires non-empty packed rows"),
     ],
 )

@@ -31,7 +31,8 @@ def plain_layers() -> Any:
 
     class Whole(Column):
         def __init__(self, *arguments: Any, parallel_mode: Any = None, **options: Any) -> None:
-            options.pop("skip_weight_param_allocation", None)
+            for name in ("skip_weight_param_allocation", "gtp_remat_group"):  # the second from core 0.20 on
+                options.pop(name, None)
             super().__init__(*arguments, **{"gather_output": True, **options})
 
     class NormColumn(Column):
@@ -87,7 +88,7 @@ def replace_kernels() -> None:
     from megatron.core.models.hybrid import hybrid_block
     from megatron.core.ssm import mamba_mixer
     from megatron.core.ssm.gated_delta_net import gdn
-    from megatron.core.transformer import multi_latent_attention
+    from megatron.core.transformer import multi_latent_attention, multi_token_prediction
     from megatron.core.transformer.experimental_attention_variant import absorbed_mla
     from megatron.core.transformer.moe import moe_layer
 
@@ -103,7 +104,8 @@ def replace_kernels() -> None:
     def scan(inputs: Any, steps: Any, decay: Any, ins: Any, outs: Any, *_: Any, **__: Any) -> Any:
         return inputs * torch.sigmoid(steps)[..., None] + ins.mean() + outs.mean()
 
-    def delta_rule(query: Any, key: Any, value: Any, *, g: Any, beta: Any, **_: Any) -> Any:
+    def delta_rule(*inputs: Any, g: Any, beta: Any, **options: Any) -> Any:
+        query, key, value = inputs or (options[name] for name in "qkv")  # by name from core 0.20 on
         return value * (query * key).sum(-1, keepdim=True) * torch.sigmoid(g)[..., None] * beta[..., None], None
 
     mamba_mixer.HAVE_MAMBA_SSM = True
@@ -118,6 +120,8 @@ def replace_kernels() -> None:
     moe_layer.HAVE_TE, moe_layer.TELinear = True, parts.Whole
     for module in (absorbed_mla, multi_latent_attention):
         module.TELinear, module.TEColumnParallelLinear = parts.Whole, parts.Column
+    # core 0.20 asks whether a layer is one of inference, whose classes are not there without TE
+    multi_token_prediction.is_inference_column_parallel_linear = lambda _: False
     # C/tensor_parallel/random.py:739: CheckpointWithoutOutput always asks TE whether FP8 is on.
     core_random.FP8GlobalStateManager = SimpleNamespace(is_fp8_enabled=lambda: False)
     core_random.activation_recompute_forward = lambda **_: contextlib.nullcontext()

@@ -239,6 +239,7 @@ def _instance(model: str, groups: Any, *, is_first: bool) -> tuple[Any, Recorder
         params_dtype=torch.float32,
         vision_dp_when_cp=False,
         _pg_collection=groups,
+        is_hybrid_model="nemotron" in model,
     )
     parts = {
         **_MARKS,
@@ -253,6 +254,10 @@ def _instance(model: str, groups: Any, *, is_first: bool) -> tuple[Any, Recorder
         "position_embedding_type": "rope",
         "media_placeholder_token_id": _MARKS["image_token_id"],
         "vision_model": None,
+        "image_token_index": _MARKS["image_token_id"],
+        "sound_token_index": _MARKS["audio_token_id"],
+        "context_parallel_lm": groups.cp.size(),
+        "sequence_parallel_lm": groups.tp.size() > 1,
     }
     instance = _blank(_named(model), parts)
     _complete(model.rpartition(".")[2], instance, parts, recorder, is_first)

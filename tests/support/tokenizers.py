@@ -224,6 +224,28 @@ _GEMMA4_TOOLS = _with_macros("""\
 {%- endfor -%}
 """)
 
+#: Nothing ends an answer, and thoughts of answers before the last question are left out unless it is told to keep them.
+_GLM_52 = _with_macros("""\
+{{- '[gMASK]<sop>' -}}
+{%- set seen = namespace(last=-1) -%}
+{%- for message in messages -%}
+  {%- if message.role == 'user' -%}{%- set seen.last = loop.index0 -%}{%- endif -%}
+{%- endfor -%}
+{%- for message in messages -%}
+  {%- if message.role == 'assistant' -%}
+    {{- '<|assistant|><think>' -}}
+    {%- if loop.index0 > seen.last or (clear_thinking is defined and not clear_thinking) -%}
+      {{- message.reasoning_content or '' -}}
+    {%- endif -%}
+    {{- '</think>' + text_of(message.content) + calls_of(message) -}}
+  {%- elif message.role == 'tool' -%}
+    {%- if messages[loop.index0 - 1].role != 'tool' -%}{{- '<|observation|>' -}}{%- endif -%}
+    {{- '<tool_response>' + text_of(message.content) + '</tool_response>' -}}
+  {%- else -%}{{- '<|' + message.role + '|>' + text_of(message.content) -}}
+  {%- endif -%}
+{%- endfor -%}
+""")
+
 _MINIMAX_M3 = _with_macros("""\
 {%- for message in messages -%}
   {%- if message.role == 'assistant' -%}
@@ -332,6 +354,12 @@ GEMMA4_TOOLS = Family(
     template=_GEMMA4_TOOLS,
     control_tokens=("<|turn>", "<turn|>", "<|tool_call>", "<tool_call|>", "<|tool_response>", "<tool_response|>"),
     eos_token="<turn|>",
+)
+GLM_52 = Family(
+    name="glm-5.2",
+    template=_GLM_52,
+    control_tokens=("[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"),
+    eos_token="<|user|>",
 )
 MINIMAX_M3 = Family(
     name="minimax-m3",

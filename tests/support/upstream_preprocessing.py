@@ -13,9 +13,9 @@ from typing import Any
 
 from jinja2.exceptions import TemplateError
 
+from bridgepack.config.recipe.assistant_markers import AssistantMarkers
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.config.recipe.preprocessing import (
-    AssistantMarkers,
     ChatPreprocessing,
     PromptCompletionPreprocessing,
     mended_by_host,
@@ -151,7 +151,8 @@ class PromptCompletionPair:
         if len(ids) < 2:
             return RowError("too_short", f"{len(ids)} tokens")
         refuses = host_release().refuses_untrained_completions and settings.loss_mode == "completion"
-        completion = row[settings.completion_column]
+        has_columns = {settings.prompt_column, settings.completion_column} <= row.keys()
+        completion = row[settings.completion_column if has_columns else "completion"]
         has_completion = bool(completion.strip(" ") if settings.strip_whitespace else completion)
         if refuses and has_completion and not any(mask[1:]):
             return RowError(DropReason.NO_TRAINED_TOKEN, f"{len(ids)} tokens")

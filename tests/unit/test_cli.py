@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -112,7 +113,27 @@ def test_build_says_what_it_replaced(command: Command) -> None:
     assert ran.output.startswith(f"Built artifact (replaced the artifact {fingerprint[:12]})\n")
     Path("artifact/bridge_metadata.json").unlink()
     ran = command("build", "recipe.yaml", "--output", "artifact", "--set", "packing.seed=7")
-    assert ran.output.startswith("Built artifact (again: files were missing or of the wrong size)\n")
+    why = "because the old one was changed: bridge_metadata.json: it is missing"
+    assert ran.output.startswith(f"Built artifact again, {why}\n")
+
+
+@pytest.mark.parametrize("more", [[], ["--replace"]])
+def test_build_over_a_flipped_bit_says_so_and_builds_again(command: Command, more: list[str]) -> None:
+    before = file_bytes(Path("artifact"))
+    shard = next(Path("artifact/training").glob("*.parquet"))
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 2] ^= 1
+    shard.write_bytes(content)
+    line = ["build", "recipe.yaml", "--output", "artifact", *more]
+
+    planned, ran = command(*line, "--dry-run"), command(*line, "--json")
+
+    why = rf"because the old one was changed: training/{shard.name}: its sha256 is \w+; the manifest says \w+"
+    assert re.match(rf"would do: build, and replace the artifact \w+, {why}\n", planned.output), planned
+    built = json.loads(ran.output)
+    assert (ran.code, built["was_built_before"], list(built["damage"])) == (0, False, [f"training/{shard.name}"])
+    assert file_bytes(Path("artifact")) == before
+    assert command(*line).output.startswith("Already built, nothing to do: artifact\n")
 
 
 def test_names_of_inputs_cannot_steer_the_terminal(command: Command) -> None:

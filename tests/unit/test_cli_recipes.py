@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from bridgepack.config.document import written
 from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.write import TOML_HEADER, YAML_HEADER, recipe_schema
@@ -140,11 +141,41 @@ def test_new_writes_a_recipe_that_checks_clean(command: Command) -> None:
 
 
 def test_new_to_another_file(command: Command) -> None:
+    write_json_lines(Path("rows.jsonl"), [{"messages": []}])
     ran = command(*NEW, "--output", "sub/other.yaml", "--data", "rows.jsonl", "--method", "lora")
     recipe = load_recipe("sub/other.yaml")
 
     assert ran.code == 0
     assert (recipe.name, recipe.data.train, recipe.method.kind) == ("mine", "rows.jsonl", "lora")
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",)], ids=["", "dry-run"])
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("rowz.jsonl", "--data is 'rowz.jsonl'; there is no such file or folder. Did you mean 'rows.jsonl'?"),
+        ("none/*.jsonl", "--data is 'none/*.jsonl'; the pattern matches no file."),
+        ("org/chats", "--data is 'org/chats'; there is no such file or folder."),
+    ],
+)
+def test_data_that_is_named_and_not_here_writes_nothing(
+    command: Command, data: str, message: str, more: tuple[str, ...]
+) -> None:
+    write_json_lines(Path("rows.jsonl"), [{"messages": []}])
+    ran = command(*NEW, "--data", data, *more)
+
+    assert (ran.code, ran.output) == (2, "")
+    assert message in ran.errors
+    assert [path.name for path in Path().iterdir()] == ["rows.jsonl"]
+    assert command(*NEW, "--data", "rows.jsonl", *more).code == 0
+
+
+def test_data_of_another_machine_is_written_unseen(command: Command) -> None:
+    ran = command(*NEW, "--data", "s3://bucket/rows.jsonl")
+
+    assert (ran.code, ran.errors) == (0, "")
+    assert ran.output.startswith("the batch is not fitted to the data: data.train is not on this machine\n")
+    assert load_recipe("mine.yaml").data.train == "s3://bucket/rows.jsonl"
 
 
 def test_schema(command: Command) -> None:
@@ -205,13 +236,47 @@ def test_new_says_what_the_data_is_and_what_stays_unread(command: Command) -> No
     assert "    ignore: [id] # identifiers" in dry.output
 
 
+def test_new_gives_each_file_its_layout(command: Command) -> None:
+    chat = {"messages": [{"role": "user", "content": "Hi"}, {"role": "bot", "content": "Hello"}]}
+    write_json_lines(Path("data/chats.jsonl"), [chat] * 3)
+    for name in ("a", "b"):
+        write_json_lines(Path(f"data/docs/{name}.jsonl"), [{"text": "It rained.", "url": "https://a.org"}] * 3)
+    ran = command(*NEW, "--data", "data")
+    recipe = load_recipe("mine.yaml")
+
+    assert (ran.code, ran.errors) == (0, "")
+    assert "layout of data/chats.jsonl: openai (" in ran.output
+    assert "layout of data/docs: text (plain documents, of which all is trained)\n  text fit in 3 rows" in ran.output
+    assert written(recipe.data.train) == [
+        {
+            "path": "data/chats.jsonl",
+            "layout": {"kind": "chat", "messages": [{"from_column": "messages"}]},
+        },
+        {"path": "data/docs", "layout": {"kind": "text", "ignore": ["url"]}},
+    ]
+    assert recipe.data.role_aliases == {"bot": "assistant"}
+    assert recipe.preprocessing.kind == "chat"
+    assert [written(one) for one in recipe.preprocessing.others] == [{"kind": "text", "over_long": "split"}]
+    assert command("recipes", "show", "mine.yaml").code == 0
+
+
+def test_new_splits_documents(command: Command) -> None:
+    write_json_lines(Path("rows.jsonl"), [{"text": "It rained all night."}])
+
+    assert command(*NEW, "--data", "rows.jsonl").code == 0
+
+    recipe = load_recipe("mine.yaml")
+    assert written(recipe.data.layout) == {"kind": "text"}
+    assert (recipe.preprocessing.kind, recipe.preprocessing.over_long) == ("text", "split")
+
+
 @pytest.mark.parametrize(
     ("row", "options", "message"),
     [
         (
-            {"text": "The lake of Uri is deep."},
+            {"text": "[INST] How deep? [/INST] 200 m"},
             (),
-            "--data is 'rows.jsonl': its rows look like text (plain documents);",
+            "--data is 'rows.jsonl': its rows look like rendered_chat (conversations in one text, as",
         ),
         ({"prompt": "a", "chosen": "b", "rejected": "c"}, (), "its rows look like trl_preference ("),
         (
@@ -248,6 +313,7 @@ def test_layouts_are_listed_with_their_columns(command: Command) -> None:
     lines = text.output.splitlines()
     assert "alpaca: Alpaca: instruction, its input if it has one, output" in lines
     assert "trl_preference (refused): TRL's preference: a chosen and a rejected answer" in lines
-    assert listed["text"]["is_read"] is False
+    assert listed["text"]["is_read"] is True
+    assert listed["rendered_chat"]["is_read"] is False
     assert listed["squad"]["columns"] == ["context or passage", "question", "answers or answer"]
     assert {"openai", "sharegpt", "dolly", "hermes_function_calling", "tokenized"} <= {*listed}

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from bridgepack.api.process import start_workers as start_workers
     from bridgepack.api.proofs import diff as diff
     from bridgepack.api.proofs import masks as masks
+    from bridgepack.api.proofs import served as served
     from bridgepack.api.proofs import verify as verify
     from bridgepack.api.recipes import list_recipes as list_recipes
     from bridgepack.api.recipes import load_recipe as load_recipe
@@ -69,7 +70,7 @@ _NAMES = MappingProxyType(
         "checks": "check fix explain list_rules",
         "reports": "report",
         "artifacts": "inspect trace",
-        "proofs": "verify masks diff",
+        "proofs": "verify masks served diff",
         "canaries": "canary canary_self_test FAULTS",
         "recipes": "load_recipe list_recipes show_recipe resolve_recipe new_recipe recipes_like recipe_schema",
         "layouts": "list_layouts",

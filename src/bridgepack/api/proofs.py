@@ -1,4 +1,4 @@
-"""API functions that derive again or compare: verify, masks, diff."""
+"""API functions that derive again or compare: verify, masks, served, diff."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +14,8 @@ from bridgepack.proof.diff.diff import DEFAULT_LIMIT, diff_artifacts
 from bridgepack.proof.diff.records import DiffReport
 from bridgepack.proof.masks.masks import MaskOptions, check_masks
 from bridgepack.proof.masks.records import MaskReport
+from bridgepack.proof.served.records import ServedReport
+from bridgepack.proof.served.served import check_served
 from bridgepack.proof.verify.records import VerifyReport
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
 from bridgepack.reporting.checks import staged_report
@@ -57,6 +59,27 @@ def masks(target: str | Path | SFTRecipe | Mapping[str, Any], **options: Any) ->
     options |= {} if overrides is None else {"overrides": overrides}
     judged = load_recipe(target) if isinstance(target, Mapping) else target
     return check_masks(judged, stated_options(MaskOptions, options, "masks"))
+
+
+@check_arguments
+def served(target: str | Path | SFTRecipe | Mapping[str, Any], **options: Any) -> ServedReport:
+    """Return the result of comparing trained answers with what a server sends and the model must then write.
+
+    It is what `bridgepack masks --served` prints.
+
+    Example: `bridgepack.served("recipes/mine.yaml", num_rows=None).record.share("equal")`.
+
+    Args:
+        target: a recipe, with data as for `build`, or the folder of an artifact, whose own recipe is used.
+        options: as for `masks`; for an artifact, `overrides` may also have fields of `serving`.
+
+    Raises:
+        BridgepackError: ConfigError, ArtifactError, DataError or TokenizerError, each saying what to do.
+    """
+    target, overrides = with_kept_rows(target, options.get("overrides"))
+    options |= {} if overrides is None else {"overrides": overrides}
+    judged = load_recipe(target) if isinstance(target, Mapping) else target
+    return check_served(judged, stated_options(MaskOptions, options, "served"))
 
 
 @check_arguments

@@ -15,7 +15,7 @@ from bridgepack.config.load import load_recipe as load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.starting import Wish, recipes_of_model, write_new
 from bridgepack.config.write import recipe_to_toml, recipe_to_yaml, schema_text, written_values
-from bridgepack.planning.detecting import detect_data
+from bridgepack.planning.detecting import detected, require_data
 from bridgepack.planning.fitting import Fit, fitted_batch, why_not_here
 from bridgepack.planning.plan import new_recipe as text_of_new
 from bridgepack.planning.plan import with_splits
@@ -81,13 +81,15 @@ class NewRecipe:
         name: name of the recipe.
         text: content of the file.
         fit: how the batch was fitted to the data, or why it was not.
-        detection: layout of the data; None if it is not known.
+        detection: layout of the data; None if it is not known, or its files have several.
+        parts: file or folder -> layout of its rows, if the data's files have several.
     """
 
     name: str
     text: str
     fit: Fit
     detection: Detection | None
+    parts: Mapping[str, Detection]
 
     def write(self, output: str | Path | None = None) -> Path:
         """Write the file, by default `NAME.yaml`, and return its path; an existing file is never overwritten.
@@ -161,7 +163,7 @@ def new_recipe(
     num_gpus: int,
     seq_length: int,
     method: str | None = None,
-    data: str = "data/chats.jsonl",
+    data: str | None = None,
     layout: str | None = None,
     tokenizer: str | None = None,
     before_tokenizer: Callable[[], None] | None = None,
@@ -176,14 +178,15 @@ def new_recipe(
         num_gpus: GPUs of the run.
         seq_length: runtime tokens per pack.
         method: `full`, `lora` or `dora` (default: as the model's name says, else `full`).
-        data: training data: a file, a folder or a pattern; if it exists, its layout is detected and the batch fitted.
+        data: training data: a file, a folder, a pattern or a URL (default: `data/chats.jsonl`, which may come later).
+            The layout of rows that are here is detected, and the batch fitted to them.
         layout: name of the layout of its rows; `none` writes none.
         tokenizer: hub id or folder (default: the model's).
         before_tokenizer: called before a tokenizer is loaded.
 
     Raises:
         ConfigError: the model, the layout or a number does not fit.
-        DataError: a saved DatasetDict does not have one training split.
+        DataError: `data` is not here and no URL; or a saved DatasetDict does not have one training split.
     """
     fits: list[Fit] = []
 
@@ -194,10 +197,13 @@ def new_recipe(
         return fits[-1]
 
     wish: dict[str, Any] = {"name": name, "model": model, "num_gpus": num_gpus, "seq_length": seq_length}
-    wish |= {"method": method, "data": data, "tokenizer": tokenizer}
-    detection = detect_data(with_splits(Wish(**wish))[0].data, layout)
-    text = text_of_new(Wish(detection=detection, **wish), catalogue(), fit)
-    return NewRecipe(name=name, text=text, fit=fits[0], detection=detection)
+    wish |= {"method": method, "tokenizer": tokenizer} | ({} if data is None else {"data": data})
+    named = with_splits(Wish(**wish))[0].data
+    if data is not None:
+        require_data(named)
+    detection, parts = detected(named, layout)
+    text = text_of_new(Wish(detection=detection, parts=parts, **wish), catalogue(), fit)
+    return NewRecipe(name=name, text=text, fit=fits[0], detection=detection, parts=parts)
 
 
 def recipes_like(model: str) -> Sequence[SFTRecipe]:

@@ -22,6 +22,7 @@ def report(
     card: str | Path | None = None,
     given: Mapping[str, Any] | None = None,
     recipe: Recipe | Target | None = None,
+    bridge_version: str | None = None,
     num_workers: int = 1,
     progress: Progress | None = None,
 ) -> WrittenReport:
@@ -35,6 +36,7 @@ def report(
         card: file of a dataset card (default: none is written).
         given: facts about packs without a manifest, e.g. `{"packed_sequence_size": 4096}`.
         recipe: the recipe of the run that reads the packs, to judge both (default: only the packs are judged).
+        bridge_version: version of Megatron-Bridge to judge for; with `recipe`, the page says what an upgrade changes.
         num_workers: maximum worker processes.
         progress: receives progress updates.
 
@@ -48,6 +50,7 @@ def report(
         artifact=None if recipe is None else place,
         overrides={} if recipe is None else recipe.overrides,
         given=given or {},
+        bridge_version=bridge_version,
         num_workers=max(num_workers, 1),
         progress=progress,
     )

@@ -7,7 +7,7 @@ from bridgepack.config.errors import did_you_mean, quoted
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.recipe.training import AdapterMethod
 from bridgepack.host import RELEASES, HostRelease
-from bridgepack.host.names import in_canonical_names
+from bridgepack.host.names import move_to_canonical_names
 
 #: Loader settings, which are kept from the base.
 LOADER_FIELDS = ("num_workers", "pin_memory", "persistent_workers")
@@ -31,10 +31,11 @@ def base_of(recipe: SFTRecipe) -> dict[str, Any]:
 
     The base is a shipped recipe's config, or the host's common config with a model of the hub.
     """
-    return in_canonical_names(_base_of(recipe), recipe.release)[0]
+    return move_to_canonical_names(_base_of(recipe), recipe.release)[0]
 
 
 def _base_of(recipe: SFTRecipe) -> dict[str, Any]:
+    """Return the base under the release's names; it is the caller's own copy."""
     facts, model = recipe.release.facts, recipe.model
     if model is not None and is_shipped_model(model):
         shipped = facts.shipped_recipe(shipped_name(model.name))

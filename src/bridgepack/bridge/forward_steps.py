@@ -9,6 +9,7 @@ from bridgepack.bridge.shipped import import_host
 from bridgepack.bridge.writing.write import to_bridge
 from bridgepack.config.arguments import check_arguments
 from bridgepack.config.load import load_recipe
+from bridgepack.host import release_for
 from bridgepack.host.vision_language import text_packs_of
 from bridgepack.rules.judging.families import family_of
 from bridgepack.rules.judging.subject import TEXT_DATASETS
@@ -46,10 +47,11 @@ def forward_step_for(target: Any) -> Any:
 
 
 def _step_of(config: Any) -> str:
-    family = family_of(config_of_container(config, place=""))
+    held = config_of_container(config, place="")
+    family = family_of(held)
     name = family.name if family is not None else ""
     if type(config.dataset).__name__ in TEXT_DATASETS:
-        facts = text_packs_of(type(config.model).__name__)
+        facts = text_packs_of(type(config.model).__name__, release_for(held.bridge_version))
         return _VISION if facts is not None and facts.step == "vlm_step" else _TEXT_STEPS.get(name, _TEXT)
     if name in _OTHER_STEPS:
         return _OTHER_STEPS[name]

@@ -27,7 +27,7 @@ from bridgepack.config.installed import installed_version
 from bridgepack.config.recipe.data import as_sources, path_of
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.host import HostRelease
-from bridgepack.host.names import canonical_name, in_canonical_names
+from bridgepack.host.names import canonical_name, move_to_canonical_names
 from bridgepack.host.variables import DETERMINISTIC_VARIABLES, OFFLOADING_VARIABLES
 from bridgepack.records import Refusal, RunConfig
 from bridgepack.rules.judging.context import NO_PACKS
@@ -126,7 +126,7 @@ def _starting_values(recipe: SFTRecipe, packs: Packs | None) -> tuple[dict[str, 
         values["peft"] = facts.new_object(kind)
     if values["tokenizer"].get("tokenizer_model") != recipe.tokenizer.name_or_path:
         values["tokenizer"] = facts.new_object("TokenizerConfig")
-    return in_canonical_names(values, recipe.release)[0], settings
+    return move_to_canonical_names(values, recipe.release)[0], settings
 
 
 def _write_settings(

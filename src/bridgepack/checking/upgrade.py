@@ -18,6 +18,7 @@ from bridgepack.rules.judging.report import CheckReport
 from bridgepack.rules.judging.rule import RunRule
 from bridgepack.rules.judging.subject import SPECS, Run
 from bridgepack.rules.run.checkpoints import is_from_parts
+from bridgepack.rules.run.data.packed_paths import explicit_paths
 from bridgepack.rules.run.data.supply import num_packs
 from bridgepack.rules.run.reading import truths
 
@@ -174,6 +175,11 @@ def _packs_for_experts(run: Run) -> bool:
         return False
 
 
+def _recomputes_hybrid_under_adapters(run: Run) -> bool:
+    is_recomputed = run.stated("model.recompute_granularity") is not None
+    return is_recomputed and bool(run.stated("model.hybrid_layer_pattern")) and run.stated("peft") is not None
+
+
 def _is_read_by_host(run: Run) -> bool:
     """Return whether the host reads conversations itself, and not packs on disk."""
     return not run.packs_offline
@@ -202,6 +208,18 @@ HABITS: Mapping[str, Habit] = {
         without="counts in the router's losses and the experts' loads",
         with_it="is left out of them",
         concerns=_packs_for_experts,
+    ),
+    "expands_brackets": Habit(
+        what="a path to packs with brackets and without * and ?",
+        without="is a file's name",
+        with_it="is a pattern, unless a file has that name",
+        concerns=lambda run: any(path.has_brackets_alone for path in explicit_paths(run)),
+    ),
+    "frees_hybrid_inputs": Habit(
+        what="adapters in recomputed layers of a hybrid model",
+        without="get no gradient up to the first layer that is not recomputed",
+        with_it="get a gradient where recompute_method is set",
+        concerns=_recomputes_hybrid_under_adapters,
     ),
     "empties_null_content": Habit(
         what="turns without content",

@@ -17,12 +17,12 @@ from bridgepack.cli.options import (
     shown_progress,
 )
 from bridgepack.cli.output import CLEAN, echo, has_colour, print_json
+from bridgepack.reporting.packs import draw_pack
 from bridgepack.reporting.terminal import (
     describe_build,
     describe_histogram,
     describe_manifest,
     describe_plan,
-    draw_pack,
 )
 
 

@@ -8,7 +8,7 @@ import click
 from bridgepack import api
 from bridgepack.cli.completion import complete_recipe
 from bridgepack.cli.options import quiet_option, real_validate_option, set_option, shown_progress
-from bridgepack.cli.output import CLEAN, FINDINGS, INTERRUPTED, echo, has_colour, print_json
+from bridgepack.cli.output import CLEAN, FINDINGS, echo, has_colour, print_json
 from bridgepack.errors import LaunchRefusedError
 from bridgepack.launching.text import (
     describe_dry_run,
@@ -114,6 +114,6 @@ def _submit(plan: Any, arguments: dict[str, Any]) -> int:
         if arguments["as_json"]:
             print_json(interrupt.result.to_dict())
         click.echo(describe_interrupt(interrupt.result), err=True)
-        return INTERRUPTED
+        return interrupt.code
     print_json(result.to_dict()) if arguments["as_json"] else echo(describe_result(result))
     return FINDINGS if result.has_failed else CLEAN

@@ -26,7 +26,13 @@ from bridgepack.reporting.proofs import (
     describe_step,
     describe_verification,
 )
+from bridgepack.reporting.served import describe_served
 
+#: Outcome of `masks`, with --served or without -> exit code.
+_MASK_CODES = {
+    **{"agree": CLEAN, "disagree": FINDINGS, "could not run": COULD_NOT_RUN},
+    **{"equal": CLEAN, "differs": FINDINGS},
+}
 _SPLITS = click.Choice(["training", "validation"])
 #: Options of `trace` about the run.
 _OF_THE_RUN = ("recipe", "world_size", "context", "resume_step", "bridge_version")
@@ -156,6 +162,7 @@ def diff(first: Path | str, second: Path | str, limit: int | None, html: Path | 
 @click.command()
 @click.argument("target", shell_complete=complete_recipe)
 @click.option("--all", "is_all", is_flag=True, help="Compare every row.")
+@click.option("--served", "is_served", is_flag=True, help="Compare each answer with what a server sends before it.")
 @click.option("--sample", type=Count(), help="Rows to compare, over all files (default: 1000).")
 @click.option("--seed", type=Count(minimum=0), help="Seed of the sample (default: 0).")
 @click.option("--split", type=_SPLITS, help="Split to compare (default: both).")
@@ -172,6 +179,9 @@ def masks(is_whole_process: bool | None, /, target: str, **arguments: Any) -> in
     TARGET is a recipe, as for `build`, or an artifact, whose own recipe is used; --set then only sets the paths of its
     sources. Masks of conversations are derived from the template's generation blocks, from renders of conversation
     prefixes, and from the text around turns. Exits 2 when no row could be compared.
+
+    With --served, each trained answer is compared with what a server sends before it and what the model must then
+    write; --set may then also set the recipe's serving section for an artifact. Exits 1 when any answer differs.
     """
     for name in ("sample", "seed"):
         if arguments["is_all"] and arguments[name] is not None:
@@ -180,12 +190,13 @@ def masks(is_whole_process: bool | None, /, target: str, **arguments: Any) -> in
         api.import_transformers()
     with shown_progress() as progress:
         stated = {"num_rows": arguments["sample"], "limit": arguments["limit"], "seed": arguments["seed"]}
-        report = api.masks(
-            target,
-            split=arguments["split"],
-            overrides=api.parse_overrides(arguments["overrides"]),
-            progress=progress,
+        options = {
+            "split": arguments["split"],
+            "overrides": api.parse_overrides(arguments["overrides"]),
+            "progress": progress,
             **_extent(stated, is_all=arguments["is_all"]),
-        )
-    print_json(report.to_dict()) if arguments["as_json"] else echo(describe_masks(report))
-    return {"agree": CLEAN, "disagree": FINDINGS, "could not run": COULD_NOT_RUN}[report.outcome]
+        }
+        report: Any = (api.served if arguments["is_served"] else api.masks)(target, **options)
+    described = describe_served if arguments["is_served"] else describe_masks
+    print_json(report.to_dict()) if arguments["as_json"] else echo(described(report))
+    return _MASK_CODES[report.outcome]

@@ -87,7 +87,7 @@ def show(
 @click.option("--gpus", "num_gpus", type=Count(), help="GPUs of the run.")
 @click.option("--seq-length", type=Count(minimum=2), help="Runtime tokens per pack.")
 @click.option("--method", type=click.Choice(["full", "lora", "dora"]), help="What is trained (default: full).")
-@click.option("--data", metavar="FILE", default="data/chats.jsonl", help="Training data (default: data/chats.jsonl).")
+@click.option("--data", metavar="FILE", help="Training data (default: data/chats.jsonl).")
 @click.option("--layout", metavar="NAME", help="Layout of the rows; `none` writes none (default: detected).")
 @click.option("--tokenizer", metavar="NAME", help="Hub id or folder of the tokenizer (default: the model's).")
 @click.option("--output", "-o", type=PathOption("FILE"), help="File to write (default: NAME.yaml).")
@@ -96,8 +96,9 @@ def show(
 def new(context: click.Context, /, output: Path | None, dry_run: bool, layout: str | None, **wish: Any) -> int:
     """Write a commented recipe file to start from.
 
-    The file is NAME.yaml. If the data exists, the layout of its rows is detected, one of those that `recipes layouts`
-    lists, the batch is fitted to a sample of its rows (if the tokenizer is here, too), and the recipe passes `check`.
+    The file is NAME.yaml. The layout of the data's rows is detected, one of those that `recipes layouts` lists, the
+    batch is fitted to a sample of its rows (if the tokenizer is here, too), and the recipe passes `check`. Data that
+    --data names has to be here, or a URL; without it, data/chats.jsonl may come later.
     In a terminal, the command asks for missing values and proposes defaults.
     """
     missing = [one for one in context.command.params if wish.get(one.name or "", "") is None and one.name in _NEEDED]
@@ -107,6 +108,8 @@ def new(context: click.Context, /, output: Path | None, dry_run: bool, layout: s
     found = api.new_recipe(layout=layout, before_tokenizer=api.import_transformers if context.obj else None, **wish)
     if found.detection is not None:
         echo(describe_detection(found.detection), err=dry_run)
+    for part, detection in found.parts.items():
+        echo(describe_detection(detection, part), err=dry_run)
     if dry_run:
         echo(printable(found.fit.line), err=True)
         echo(found.text.rstrip("\n"))
@@ -116,6 +119,8 @@ def new(context: click.Context, /, output: Path | None, dry_run: bool, layout: s
     return CLEAN
 
 
+#: Proposed in a terminal; it may come later.
+_DATA = "data/chats.jsonl"
 _NEEDED = frozenset({"name", "model", "num_gpus", "seq_length"})
 
 
@@ -127,7 +132,7 @@ def _ask(wish: dict[str, Any]) -> dict[str, Any]:
     by_size = sorted(fitting, key=lambda one: (one.packing.packed_sequence_size, one.parallelism.num_gpus or 1))
     nearest = by_size[0] if by_size else None
     click.echo(f"  {len(same)} recipes in the catalogue train it" if same else "  the catalogue has none", err=True)
-    data = click.prompt("Data (file, folder or pattern)", default=wish["data"], err=True)
+    data = click.prompt("Data (file, folder or pattern)", default=wish["data"] or _DATA, err=True)
     is_there = Path(data).exists() or (not Path(data).is_absolute() and any(Path().glob(data)))
     click.echo("  found" if is_there else "  not found yet", err=True)
     gpus = nearest.parallelism.num_gpus if nearest else None
@@ -135,7 +140,7 @@ def _ask(wish: dict[str, Any]) -> dict[str, Any]:
     name = f"{model.rstrip('/').rpartition('/')[2].rpartition(':')[2].lower().replace('.', 'p')}-sft"
     return {
         "model": model,
-        "data": data,
+        "data": None if data == _DATA and not is_there else data,
         "num_gpus": wish["num_gpus"] or click.prompt("GPUs", type=click.IntRange(min=1), default=gpus or 8, err=True),
         "seq_length": wish["seq_length"] or click.prompt("Tokens per pack", type=int, default=size, err=True),
         "name": wish["name"] or click.prompt("Name of the recipe", default=name, err=True),

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from textwrap import dedent
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
 if TYPE_CHECKING:
     from pydantic import GetJsonSchemaHandler
@@ -27,6 +27,16 @@ class Before:
     """
 
     value: Any  #: as JSON writes it
+
+
+def _refuse_null(text: str) -> str:
+    if "\0" in text:
+        raise ValueError(f" is {text!r}; allowed: text without null characters, which no path can have. Remove them.")
+    return text
+
+
+#: Text of a path or of an id on a hub.
+Name = Annotated[str, AfterValidator(_refuse_null)]
 
 
 class Section(BaseModel):
@@ -67,8 +77,24 @@ def younger_fields(section: type[BaseModel]) -> Mapping[str, Any]:
 
 def without_younger(section: type[BaseModel] | None, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return a section's plain values without the younger fields that change nothing; None knows no younger fields."""
-    younger = {} if section is None else younger_fields(section)
-    return {name: value for name, value in values.items() if name not in younger or value != younger[name]}
+    younger, inner = ({}, {}) if section is None else (younger_fields(section), _inner_sections(section))
+    return {
+        name: without_younger(inner[name], value) if name in inner and isinstance(value, Mapping) else value
+        for name, value in values.items()
+        if name not in younger or value != younger[name]
+    }
+
+
+@cache
+def _inner_sections(section: type[BaseModel]) -> Mapping[str, type[BaseModel]]:
+    """Return field -> section, for fields that are a section or None."""
+    kinds = {name: (field.annotation, *get_args(field.annotation)) for name, field in section.model_fields.items()}
+    return {
+        name: kind
+        for name, found in kinds.items()
+        for kind in found
+        if isinstance(kind, type) and issubclass(kind, BaseModel)
+    }
 
 
 @cache

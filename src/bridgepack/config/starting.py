@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
-from bridgepack.config.document import written
+from bridgepack.config.detected import data_for, preprocessing_for
 from bridgepack.config.editing.yaml_text import block_lines
 from bridgepack.config.layouts.detect import Detection
 from bridgepack.config.load import CatalogueEntry
@@ -40,7 +40,9 @@ class Wish:
     validation: tuple[str, ...] = ()  #: validation data; none to set a fraction of the training rows aside
     tokenizer: str | None = None  #: hub id or folder; None for the model's
     validation_fraction: float = 0.02  #: fraction of the rows (0-1) set aside for evaluation
-    detection: Detection | None = None  #: layout of the data; None if it is not known
+    detection: Detection | None = None  #: layout of the data; None if it is not known, or its files have several
+    #: path of a file or folder -> layout of its rows, if the data's files have several layouts
+    parts: Mapping[str, Detection] = MappingProxyType({})
 
     @property
     def kind(self) -> MethodKind:
@@ -161,10 +163,11 @@ _COMMENTS: Mapping[str, str] = MappingProxyType(
         "data.layout.ignore": "identifiers, labels and copies, which are not read; other unread columns are reported",
         "data.validation_fraction": "fraction of the rows set aside for evaluation",
         "tokenizer.name_or_path": "a Hugging Face id or a folder; the tokenizer of the model",
-        "preprocessing.kind": "or prompt_completion, or tokenized",
+        "preprocessing.kind": "or prompt_completion, or text, or tokenized",
         "preprocessing.loss_mode": "trained tokens: all assistant turns; or last_turn, or full",
         "preprocessing.message_weights": "turns that the data marks as untrained are not trained",
         "preprocessing.over_long": "conversations longer than a pack; or truncate, split, or error",
+        "preprocessing.others": "settings for sources whose layout is of another kind",
         "packing.packed_sequence_size": "runtime tokens per pack; seq_length of the model",
         "model.recompute": "recompute whole layers in the backward pass to save memory",
         "schedule.num_epochs": "passes over the packs; train_iters follows from their number",
@@ -206,9 +209,14 @@ def _own_comments(recipe: SFTRecipe) -> dict[str, str]:
     assert topology.num_gpus is not None
     assert recipe.model is not None
     ranks = topology.ranks_of_copy
+    documents = {
+        "preprocessing.kind": "plain documents, of which all is trained; or chat, or prompt_completion, or tokenized",
+        "preprocessing.over_long": "documents longer than a pack become several sequences; or drop, truncate, or error",
+    }
     base = "the architecture; weights come from checkpoint.pretrained"
     weights = "the model's weights in Megatron's format, as AutoBridge.import_ckpt writes it"
     return {
+        **(documents if recipe.preprocessing.kind == "text" else {}),
         "method.kind": f"or {', or '.join(kind for kind in _METHODS if kind != recipe.method.kind)}",
         "model.name": base if "/" in recipe.model.name else f"a recipe of Megatron-Bridge: {base}",
         "parallelism.context_parallel_size": f"{size // topology.context_parallel_size:,} tokens per rank",
@@ -250,7 +258,9 @@ def recipe_text(
     """
     recipe = recipe_for(wish, values)
     recipe.resolve()
-    return commented_yaml(recipe, origin, comments, wish.detection)
+    names = ", ".join(dict.fromkeys(one.entry.name for one in wish.parts.values()))
+    of_parts = {"data.train": f"each with its own layout: {names}"} if names else {}
+    return commented_yaml(recipe, origin, {**of_parts, **comments}, wish.detection)
 
 
 def recipe_for(wish: Wish, values: Mapping[str, Any]) -> SFTRecipe:
@@ -268,8 +278,8 @@ def recipe_for(wish: Wish, values: Mapping[str, Any]) -> SFTRecipe:
             "batch": {"tokens_per_step": TOKENS_PER_STEP},
             **values,
             "name": wish.name,
-            "preprocessing": _preprocessing(wish.detection, values.get("preprocessing", _CHAT)),
-            "data": {"train": wish.data, **_layout(wish.detection), **_validation(wish)},
+            "preprocessing": preprocessing_for(wish.detection, wish.parts, values.get("preprocessing", _CHAT)),
+            "data": {**data_for(wish.data, wish.detection, wish.parts), **_validation(wish)},
             "tokenizer": tokenizer,
             "packing": {**values.get("packing", {}), "packed_sequence_size": wish.seq_length},
             "parallelism": {**values.get("parallelism", {}), "num_gpus": wish.num_gpus},
@@ -283,21 +293,6 @@ def _validation(wish: Wish) -> dict[str, Any]:
     if not wish.validation:
         return {"validation_fraction": wish.validation_fraction}
     return {"validation": wish.validation[0] if len(wish.validation) == 1 else wish.validation}
-
-
-def _layout(detection: Detection | None) -> dict[str, Any]:
-    if detection is None:
-        return {}
-    aliases = {"role_aliases": dict(detection.role_aliases)} if detection.role_aliases else {}
-    return {"layout": written(detection.layout), **aliases}
-
-
-def _preprocessing(detection: Detection | None, usual: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the section for data as it was detected: of its kind, and obeying its flags about the loss."""
-    if detection is None or detection.layout.kind == usual["kind"]:
-        obeys = {"message_weights": "mask"} if detection and detection.has_loss_flags else {}
-        return {**usual, **obeys}
-    return {"kind": detection.layout.kind, "over_long": usual.get("over_long", "drop")}
 
 
 def refuse_taken(path: Path, *, option: str = "--output") -> None:

@@ -24,6 +24,7 @@ from bridgepack.data.reading.rows import has_row
 from bridgepack.data.results import BuildOptions, BuildPlan, BuildResult
 from bridgepack.data.stages.finish import RangeResult
 from bridgepack.data.stages.tokenise import (
+    SampleTask,
     Tokenization,
     checked_engine,
     stage_identity,
@@ -39,7 +40,7 @@ from bridgepack.data.workers.pool import WorkerPool
 from bridgepack.data.workers.process import TOKENISING, preload
 from bridgepack.data.workplace import Workplace, complete_on_interrupt, tasks_runner, workplace
 from bridgepack.errors import DataError
-from bridgepack.records import TRAIN, VALIDATION, BalanceRecord, InputRecord
+from bridgepack.records import TRAIN, VALIDATION, BalanceRecord, InputRecord, ServedRecord
 
 DEFAULT_FOLDER = "artifacts"
 #: Input bytes for which one more worker pays off.
@@ -179,20 +180,20 @@ def _build(plan: BuildPlan, place: Workplace, options: BuildOptions) -> BuildRes
     running = tasks_runner(plan.workers, options, useful_workers, place, load=load, identity=spec.tokenizer)
     with running as (runner, text_bytes):
         try:
-            results = _tokenize(plan, place, runner, text_bytes, report.name)
+            results, served = _tokenize(plan, place, runner, text_bytes, report.name)
         except EngineDiffersError as error:
             place.kept.engine_message = f"all rows were tokenised again with tokenizers: {error}"
-            results = _tokenize(plan, place, runner, text_bytes, REFERENCE)
+            results, served = _tokenize(plan, place, runner, text_bytes, REFERENCE)
         for path, stamp in plan.stamps.items():
             if not path.is_file() or file_stamp(path) != stamp:
                 raise DataError(f"{path} changed during the build. Build again when no process writes to it.")
-        return place.finish(runner, results)
+        return place.finish(runner, results, served)
 
 
 def _tokenize(
     plan: BuildPlan, place: Workplace, runner: Runner, text_bytes: int, engine: str
-) -> dict[str, list[RangeResult]]:
-    """Return split -> results of its input ranges, after their tokens are in the store."""
+) -> tuple[dict[str, list[RangeResult]], ServedRecord | None]:
+    """Return split -> results of its input ranges, after their tokens are in the store; and the sample of answers."""
     spec, recipe, store = plan.spec, plan.spec.resolved.recipe, place.store
     identity = tokenization_identity(recipe, spec.tokenizer, engine)
     key = store_key(identity)
@@ -208,19 +209,25 @@ def _tokenize(
         max_text_bytes=text_bytes,
     )
     found: dict[str, list[RangeResult]] = {}
+    served, is_chat = None, recipe.chat_preprocessing is not None
     for source, files in plan.files.items():
+        sample = SampleTask(how=how, files=tuple(files)) if source == TRAIN and is_chat else None
         total = None if any(map(is_streamed, files)) else sum(file.num_bytes for file in files)
         place.progress.start(f"Tokenising {source}", total, "rows")
         hashed = zip(files, (record.sha256 for record in spec.inputs[source]), strict=True)
         settings = spec.finish_settings(source, place.folder)
         found[source] = []
-        for result in tokenized_ranges(runner, hashed, how, settings, store, max_row_bytes=recipe.data.max_row_bytes):
+        most = recipe.data.max_row_bytes
+        for result in tokenized_ranges(runner, hashed, how, settings, store, max_row_bytes=most, sample=sample):
+            if isinstance(result, ServedRecord):
+                served = result
+                continue
             found[source].append(result)
             place.progress.advance(result.num_rows, work=result.num_bytes)
             place.kept.add_range(result)
             space.add(result)
         place.progress.finish()
-    return found
+    return found, served
 
 
 def _task_engine(recipe: SFTRecipe, engine: str) -> str:

@@ -55,7 +55,7 @@ def forecast_packs(recipe: SFTRecipe) -> PackForecast:
     if recipe.data.validation_fraction:
         sizes[VALIDATION] = sizes[TRAIN] * recipe.data.validation_fraction
         sizes[TRAIN] -= sizes[VALIDATION]
-    ratio = BYTES_PER_ID if recipe.preprocessing.kind == "tokenized" else BYTES_PER_TOKEN
+    ratio = BYTES_PER_ID if recipe.kinds == ("tokenized",) else BYTES_PER_TOKEN
     capacity = recipe.packing.packed_sequence_size * FILL_FRACTION
     num_packs = {split: math.ceil(size / ratio / capacity) for split, size in sizes.items() if size}
     because = (

@@ -15,13 +15,14 @@ from bridgepack.data.results import ArtifactPlan, BuildOptions, BuildResult
 from bridgepack.data.stages.finish import RangePlace, RangeResult
 from bridgepack.data.stages.tokenise import finish_stored
 from bridgepack.data.stages.write import ArtifactSpec
-from bridgepack.data.store.store import BuildRecord, TokenStore, default_store, existing_store, find_build_record
+from bridgepack.data.store.builds import BuildRecord, find_build_record
+from bridgepack.data.store.store import TokenStore, default_store, existing_store
 from bridgepack.data.tasks import InThisProcess, Progress, Runner, SilentProgress, result_of
 from bridgepack.data.workers.pool import WorkerPool
 from bridgepack.data.workers.process import PACKING, preload
 from bridgepack.data.workplace import Workplace, tasks_runner, workplace
 from bridgepack.errors import ConfigError, StoreError
-from bridgepack.records import BalanceRecord
+from bridgepack.records import BalanceRecord, ServedRecord
 
 #: Versions that a re-pack updates; the others belong to the tokens.
 _PACKING_LIBRARIES = frozenset({"bridgepack", "pyarrow"})
@@ -37,6 +38,7 @@ class RepackPlan(ArtifactPlan):
 
     source: Path
     source_fingerprint: str
+    served: ServedRecord | None = None  #: the source's sample of answers, if it holds for these packs, too
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain values, for JSON."""
@@ -72,6 +74,7 @@ def plan_repack(
         ),
         existing=staging.existing_manifest(folder),
         source_fingerprint=manifest.fingerprint,
+        served=manifest.served if _cuts_alike(before, recipe) else None,
     )
 
 
@@ -93,7 +96,7 @@ def repack_artifact(
     Raises:
         ArtifactError, ConfigError: see `plan_repack`; or the output cannot be written, or holds another artifact that
             may not be replaced.
-        StoreError: the store lacks tokens of the artifact.
+        StoreError: the store lacks tokens of the artifact, or its record of the artifact was changed.
         DataError: no sequence is left to pack, or an over-long row stops the build.
         BuildInterrupted: on Ctrl-C; says what is kept.
     """
@@ -112,7 +115,22 @@ def repack_artifact(
         nullcontext(InThisProcess()) if is_alone else WorkerPool() as workers,
         tasks_runner(workers, options, wanted, place) as (runner, _),
     ):
-        return place.finish(runner, _stored_ranges(plan, place, runner))
+        return place.finish(runner, _stored_ranges(plan, place, runner), plan.served)
+
+
+def _cuts_alike(before: SFTRecipe, after: SFTRecipe) -> bool:
+    """Return whether two recipes cut and drop the same sequences, and are for the same server."""
+    first, second = (
+        (
+            one.packing.max_sequence_length or one.packing.packed_sequence_size,
+            one.parallelism.multiple,
+            one.packing.pad_seq_to_mult,
+            one.chat_preprocessing,
+            one.serving,
+        )
+        for one in (before, after)
+    )
+    return first == second
 
 
 def _stored_ranges(plan: RepackPlan, place: Workplace, runner: Runner) -> dict[str, list[RangeResult]]:
@@ -142,7 +160,11 @@ def _stored_ranges(plan: RepackPlan, place: Workplace, runner: Runner) -> dict[s
 
 
 def _record(plan: RepackPlan, store: TokenStore) -> BuildRecord:
-    """Return the record of the artifact's token files; raises StoreError if the store lacks any of them."""
+    """Return the record of the artifact's token files.
+
+    Raises:
+        StoreError: the store lacks any of them, or the record was changed.
+    """
     record = find_build_record(store, plan.source_fingerprint)
     where = f"the token store {str(store.folder)!r}"
     if record is None:
@@ -173,7 +195,9 @@ def _refuse_other_tokens(before: SFTRecipe, after: SFTRecipe) -> None:
     if before.fields_on_auto != after.fields_on_auto:
         changed.append("packing.mode")  # where the host reads the data, `auto` decides nothing
     if changed:
+        length = "packing.max_sequence_length"
+        why = f" ({length} is by default packed_sequence_size; truncate_history depends on it)"
         raise ConfigError(
-            f"{', '.join(changed)} would be changed, which changes the tokens; repack can only change how sequences "
-            "are packed. Use `bridgepack build` with the changed recipe."
+            f"{', '.join(changed)} would be changed, which changes the tokens{why if length in changed else ''}; "
+            "repack can only change how sequences are packed. Use `bridgepack build` with the changed recipe."
         )

@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,8 @@ from bridgepack.records.results import Result, leaves
 
 #: Maximum changes that a message names.
 _MAX_CHANGES = 3
+#: Threads that hash shards.
+_NUM_THREADS = 4
 _REPLACING_ADVICE = (
     "Choose another output, or add --replace (replace=True in Python), which removes it once the new one is complete."
 )
@@ -40,13 +44,24 @@ class ArtifactPlan(Result):
 
     @property
     def is_built(self) -> bool:
-        """The output holds exactly this artifact: shards of the right size, other files unchanged."""
-        if self.existing is None or self.existing.fingerprint != self.spec.fingerprint:
-            return False
+        """The output holds exactly this artifact, byte by byte."""
+        return self._holds_this and not self.damage
+
+    @property
+    def _holds_this(self) -> bool:
+        return self.existing is not None and self.existing.fingerprint == self.spec.fingerprint
+
+    @cached_property
+    def damage(self) -> Mapping[str, str]:
+        """Files of this artifact at the output that changed since it was built -> what is wrong; reads all bytes."""
+        if self.existing is None or not self._holds_this:
+            return {}
         shards = [shard for split in self.existing.splits for shard in split.shards]
-        return not changed_files(self.output, self.existing) and not any(
-            shard_problem(self.output, shard, hashes=False) for shard in shards
-        )
+        found = changed_files(self.output, self.existing)
+        with ThreadPoolExecutor(_NUM_THREADS) as threads:
+            problems = threads.map(partial(shard_problem, self.output), shards)
+            found |= {shard.path: problem for shard, problem in zip(shards, problems, strict=True) if problem}
+        return found
 
     def reused(self, options: "BuildOptions") -> "BuildResult | None":
         """Return the result if the output already holds this artifact; None if it has to be made.
@@ -110,11 +125,17 @@ class BuildPlan(ArtifactPlan):
 
     @property
     def is_built(self) -> bool:
-        """The output holds exactly this artifact, without bad rows if the recipe stops at them."""
+        """The output holds exactly this artifact, without bad rows if the recipe stops at them, for the same server."""
+        if self.existing is not None and self.existing.served is not None and self._serves_otherwise(self.existing):
+            return False
         if self.existing is not None and self.spec.resolved.recipe.data.on_bad_row == "error":
             reasons = {reason for split in self.existing.splits for reason, number in split.drops.items() if number}
             return super().is_built and reasons <= {DropReason.DUPLICATE, DropReason.NOT_SAMPLED}
         return super().is_built
+
+    def _serves_otherwise(self, existing: Manifest) -> bool:
+        """Return whether the existing sample of answers was compared with another server's settings."""
+        return existing.recipe.get("serving") != self.spec.resolved.recipe.serving.model_dump(mode="json")
 
 
 @dataclass(kw_only=True)
@@ -159,6 +180,7 @@ class BuildResult(Result):
         output: folder of the artifact.
         was_built_before: the artifact already existed and nothing was done.
         replaced_fingerprint: fingerprint of the artifact that was replaced; None if none was.
+        damage: file of the replaced artifact -> how it had changed, if it had this fingerprint.
         kept: work that was reused from the store or an earlier build, and work that was done.
         upload: where in an object store the copy is, and what was sent; None if no copy was requested.
     """
@@ -167,6 +189,7 @@ class BuildResult(Result):
     manifest: Manifest
     was_built_before: bool
     replaced_fingerprint: str | None = None
+    damage: Mapping[str, str] = field(default_factory=dict)
     kept: Kept = field(default_factory=Kept)
     upload: Upload | None = None
 
@@ -180,6 +203,7 @@ class BuildResult(Result):
             "output": str(self.output),
             "was_built_before": self.was_built_before,
             "replaced_fingerprint": self.replaced_fingerprint,
+            "damage": dict(self.damage),
             **asdict(self.kept),
             **({"upload": asdict(self.upload)} if self.upload is not None else {}),
             **asdict(self.manifest),

@@ -13,13 +13,15 @@ from bridgepack.data.identity import code_digest
 from bridgepack.data.results import ArtifactPlan, BuildOptions, BuildResult, Kept
 from bridgepack.data.stages.finish import RangeResult
 from bridgepack.data.stages.write import ArtifactWriter
-from bridgepack.data.store.store import TokenStore, opened_store, write_build_record
+from bridgepack.data.store.builds import write_build_record
+from bridgepack.data.store.store import TokenStore, opened_store
 from bridgepack.data.tasks import InThisProcess, Progress, Runner
 from bridgepack.data.workers.memory import plan_memory
 from bridgepack.data.workers.pool import WorkerPool
 from bridgepack.data.workers.ray_runner import ray_runner
 from bridgepack.data.workers.ray_tasks import WorkerSetup
 from bridgepack.errors import ArtifactError
+from bridgepack.records import ServedRecord
 
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -38,20 +40,26 @@ class Workplace:
     kept: Kept  #: record of finished work
     progress: Progress  #: is told about progress
 
-    def finish(self, runner: Runner, results: Mapping[str, Sequence[RangeResult]]) -> BuildResult:
-        """Return the result of the build, after writing the artifact from the results and moving it into place."""
+    def finish(
+        self, runner: Runner, results: Mapping[str, Sequence[RangeResult]], served: ServedRecord | None = None
+    ) -> BuildResult:
+        """Return the result of the build, after writing the artifact from the results and moving it into place.
+
+        `served` compares a sample of the answers with what a server sends.
+        """
         plan = self.plan
         write_build_record(self.store, plan.output, plan.spec.fingerprint, results)
         writer = ArtifactWriter(
             spec=plan.spec, folder=self.folder, runner=runner, progress=self.progress, watch=self.kept.add_shard
         )
-        manifest = writer.write(results)
+        manifest = writer.write(results, served)
         staging.move_into_place(self.folder / staging.ARTIFACT, plan.output)
         return BuildResult(
             output=plan.output,
             manifest=manifest,
             was_built_before=False,
             replaced_fingerprint=plan.existing.fingerprint if plan.existing is not None else None,
+            damage=plan.damage,
             kept=self.kept,
         )
 

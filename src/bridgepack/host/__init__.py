@@ -59,6 +59,11 @@ def release_for(bridge_version: str | None) -> HostRelease:
     return TARGET if bridge_version is None else release_of(bridge_version)
 
 
+def why_unknown(release: HostRelease) -> str | None:
+    """Return why nothing is known of a release's habits; None for one that is known."""
+    return None if release.is_known else f"not known for {release.name}: {UPDATE}"
+
+
 @cache
 def _like_newest(version: str) -> HostRelease:
     """Return the newest release under the version of one that is not known here."""

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from bridgepack.host.release import HostRelease
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Linear:
@@ -112,12 +114,15 @@ _VISION_CLASSES = (
     *("Qwen2AudioModelProvider", "Qwen3VLModelProvider", "Qwen3VLMoEModelProvider", "Qwen35VLModelProvider"),
     *("Qwen35VLMoEModelProvider", "Step37ModelProvider"),
 )
-#: Model class -> where its language model is.
+#: Model class -> where its language model is; `HostRelease.language_models` says where a later release has it.
 LANGUAGE_MODEL: Mapping[str, str] = {
     **dict.fromkeys(_TEXT_CLASSES, ""),
     **dict.fromkeys(_VISION_CLASSES, "language_model."),
     **dict.fromkeys(("Qwen3OmniModelProvider", "Qwen25OmniModelProvider"), "thinker.language_model."),
-    **dict.fromkeys(("NemotronVLModelProvider", "NemotronOmniModelProvider"), "llava_model.language_model."),
+    **dict.fromkeys(
+        ("NemotronVLModelProvider", "NemotronOmniModelProvider", "NemotronOmniLlavaModelProvider"),
+        "llava_model.language_model.",
+    ),
 }
 #: Values of `experimental_attention_variant` with gated delta net layers; gdn2 has gates of its own for each channel.
 #: Source: megatron/core/ssm/gated_delta_net of 0.19.2 and of main.
@@ -173,9 +178,13 @@ class Architecture:
         return tuple(part for name in ordered for part in parts.get(name, [name]))
 
 
-def architecture_of(model: Mapping[str, Any]) -> Architecture | None:
-    """Return what the layers of a model are made of, from its settings; None for classes that are not covered."""
-    prefix = LANGUAGE_MODEL.get(str(model.get("_target_")).rpartition(".")[2])
+def architecture_of(model: Mapping[str, Any], release: HostRelease | None = None) -> Architecture | None:
+    """Return what the layers of a model are made of, from its settings; None for classes that are not covered.
+
+    Without a release, the language model is where 0.6 has it.
+    """
+    places = LANGUAGE_MODEL if release is None else {**LANGUAGE_MODEL, **release.language_models}
+    prefix = places.get(str(model.get("_target_")).rpartition(".")[2])
     if prefix is None or model.get("experimental_attention_variant") not in _KNOWN_VARIANTS:
         return None
     layers = _layers(model)

@@ -45,7 +45,11 @@ def in_canonical_names(values: Mapping[str, Any], release: HostRelease) -> tuple
     """
     if not (release.renamed or release.classes or release.values):
         return dict(values), {}
-    found = copy.deepcopy(dict(values))
+    return move_to_canonical_names(copy.deepcopy(dict(values)), release)
+
+
+def move_to_canonical_names(found: dict[str, Any], release: HostRelease) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the same as `in_canonical_names` without a copy: the given settings are changed."""
     for path, canonical in release.values.items():
         holder, name = _holder(found, path)
         value = None if holder is None else holder.get(name)
@@ -56,7 +60,8 @@ def in_canonical_names(values: Mapping[str, Any], release: HostRelease) -> tuple
         value = _take(found, theirs, ours)
         if value is not _NONE:
             paths |= {ours + below: theirs + below for below in ("", *_paths_below(value))}
-    return _with_classes(found, {theirs: ours for ours, theirs in release.classes.items()}), paths
+    classes = {theirs: ours for ours, theirs in release.classes.items()}
+    return (_with_classes(found, classes) if classes else found), paths
 
 
 _NONE = object()

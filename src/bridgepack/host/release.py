@@ -38,6 +38,10 @@ class HostRelease:
     classes: Mapping[str, str] = field(default_factory=dict)
     #: canonical path of a setting -> its value in this release -> the canonical value
     values: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    #: class of the model section -> fields of `TextPacks` that differ from 0.6, by their names
+    text_packs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    #: class of the model section -> where its language model is, as in `modules.LANGUAGE_MODEL`, of those that moved
+    language_models: Mapping[str, str] = field(default_factory=dict)
     attention_variants: frozenset[str]  #: values of `model.experimental_attention_variant` that its core can build
     #: labels whose input is EOS are trained where the rows' mask says so; without it their mask is cleared
     trains_after_eos: bool = False
@@ -46,6 +50,9 @@ class HostRelease:
     keeps_last_evaluation_batch: bool = False
     #: the loader `single` with `drop_last` false refuses packs that give some data-parallel ranks fewer than others
     refuses_uneven_rest: bool = False
+    #: under adapters the input of a hybrid model's layers requires a gradient where `recompute_method` is set
+    frees_hybrid_inputs: bool = True
+    expands_brackets: bool = False  #: a path to packs with brackets alone, `shard-[0-3].parquet`, is a pattern
     empties_null_content: bool = False  #: null content of a turn becomes an empty text before the template sees it
     #: JSON text of a call's arguments becomes an object before the template sees it; other text is refused
     parses_call_arguments: bool = False

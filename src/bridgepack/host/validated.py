@@ -23,7 +23,10 @@ ENGINE_ACTIVATIONS = ("gelu", "silu", "relu")
 #: Classes of models that take their layers from `model.hybrid_layer_pattern`.
 #: Source: megatron/bridge/models/hybrid/hybrid_provider.py:170, and the classes that inherit from it.
 HYBRID_PROVIDERS = frozenset(
-    {"HybridModelProvider", "MambaModelProvider", "NemotronVLModelProvider", "NemotronOmniModelProvider"}
+    {
+        *("HybridModelProvider", "MambaModelProvider", "NemotronVLModelProvider", "NemotronOmniModelProvider"),
+        "NemotronOmniLlavaModelProvider",
+    }
 )
 #: Module that may be recomputed alone -> what the model needs for it; empty if nothing.
 #: Source: megatron/core/transformer/transformer_config.py:1765-1822.

@@ -1,4 +1,6 @@
-"""How the models for images and sound of Megatron-Bridge 0.6.2 take packs of text: data, nothing is imported.
+"""How the models for images and sound of Megatron-Bridge take packs of text: data, nothing is imported.
+
+The table is that of 0.6.2; `HostRelease.text_packs` says what a later release does otherwise.
 
 Packs of text reach a model through a forward step. `gpt_step` cuts a row for its context-parallel rank, gives tokens to
 the first pipeline stage alone, and no loss mask to the model. `vlm_step` gives all of them, uncut, to every stage.
@@ -10,8 +12,11 @@ loop (test_vision_training.py); what kernels do is read in TransformerEngine 2.1
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, Literal
+
+from bridgepack.host.release import HostRelease
 
 type Step = Literal["gpt_step", "vlm_step"]
 
@@ -202,6 +207,14 @@ TEXT_PACKS: tuple[TextPacks, ...] = (
         refused=_NO_IMAGES,
     ),
     TextPacks(
+        model="nemotron_omni.modeling_nemotron_omni_llava.NemotronOmniLlavaModel",  # of 0.7, the class of 0.6
+        providers=("NemotronOmniLlavaModelProvider",),
+        named=r"^$",
+        source="nemotron_omni/modeling_nemotron_omni_llava.py; core/models/multimodal/llava_model.py",
+        refused="forward() got an unexpected keyword argument 'padding_mask'; with vlm_step it misses the argument "
+        "images",
+    ),
+    TextPacks(
         model="megatron_mimo.megatron_mimo_provider.MegatronMIMOProvider",
         providers=("MegatronMIMOProvider", "LlavaMegatronMIMOProvider"),
         named=r"^$",
@@ -209,7 +222,6 @@ TEXT_PACKS: tuple[TextPacks, ...] = (
         refused="TypeError: MimoModel.forward() got an unexpected keyword argument 'packed_seq_params'",
     ),
 )
-_OF_PROVIDER: Mapping[str, TextPacks] = {name: facts for facts in TEXT_PACKS for name in facts.providers}
 _SEPARATORS = re.compile(r"[^a-z0-9]+")
 #: Whose models bear these names; a folder, or a copy by others, may hold the language part alone.
 _PUBLISHERS = frozenset(
@@ -220,14 +232,21 @@ _PUBLISHERS = frozenset(
 )
 
 
-def text_packs_of(provider: str) -> TextPacks | None:
+@cache
+def text_packs_in(release: HostRelease) -> tuple[TextPacks, ...]:
+    """Return the table of a release."""
+    changes: Mapping[str, Mapping[str, Any]] = release.text_packs
+    return tuple(replace(facts, **changes.get(facts.providers[0], {})) for facts in TEXT_PACKS)
+
+
+def text_packs_of(provider: str, release: HostRelease) -> TextPacks | None:
     """Return the facts of a class of the model section, without its module, or None if it has no vision or sound."""
-    return _OF_PROVIDER.get(provider)
+    return next((facts for facts in text_packs_in(release) if provider in facts.providers), None)
 
 
-def text_packs_by_id(hub_id: str) -> TextPacks | None:
+def text_packs_by_id(hub_id: str, release: HostRelease) -> TextPacks | None:
     """Return the facts of a publisher's model by its id on the hub, `Qwen/Qwen3-VL-4B-Instruct`, or None."""
     publisher, _, name = hub_id.lower().rpartition("/")
     plain = _SEPARATORS.sub("", name)
-    found = (facts for facts in TEXT_PACKS if re.search(facts.named, plain))
+    found = (facts for facts in text_packs_in(release) if re.search(facts.named, plain))
     return next(found, None) if publisher in _PUBLISHERS else None

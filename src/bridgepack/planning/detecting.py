@@ -1,6 +1,6 @@
 """Detects the layout of data that is here, from rows of all its parts."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice, zip_longest
 from pathlib import Path
@@ -19,7 +19,24 @@ from bridgepack.records import TRAIN
 
 #: Rows, and files that they are taken from, at most; and rows of a window, so that they are spread over a file.
 _MAX_ROWS, _MAX_FILES, _WINDOW_ROWS = 1000, 8, 100
+#: Files that are looked at one by one, where their layouts differ.
+_MAX_EACH = 64
 type _PlacedRow = tuple[str, Mapping[str, Any]]
+
+
+def detected(data: str | tuple[str, ...], layout: str | None = None) -> tuple[Detection | None, dict[str, Detection]]:
+    """Return the layout of the data at a path, as `detect_data`, or path -> layout where its files have several.
+
+    Raises:
+        ConfigError: as `detect_data`.
+    """
+    try:
+        return detect_data(data, layout), {}
+    except ConfigError:
+        parts = detect_files(data) if layout is None else {}
+        if not parts:
+            raise
+        return None, parts
 
 
 def detect_data(data: str | tuple[str, ...], layout: str | None = None) -> Detection | None:
@@ -34,7 +51,7 @@ def detect_data(data: str | tuple[str, ...], layout: str | None = None) -> Detec
         return None
     if layout is not None:
         entry_named(layout)
-    found = [*islice(_rows(data), _MAX_ROWS)]
+    found = [*islice(_rows(_files(data)), _MAX_ROWS)]
     if any(value for _, row in found for value in row.values()):
         places, rows = [place for place, _ in found], [row for _, row in found]
         return detect(rows, name=layout, what=f"--data is {quoted(data)}", places=places)
@@ -46,13 +63,57 @@ def detect_data(data: str | tuple[str, ...], layout: str | None = None) -> Detec
     )
 
 
-def _rows(data: str | tuple[str, ...]) -> Iterator[_PlacedRow]:
-    """Yield rows of a path's files in turn, with their places; none of a URL."""
-    files: list[InputFile] = []
+def require_data(data: str | tuple[str, ...]) -> None:
+    """Raise DataError for paths without data files; URLs are not looked at."""
+    sources = (data,) if isinstance(data, str) else data
+    find_inputs(tuple(source for source in sources if scheme_of(source) is None), "--data", TRAIN, Path())
+
+
+def detect_files(data: str | tuple[str, ...]) -> dict[str, Detection]:
+    """Return path -> layout of its rows, for data of which each file has one layout, but not all the same.
+
+    Files that lie in one folder and have the same layout are one entry, under the folder, if nothing else lies there.
+    Empty if a file has no layout, if all have the same, or if they are too many to look at each.
+    """
+    files = _files(data)
+    if not 1 < len(files) <= _MAX_EACH:
+        return {}
+    found: dict[str, Detection] = {}
+    for file in files:
+        placed = [*islice(_rows([file]), _MAX_ROWS)]
+        if not any(value for _, row in placed for value in row.values()):
+            continue
+        places, rows = [place for place, _ in placed], [row for _, row in placed]
+        try:
+            found[file.label] = detect(rows, what=file.label, places=places)
+        except ConfigError:
+            return {}
+    by_place = _by_folder(found, files)
+    return by_place if len({detection.layout for detection in found.values()}) > 1 else {}
+
+
+def _by_folder(found: Mapping[str, Detection], files: Sequence[InputFile]) -> dict[str, Detection]:
+    """Return detections under the folders of their files, where all files below a folder have the same layout."""
+    grouped: dict[str, Detection] = {}
+    for path, detection in found.items():
+        folder = Path(path).parent
+        inside = [file.label for file in files if folder in Path(file.label).parents]
+        is_whole = len(inside) > 1 and all(name in found and found[name].layout == detection.layout for name in inside)
+        grouped.setdefault(str(folder) if is_whole else path, detection)
+    return grouped
+
+
+def _files(data: str | tuple[str, ...]) -> list[InputFile]:
+    """Return the files of a path; none of a URL, and none where they cannot be found."""
     sources = (data,) if isinstance(data, str) else data
     if not any(map(scheme_of, sources)):
         with suppress(DataError):  # `check` reports it
-            files = find_inputs(sources, "data.train", TRAIN, Path())
+            return find_inputs(sources, "data.train", TRAIN, Path())
+    return []
+
+
+def _rows(files: Sequence[InputFile]) -> Iterator[_PlacedRow]:
+    """Yield rows of files in turn, with their places."""
     in_turn = zip_longest(*map(_rows_of, pick_evenly(files, _MAX_FILES)))
     yield from (row for group in in_turn for row in group if row is not None)
 

@@ -251,7 +251,11 @@ class Arithmetic:
     def step_s(self, micro_s: float, num_micro: int, imbalance: float = 1.0) -> float:
         """Return the seconds of a step from the seconds of a micro batch and the micro batches per copy."""
         busy = micro_s * num_micro * self.pipeline_ratio(num_micro, imbalance)
-        return busy + max(0.0, self.gradients_s() - _BACKWARD * micro_s)
+        return busy + self.exposed_s(micro_s)
+
+    def exposed_s(self, micro_s: float) -> float:
+        """Return the seconds of exchanging gradients that the backward pass of a micro batch does not hide."""
+        return max(0.0, self.gradients_s() - _BACKWARD * micro_s)
 
 
 def _others(ranks: int) -> float:

@@ -131,7 +131,7 @@ def grouped_online(
     layout = candidate.layout
     num_ranks, longest = layout.data * layout.context, candidate.packed_sequence_size // layout.context
     steps = list(_steps(packs, candidate.global_batch_size, seed))
-    num_groups, seconds, even = 0, 0.0, 0.0
+    num_groups, seconds, exposed, even = 0, 0.0, 0.0, 0.0
     for lengths in steps:
         work = Work.from_packs(
             _packed_like(packs, [lengths[index : index + 1] for index in range(len(lengths))]), arithmetic.cost
@@ -142,18 +142,18 @@ def grouped_online(
         for group in groups:
             for index in (index for rank in group for index in rank):
                 sharing[index] += 1
-        for group in groups:
-            seconds += max(sum(costs[index] / sharing[index] for index in rank) for rank in group)
+        busy_s = sum(max(sum(costs[index] / sharing[index] for index in rank) for rank in group) for group in groups)
+        seconds += busy_s
+        exposed += arithmetic.exposed_s(busy_s / len(groups))
         even += float(costs.sum()) / num_ranks
         num_groups += len(groups)
-    overhead = arithmetic.gradients_s() * len(steps)
     return _result(
         candidate,
         packs,
         steps,
         DYNAMIC_CONTEXT,
         packs_per_step=num_groups / len(steps) * layout.data,
-        seconds=seconds + overhead,
+        seconds=seconds + exposed,
         ratio=seconds / even,
     )
 

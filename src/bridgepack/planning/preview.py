@@ -15,12 +15,13 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.inspection import SequenceView, view_sequences
 from bridgepack.data.build import find_files
 from bridgepack.data.reading.rows import read_range, sampled_rows
+from bridgepack.data.served.sample import sample_answers
 from bridgepack.data.stages.finish import FinishSettings
 from bridgepack.data.stages.split import unread_fields
 from bridgepack.data.store.token_file import token_arrays
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.planning.sample import SampledFile, SampledSource, Sampler, population, projected_packs, sampled_sources
-from bridgepack.records import TRAIN, Drop, DropReason, PackedRow, UnreadField
+from bridgepack.records import TRAIN, Drop, DropReason, PackedRow, ServedRecord, UnreadField
 from bridgepack.records.results import Result
 
 _COLUMN_ROWS = 100
@@ -35,6 +36,9 @@ class Tokens:
     p99: int
     max: int  #: longest sequence that was read
     trained_fraction: float  #: share of trained tokens (0-1)
+    sequences_per_row: float = 1.0  #: of rows that give any
+    #: tokens that splitting conversations adds, for each token of one sequence per row; 0 if none is split
+    added_fraction: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,6 +86,8 @@ class Preview(Result):
         forms: field of preprocessing that is `auto` -> what is decided for the chat template, as in the manifest.
         num_sequences: split -> sequences, as `num_packs`.
         stopped_early: whether reading took too long, so that it ended before the sample was complete.
+        served: comparison of a sample of the training answers with what a server sends; None for rows that are no
+            conversations.
         stops: field of the recipe by which a build would stop, not drop -> the reasons of such drops.
     """
 
@@ -97,6 +103,7 @@ class Preview(Result):
     forms: Mapping[str, Any]
     stopped_early: bool
     stops: Mapping[str, str]
+    served: ServedRecord | None = None
 
     @property
     def is_sample(self) -> bool:
@@ -126,6 +133,7 @@ def preview_recipe(recipe: SFTRecipe, *, num_rows: int = 5) -> Preview:
         lengths = {name: [one for source in sources for one in source.lengths([name])] for name in names}
         num_packs = {name: projected_packs(recipe.packing, multiple, found) for name, found in lengths.items()}
         num_sequences = {name: round(sum(len(one) * weight for one, weight in lengths[name])) for name in names}
+        served = None if recipe.chat_preprocessing is None else sample_answers(stage, files[TRAIN])
         previews = tuple(
             _preview_source(source, sampler.settings[source.split], tokenizer, num_rows) for source in sources
         )
@@ -138,6 +146,7 @@ def preview_recipe(recipe: SFTRecipe, *, num_rows: int = 5) -> Preview:
         loses_text=tokenizer.loses_text,
         forms=tokenizer.forms.decisions(recipe.fields_on_auto) if recipe.fields_on_auto else {},
         stopped_early=not is_complete,
+        served=served,
         stops=_stops(recipe, {drop.kind for source in previews for drop in source.drops}),
     )
 
@@ -187,13 +196,25 @@ def _tokens(source: SampledSource, splits: tuple[str, ...]) -> Tokens | None:
     lengths = population(source.lengths(splits), 1 / max(source.share, *(file.factor for file in source.files))) - 1
     if not len(lengths):
         return None
-    num_tokens = num_trained = 0.0
+    num_tokens = num_trained = num_added = num_sequences = num_rows = 0.0
     for file in source.files:
         for part in (part for name in splits for part in file.parts(name)):
-            num_tokens += file.factor * (int(part.sequences["stored_length"].sum()) - len(part.sequences))
+            runtime = part.sequences["stored_length"] - 1
+            num_tokens += file.factor * int(runtime.sum())
+            num_added += file.factor * int(runtime[part.sequences["is_added"]].sum())
             num_trained += file.factor * int(part.sequences["num_trained"].sum())
+            num_sequences += file.factor * len(part.sequences)
+            num_rows += file.factor * len(np.unique(part.sequences["row_offset"]))
     p50, p95, p99 = np.percentile(lengths, [50, 95, 99], method="higher").astype(int).tolist()
-    return Tokens(p50=p50, p95=p95, p99=p99, max=int(lengths.max()), trained_fraction=num_trained / num_tokens)
+    return Tokens(
+        p50=p50,
+        p95=p95,
+        p99=p99,
+        max=int(lengths.max()),
+        trained_fraction=num_trained / num_tokens,
+        sequences_per_row=num_sequences / num_rows,
+        added_fraction=num_added / max(num_tokens - num_added, 1.0),
+    )
 
 
 def _notes(source: SampledSource, splits: tuple[str, ...], field: str) -> tuple[Note, ...]:

@@ -222,14 +222,14 @@ def _source(artifact: Artifact, options: RunOptions) -> SFTRecipe | RunConfig:
     return target.config
 
 
-def recorded_recipe(artifact: Artifact, overrides: Mapping[str, Any]) -> SFTRecipe:
-    """Return the manifest's recipe with the present location of its sources.
+def recorded_recipe(artifact: Artifact, overrides: Mapping[str, Any], *, may_change: str | None = None) -> SFTRecipe:
+    """Return the manifest's recipe with the present location of its sources; a section may change, too.
 
     Raises:
         ConfigError: an override changes anything else.
     """
     for path in overrides:
-        if path not in _PLACES:
+        if path not in _PLACES and path.split(".")[0] != may_change:
             raise ConfigError(
                 f"--set {path}; allowed: {', '.join(_PLACES)}. An artifact is verified with the recipe that it was "
                 "built with; only the location of its sources may change."

@@ -42,7 +42,11 @@ class Topology:
     @property
     def model_parallel_size(self) -> int:
         """Ranks of one copy of the model."""
-        return self.tensor_model_parallel_size * self.pipeline_model_parallel_size * self.context_parallel_size
+        return geometry.model_parallel_size(
+            tensor_model_parallel_size=self.tensor_model_parallel_size,
+            pipeline_model_parallel_size=self.pipeline_model_parallel_size,
+            context_parallel_size=self.context_parallel_size,
+        )
 
     @property
     def data_parallel_size(self) -> int:

@@ -13,19 +13,19 @@ from bridgepack.reporting.text import printable
 _LINE = 80
 
 
-def describe_detection(detection: Detection) -> str:
-    """Return what was detected and why, and the columns that nobody reads."""
-    return printable("\n".join(_lines(detection)))
+def describe_detection(detection: Detection, path: str = "") -> str:
+    """Return what was detected, of a path if it has a layout of its own, and why, and the columns that nobody reads."""
+    return printable("\n".join(_lines(detection, path)))
 
 
-def _lines(detection: Detection) -> Iterator[str]:
-    yield f"layout: {detection.entry.name} ({detection.entry.title})"
+def _lines(detection: Detection, path: str) -> Iterator[str]:
+    yield f"layout{f' of {path}' if path else ''}: {detection.entry.name} ({detection.entry.title})"
     yield from (f"  {line}" for line in detection.why)
     for one in detection.unread:
         share = f"in {one.num_rows:,} of {detection.num_rows:,} rows"
         yield f"  unread: {one.name} ({one.holds}) {share}, e.g. {one.example!r}"
     if detection.unread:
-        yield "  Name each in data.layout, where it is to be read, or in its ignore."
+        yield f"  Name each in {'its layout' if path else 'data.layout'}, where it is to be read, or in its ignore."
 
 
 def layouts_table(entries: Sequence[PublicLayout]) -> str:

@@ -64,7 +64,8 @@ class TerminalProgress:
 
 class _Lines:
     def __init__(self) -> None:
-        self._told_s = self._began_s = time.monotonic()
+        self._told_s: float | None = None  # before the first stage, which imports come before
+        self._began_s = 0.0
         self._stage, self._unit = "", ""
         self._total: int | None = None
         self._num_items = self._done = 0
@@ -74,6 +75,8 @@ class _Lines:
         self._stage, self._total, self._unit = stage, total, unit
         self._num_items = self._done = 0
         self._began_s = time.monotonic()
+        if self._told_s is None:
+            self._told_s = self._began_s
         self._tell()
 
     def advance(self, num_items: int, done: int) -> None:
@@ -84,7 +87,7 @@ class _Lines:
 
     def _tell(self) -> None:
         now_s = time.monotonic()
-        if now_s - self._told_s < _LINE_S:
+        if self._told_s is None or now_s - self._told_s < _LINE_S:
             return
         self._told_s = now_s
         percent = f"{100 * self._done / self._total:.0f}%, " if self._total else ""

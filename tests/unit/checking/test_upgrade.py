@@ -1,13 +1,14 @@
 """`check --bridge-version` of a later release says what an upgrade changes for a recipe and its packs."""
 
 import json
+import re
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bridgepack import host
+from bridgepack import api, host
 from bridgepack.checking.check import CheckOptions, check_target
 from bridgepack.checking.upgrade import HABITS
 from bridgepack.config.recipe.recipe import SFTRecipe
@@ -113,6 +114,19 @@ def test_completions_without_a_trained_token_concern_runs_whose_rows_the_host_ma
     whole = {**completions, "loss_mode": "full"}
     assert what not in changes_of(recipe(preprocessing=whole, packing=by_host, model=DENSE))
     assert what not in changes_of(recipe(preprocessing=completions, model=DENSE))
+
+
+def test_a_page_has_the_part_of_the_upgrade(packs: tuple[SFTRecipe, Path], tmp_path: Path) -> None:
+    made, folder = packs
+    pages = [tmp_path / "plain.html", tmp_path / "upgrade.html"]
+    api.report(folder, output=pages[0], recipe=made)
+    api.report(folder, output=pages[1], recipe=made, bridge_version="0.7.0")
+    plain, page = (one.read_text(encoding="utf-8") for one in pages)
+    number = len(changes_of(made, artifact=folder))
+
+    assert "Changes of the upgrade" not in plain
+    assert f"<h3>Megatron-Bridge 0.6 -&gt; 0.7: {number} change{'s' if number != 1 else ''} for this run</h3>" in page
+    assert re.search(r"<tr><th scope=.row.>habit</th><td[^>]*>labels after an EOS: trains \d", page)
 
 
 @pytest.fixture

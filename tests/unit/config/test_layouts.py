@@ -52,6 +52,39 @@ def test_rows_of_an_entry_are_detected_and_every_column_is_read_or_named(
     assert read | {*found.layout.ignore} >= row.keys()
 
 
+@pytest.mark.parametrize(
+    ("row", "layout"),
+    [
+        ({"text": "The lake of Uri is 200 m deep.", "url": "https://example.org"}, {"ignore": ["url"]}),
+        ({"text": "Uri"}, {}),
+        (
+            {"id": "a", "url": "https://a.org", "title": "Lake of Uri", "text": ANSWER},
+            {"ignore": ["id", "url", "title"]},
+        ),
+        ({"raw_content": ANSWER, "meta": {"language": "en"}}, {"text": "{raw_content}", "ignore": ["meta"]}),
+        ({"text": "In Mistral's format [INST] begins a turn."}, {}),
+    ],
+    ids=["text,url", "text", "wikipedia", "raw_content", "a marker"],
+)
+def test_documents(row: dict[str, Any], layout: dict[str, Any]) -> None:
+    found = detect([row] * 3)
+
+    assert (found.entry.name, _layout(found)) == ("text", {"kind": "text", **layout})
+    assert found.unread == ()
+
+
+def test_a_summary_beside_a_text_is_not_left_unread() -> None:
+    with pytest.raises(ConfigError, match=r"no known layout reads its rows; they have text \(text\), summary \(text\)"):
+        detect([{"text": ANSWER, "summary": "A lake."}])
+
+
+def test_chats_and_documents_in_one_file_are_told_apart() -> None:
+    rows = [{"messages": openai_turns(*FOUR)}, {"text": ANSWER}] * 4
+
+    with pytest.raises(ConfigError, match=r"50 % like openai \(row 1\), 50 % like text \(row 2\)\. Write each shape"):
+        detect(rows)
+
+
 def test_token_ids() -> None:
     row = {"input_ids": [5, 6], "labels": [-100, 6], "attention_mask": [1, 1]}
 
@@ -94,10 +127,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("message_rows", {"conversation_id": "1", "role": "user", "content": QUESTION}, "one turn of a conversation"),
     ("prompt_only", {"prompt": openai_turns(QUESTION)}, "no answer to train"),
     (
-        "text",
-        {"text": "The lake of Uri is 200 m deep.", "url": "https://example.org"},
-        "plain documents cannot be read",
+        "rendered_chat",
+        {"text": f"<|im_start|>user\n{QUESTION}<|im_end|>\n<|im_start|>assistant\nYes"},
+        "the user's turns",
     ),
+    ("rendered_chat", {"content": f"<s>[INST] {QUESTION} [/INST] {ANSWER}</s>", "id": 4}, "Cut it at the markers"),
 ]
 
 
@@ -112,7 +146,7 @@ def test_what_is_not_read_is_refused_by_name(name: str, row: dict[str, Any], why
 def test_every_entry_has_a_row_here() -> None:
     names = [entry.name for entry in PUBLIC_LAYOUTS]
 
-    assert {name for name, *_ in [*CHATS, *REFUSED]} | {"tokenized"} == {*names}
+    assert {name for name, *_ in [*CHATS, *REFUSED]} | {"text", "tokenized"} == {*names}
     assert len({*names}) == len(names)
     assert all(entry.url.startswith("https://") and (entry.layout or entry.refusal) for entry in PUBLIC_LAYOUTS)
 
@@ -333,15 +367,35 @@ def test_unknown_columns() -> None:
             "prompt_completion",
             "{kind: prompt_completion, prompt: ['{instruction}', '{input}'], completion: '{output}', ignore: [id]}",
         ),
-        (
-            {"dialog": openai_turns(*FOUR)},
-            "prompt_completion",
-            "{kind: chat, messages: [{from_column: dialog}]} and preprocessing.kind to chat",
-        ),
     ],
 )
 def test_hints_are_the_whole_remedy(row: dict[str, Any], kind: str, hint: str) -> None:
     assert layout_hint(row, kind) == f"; set data.layout to {hint}"
+
+
+@pytest.mark.parametrize(
+    ("row", "kind", "hint"),
+    [
+        ({"text": "It rained all night."}, "chat", "; set layout: {kind: text} on its source"),
+        (
+            {"dialog": openai_turns(*FOUR)},
+            "prompt_completion",
+            "; set layout: {kind: chat, messages: [{from_column: dialog}]} on its source",
+        ),
+        (
+            {"messages": openai_turns(*FOUR)},
+            "text",
+            "; set layout: {kind: chat, messages: [{from_column: messages}]} on",
+        ),
+        (
+            {"text": "[INST] Hi [/INST] Hello"},
+            "chat",
+            "; its text is a chat as a template writes it: cut it at its turns",
+        ),
+    ],
+)
+def test_hints_for_another_kind_name_the_source(row: dict[str, Any], kind: str, hint: str) -> None:
+    assert layout_hint(row, kind).startswith(hint)
 
 
 def test_workers_import_no_yaml_for_a_hint() -> None:
@@ -350,7 +404,7 @@ def test_workers_import_no_yaml_for_a_hint() -> None:
 
 
 def test_there_is_no_hint_where_it_is_unclear() -> None:
-    for row in ({"text": "no turns"}, {}, {"question": "a", "answer": "b", "response": "c"}, {1: "a b c d"}):
+    for row in ({"text": 5}, {}, {"question": "a", "answer": "b", "response": "c"}, {1: "a b c d"}):
         assert layout_hint(row) == ""  # type: ignore[arg-type]
 
 

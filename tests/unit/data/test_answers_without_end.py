@@ -1,6 +1,6 @@
 """Answers that end with the next turn's marker, with nothing, or with a marker that Megatron-Bridge does not know."""
 
-from dataclasses import replace
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +11,17 @@ from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
+from bridgepack.config.section import without_younger
 from bridgepack.data.sequences.chat import ChatEncoder
-from bridgepack.data.sequences.encoding import Encoded, encode_examples
+from bridgepack.data.sequences.encoding import Encoded, encode_examples, encode_rows
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
-from bridgepack.errors import RowError
+from bridgepack.errors import RowError, TokenizerError
+from bridgepack.proof.masks.masks import check_masks
 from bridgepack.records import DropReason, LostKind
 from tests.support.endless_families import APERTUS, GLM, LLAMA_2, LLAMA_31
+from tests.support.judged_masks import Judged
 from tests.support.small_builds import build, dropped, small_recipe, write_json_lines
-from tests.support.tokenizers import FAMILIES, loaded_tokenizer
 
 CALL = {"type": "function", "function": {"name": "depth", "arguments": {"lake": "Uri"}}}
 ASKED, ANSWERED = {"role": "user", "content": "Deep?"}, {"role": "assistant", "content": "200 m."}
@@ -75,6 +77,145 @@ def test_trained_turns(
         assert _spans(tokenizer, made) == (trained if mode == "assistant" else trained[-1:])
         kinds = [loss.kind for loss in made.losses if loss.kind != LostKind.NO_SCHEMAS]
         assert kinds == (["no_end"] if is_open else [])
+
+
+STARTS = {"user": "<|user|>", "tool": "<|observation|>", "system": "<|system|>"}
+GLM_STOPS = {"assistant_start": "<|assistant|>", "other_role_starts": STARTS}
+
+
+@pytest.mark.parametrize("mode", ["assistant", "last_turn"])
+@pytest.mark.parametrize(("turns", "trained", "is_open"), [case[1:] for case in CASES if case[0] is GLM])
+def test_stop_tokens_and_turns_that_learn_none(
+    tmp_path: Path, turns: list[dict[str, Any]], trained: list[str], is_open: bool, mode: str
+) -> None:
+    stops = {**GLM_STOPS, "stop_token": ["<|user|>", "<|observation|>"]}
+    none = {**GLM_STOPS, "learns_no_end": True}
+    for number, (markers, wanted, has_finding) in enumerate(
+        [(stops, trained, is_open), (none, [text.partition("<|")[0] for text in trained], False)]
+    ):
+        encoder, tokenizer = _encoder(tmp_path / str(number), GLM, assistant_markers=markers, loss_mode=mode)
+        for batch in ([turns], [turns, TWO_ROUNDS]):
+            made = encode_examples(encoder, [{"messages": messages} for messages in batch])[0]
+
+            assert isinstance(made, Encoded), made
+            assert _spans(tokenizer, made) == (wanted if mode == "assistant" else wanted[-1:])
+            kinds = [loss.kind for loss in made.losses if loss.kind != LostKind.NO_SCHEMAS]
+            assert kinds == (["no_end"] if has_finding else [])
+
+
+def test_the_comparison_of_masks_does_not_judge_the_stop_token(tmp_path: Path) -> None:
+    folder = write_tokenizer(tmp_path / "tokenizer", GLM)
+    row = {"messages": [ASKED, CALLING, RESULT, ANSWERED, *TWO_ROUNDS]}
+    for markers in (
+        GLM.preprocessing["assistant_markers"],
+        {**GLM_STOPS, "stop_token": ["<|user|>", "<|observation|>"]},
+        {**GLM_STOPS, "learns_no_end": True},
+    ):
+        verdict = Judged.of_tokenizer(folder, kind="chat", assistant_markers=markers).verdict(row)
+
+        assert verdict.num_judges == 1
+        assert verdict.findings == ()
+
+
+def test_pieces_of_conversations_learn_the_stop_token_of_the_next_turn(tmp_path: Path) -> None:
+    """Answers need sequences of their own, as the template takes earlier thoughts out; the last has no next turn."""
+    stops = {**GLM_STOPS, "stop_token": ["<|user|>", "<|observation|>"]}
+    thinking = [{**one, "reasoning_content": "why"} if one["role"] == "assistant" else one for one in TWO_ROUNDS]
+    messages = [
+        ASKED,
+        {**CALLING, "reasoning_content": "call"},
+        RESULT,
+        {**ANSWERED, "reasoning_content": "so"},
+        *thinking,
+    ]
+    chat = {"assistant_markers": stops, "split_conversations": "when_context_differs"}
+    encoder, tokenizer = _encoder(tmp_path, GLM, **chat)
+
+    (made,) = encode_rows(encoder, [{"messages": messages}])
+
+    assert not isinstance(made, RowError)
+    spans = [span for item in made for span in _spans(tokenizer, item)]
+    assert [span.rpartition("<|")[2] for span in spans[:-1]] == ["observation|>", "user|>", "user|>"]
+    assert len(spans) == 4
+    assert all("</think>" in span for span in spans)
+    source = write_json_lines(tmp_path / "a.jsonl", [{"messages": messages}])
+    folder = write_tokenizer(tmp_path / "judged", GLM)
+    report = check_masks(small_recipe(source, folder, preprocessing={"kind": "chat", **chat}))
+    assert (report.num_sequences, report.num_agreed, report.findings) == (len(made), len(made), ())
+
+
+def test_turns_without_end_that_quote_markers(tmp_path: Path) -> None:
+    encoder, tokenizer = _encoder(tmp_path, GLM, assistant_markers={**GLM_STOPS, "learns_no_end": True})
+    quoting = [*TWO_ROUNDS[:1], {**ANSWERED, "content": "It writes <|user|> there."}, *TWO_ROUNDS[2:]]
+    empty = [ASKED, {**ANSWERED, "content": ""}]
+
+    (quoted, nothing) = encode_examples(encoder, [{"messages": quoting}, {"messages": empty}])
+
+    assert isinstance(quoted, RowError)
+    assert quoted.reason == DropReason.CONTROL_TOKENS_IN_TEXT
+    assert isinstance(nothing, Encoded)
+    assert _spans(tokenizer, nothing) == ["\n<think></think>"]
+    empty_too, _ = _encoder(tmp_path / "2", APERTUS, assistant_markers=_markers("<|assistant_start|>", APERTUS_STARTS))
+    (nothing,) = encode_examples(empty_too, [{"messages": empty}])
+    assert isinstance(nothing, RowError)
+    assert nothing.reason == DropReason.NO_ASSISTANT_MASK
+
+
+APERTUS_STARTS = {"user": "<|user_start|>", "system": "<|system_start|>"}
+
+
+def _markers(start: str, others: dict[str, str]) -> dict[str, Any]:
+    return {"assistant_start": start, "learns_no_end": True, "other_role_starts": others}
+
+
+@pytest.mark.parametrize(
+    ("markers", "told"),
+    [
+        ({}, "assistant_end is not set, so it is unknown what the model learns to stop with. Set assistant_end to"),
+        ({"stop_token": "<|user|>"}, "stop_token is set and other_role_starts is empty, so it is unknown where"),
+        ({"learns_no_end": True}, "learns_no_end is set and other_role_starts is empty"),
+        (
+            {"assistant_end": "</s>", "stop_token": "<|user|>", "other_role_starts": STARTS},
+            "assistant_end and stop_token are set; a turn has one kind of end. Remove all but one.",
+        ),
+        (
+            {"learns_no_end": True, "assistant_end_fallbacks": ["</s>"], "other_role_starts": STARTS},
+            "assistant_end_fallbacks is ['</s>'] and assistant_end is not set. Set assistant_end, or list",
+        ),
+        ({"stop_token": [], "other_role_starts": STARTS}, "should have at least 1 item"),
+    ],
+)
+def test_ends_that_do_not_fit(markers: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(told)):
+        ChatPreprocessing(assistant_markers={"assistant_start": "<|assistant|>", **markers})
+
+
+@pytest.mark.parametrize(
+    ("stop", "told"),
+    [
+        ("<|user|>\n", "stop_token is '<|user|>\\n', which this tokenizer has as ['<|user|>', '\\n']; it must be one"),
+        ("x", "stop_token is 'x', which this tokenizer has as ['x']; it must be one control token"),
+        (
+            "<|endoftext|>",
+            "with which no text of other_role_starts begins: '<|user|>', '<|observation|>', '<|system|>'",
+        ),
+    ],
+)
+def test_stop_tokens_that_no_server_stops_at(tmp_path: Path, stop: str, told: str) -> None:
+    with pytest.raises(TokenizerError, match=re.escape(told)):
+        _encoder(tmp_path, GLM, assistant_markers={**GLM_STOPS, "stop_token": stop})
+
+
+def test_fingerprints_of_recipes_with_an_end_stay() -> None:
+    given = {"assistant_start": "<|assistant|>", "assistant_end": "</s>"}
+    now = ChatPreprocessing(assistant_markers=given).model_dump(mode="json")
+
+    assert without_younger(ChatPreprocessing, now)["assistant_markers"] == {
+        **given,
+        "assistant_end_fallbacks": [],
+        "other_role_starts": {},
+        "joins_starts": False,
+    }
 
 
 def test_details_and_weights(tmp_path: Path) -> None:
@@ -149,19 +290,6 @@ def test_answers_that_quote_a_marker_of_plain_text(tmp_path: Path, place: str, m
     assert isinstance(made[1], Encoded)
     assert _spans(tokenizer, made[1]) == [" 200 m. </s>"]
     assert made[1].losses == ()
-
-
-def test_markers_that_never_match_are_named(tmp_path: Path) -> None:
-    """A tokenizer that puts a blank before every text alone does so before the marker."""
-    family = next(family for family in FAMILIES if family.name == "recipe-markers-sentencepiece")
-    tokenizer = loaded_tokenizer(tmp_path, replace(family, template=family.template.replace("<|bot|>", "bot: ")))
-    markers = {"assistant_start": "bot: ", "assistant_end": "<|stop|>"}
-    encoder = ChatEncoder(tokenizer, ChatPreprocessing(assistant_markers=markers), {})
-
-    (made,) = encode_examples(encoder, [{"messages": [ASKED, ANSWERED]}])
-
-    assert isinstance(made, RowError)
-    assert "the text has no 'bot:' as the tokens of this text alone" in made.detail
 
 
 def test_a_build_counts_answers_without_end(tmp_path: Path) -> None:

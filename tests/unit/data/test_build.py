@@ -153,6 +153,7 @@ def test_second_build_touches_nothing(tmp_path: Path, recipe: SFTRecipe) -> None
     [
         lambda shard: shard.unlink(),
         lambda shard: shard.write_bytes(shard.read_bytes()[:-1]),
+        lambda shard: shard.write_bytes(shard.read_bytes()[:-9] + b"another!" + shard.read_bytes()[-1:]),
         lambda shard: (shard.parents[1] / "bridge_metadata.json").unlink(),
         lambda shard: (shard.parents[1] / "plan" / "training.parquet").unlink(),
         lambda shard: (shard.parents[1] / "plan" / "dropped.jsonl").unlink(),

@@ -113,7 +113,7 @@ def test_a_document_without_a_text_is_dropped_by_name(tmp_path: Path, chatml_tok
         (6, "missing_field"),
     ]
     details = {drop.row: drop.detail for drop in manifest.splits[0].drop_examples}
-    assert details[6] == "text is missing; it has: body"
+    assert details[6] == "text is missing; it has: body; set data.layout to {kind: text, text: '{body}'}"
     small.assert_balanced(manifest)
 
 
@@ -203,3 +203,31 @@ def test_a_document_needs_a_text() -> None:
 def test_half_a_character_is_refused(chatml_tokenizer: Path) -> None:
     with pytest.raises(RowError, match="half of a character"):
         _encoder(chatml_tokenizer).prepare({"text": "a \ud83d"})
+
+
+@pytest.mark.parametrize("name", ["qwen3", "deepseek_v3"])
+def test_real_texts_are_what_transformers_encodes(tmp_path: Path, reference_data: Path, name: str) -> None:
+    """The answers of GSM8K and pages of prose as documents, with tokenizers that models are served with."""
+    from transformers import AutoTokenizer
+
+    folder = reference_data / "tokenizers" / name
+    lines = (reference_data / "data" / "gsm8k_train.jsonl").read_text(encoding="utf-8").splitlines()[:200]
+    texts = [json.loads(line)["answer"] for line in lines]
+    pages = [path.read_text(encoding="utf-8") for path in sorted(reference_data.glob("*.md"))]
+    texts += [page for page in pages if "<|im_end|>" not in page]  # EOS, after which no label is trained
+    reference = AutoTokenizer.from_pretrained(folder)
+    source = small.write_json_lines(tmp_path / "a.jsonl", [{"text": text} for text in texts])
+    packing = {"packed_sequence_size": 1 << 16, "algorithm": "sequential"}
+    recipe = small.small_recipe(source, folder, preprocessing=TEXT, packing=packing)
+    recipe = recipe.override({"tokenizer.loader": "tokenizer_json"})
+
+    small.build(recipe, tmp_path / "out")
+
+    backend = load_tokenizer(recipe.tokenizer)
+    expected = [[*backend.encode(text), reference.eos_token_id] for text in texts]
+    if name == "qwen3":  # transformers loads DeepSeek's as a class that loses spaces
+        assert expected == [[*reference.encode(text, add_special_tokens=False), 151645] for text in texts]
+    packed = _packed(tmp_path / "out")
+    assert sorted(ids for ids, _ in packed) == sorted(expected)
+    assert all(mask == [1] * (len(ids) - 1) + [0] for ids, mask in packed)
+    assert len(texts) > 200

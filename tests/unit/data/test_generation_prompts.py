@@ -20,20 +20,20 @@ from bridgepack.data.tokenizers.generation_prompt import fixed_prompt
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
 from tests.support.judged_masks import Judged
-from tests.support.served_families import (
+from tests.support.prompted_families import (
     BLOCKS,
     DEEPSEEK_R1,
     GEMMA_4,
     MINIMAX_M2,
     PHI_4,
+    PROMPTED_FAMILIES,
     QWEN_3,
     QWEN_35,
     SEED_OSS,
-    SERVED_FAMILIES,
     SMOLLM_3,
 )
 
-BY_NAME = {family.name: family for family in SERVED_FAMILIES}
+BY_NAME = {family.name: family for family in PROMPTED_FAMILIES}
 CALL = {"id": "call00001", "type": "function", "function": {"name": "depth", "arguments": {"lake": "Uri"}}}
 RESULT = {"role": "tool", "tool_call_id": "call00001", "content": "200"}
 
@@ -90,7 +90,7 @@ def trained(judge: Judged, messages: list[dict[str, Any]], **columns: Any) -> li
 
 
 @pytest.mark.parametrize("mode", ["assistant", "last_turn"])
-@pytest.mark.parametrize("family", SERVED_FAMILIES, ids=lambda family: family.name)
+@pytest.mark.parametrize("family", PROMPTED_FAMILIES, ids=lambda family: family.name)
 def test_as_transformers_renders_what_is_served(tmp_path: Path, family: Family, mode: str) -> None:
     judge = judged(tmp_path, family, loss_mode=mode)
     render = AutoTokenizer.from_pretrained(tmp_path / "tokenizer").apply_chat_template

@@ -334,7 +334,10 @@ LAYOUT = {"kind": "chat", "messages": [ASKED, ANSWERED]}
             "kind of a is set",
         ),
         ({"data.layout": {**LAYOUT, "ignore": ["a", "a"]}}, "data.layout.ignore names 'a' twice"),
-        ({"data.layout": {"kind": "text"}}, "data.layout.kind is 'text'; allowed: chat, prompt_completion, tokenized"),
+        (
+            {"data.layout": {"kind": "prose"}},
+            "data.layout.kind is 'prose'; allowed: chat, prompt_completion, text, tokenized",
+        ),
         (
             {"data.layout": {"kind": "chat", "messages": [_turn("user", "hi")]}},
             "must name a column of the data",

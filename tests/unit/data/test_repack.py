@@ -1,5 +1,6 @@
 """An artifact packed anew from the store has the bytes of a build, without inputs and without a tokenizer."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,10 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.reading import lines as line_blocks
 from bridgepack.data.repack import repack_artifact
 from bridgepack.data.results import BuildOptions, BuildResult
+from bridgepack.data.store.store import default_store
+from bridgepack.data.store.upkeep import prune_store, verify_store
 from bridgepack.errors import ArtifactError, ConfigError, StoreError
-from tests.support.small_builds import build, file_bytes, tokenized_recipe, tokenized_row, write_json_lines
+from tests.support.small_builds import Command, build, file_bytes, tokenized_recipe, tokenized_row, write_json_lines
 
 ROWS = [tokenized_row(*([10 + index % 200] * (2 + index % 30))) for index in range(300)]
 
@@ -93,6 +96,55 @@ def test_tokens_that_are_broken_or_not_in_the_store_are_named(tmp_path: Path, re
     path.unlink()
     missing = r"lacks the tokens of .*/[ab]\.jsonl from row .*Run `bridgepack build` with the changed recipe instead"
     with pytest.raises(StoreError, match=missing):
+        _repack(tmp_path / "out", packing__packed_sequence_size=64)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"file": 1}, "it does not match its checksum"),
+        ({"first_row": 2}, "it does not match its checksum"),
+        ({"file": 9}, "it does not match its checksum"),
+        ({"first_row": -1, "sha256": None}, "an earlier bridgepack wrote it, without a checksum"),
+    ],
+)
+def test_record_that_was_changed_is_refused(
+    tmp_path: Path, recipe: SFTRecipe, command: Command, changes: dict[str, Any], message: str
+) -> None:
+    record = next((tmp_path / ".bridgepack").rglob("builds/*.json"))
+    content = json.loads(record.read_text())
+    content["ranges"]["training"][0] = [
+        content["ranges"]["training"][0][0],
+        changes.get("file", 0),
+        changes.get("first_row", 1),
+    ]
+    if "sha256" in changes:
+        del content["sha256"]
+    record.write_text(json.dumps(content))
+
+    ran = command("repack", tmp_path / "out", "--set", "packing.packed_sequence_size=64")
+
+    assert (ran.code, ran.output) == (2, "")
+    assert f"error: {str(record)!r}, the store's record of an artifact, cannot be used: " in ran.errors
+    assert message in ran.errors
+    assert "store verify --remove" in ran.errors
+    build(recipe, tmp_path / "again")
+    assert _repack(tmp_path / "out", packing__packed_sequence_size=64).kept.num_ranges_tokenized == 0
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"fingerprint": 1}', "[" * 100_000])
+def test_record_without_sense_is_refused_and_removed(tmp_path: Path, recipe: SFTRecipe, content: str) -> None:
+    store = default_store(tmp_path / "out")
+    record = next(store.glob("builds/*.json"))
+    record.write_text(content)
+
+    with pytest.raises(StoreError, match="cannot be used: it is damaged"):
+        _repack(tmp_path / "out", packing__packed_sequence_size=64)
+    with pytest.raises(StoreError, match="the artifact's tokens then count as unused"):
+        prune_store(store, is_unused=True)
+    assert [Path(path) for path, _ in verify_store(store, removes=True).broken] == [record]
+    assert verify_store(store).broken == ()
+    with pytest.raises(StoreError, match="has no record of the artifact"):
         _repack(tmp_path / "out", packing__packed_sequence_size=64)
 
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from contextlib import ExitStack, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.reading import lines as line_blocks
 from bridgepack.data.store import token_file as token_files
 from bridgepack.data.store.store import default_store, opened_store, store_at, store_folder
-from bridgepack.data.store.token_file import check_token_file, read_token_index, write_token_file
+from bridgepack.data.store.token_file import check_token_file, read_token_index, token_arrays, write_token_file
 from bridgepack.data.store.upkeep import list_store, prune_store, verify_store
 from bridgepack.errors import StoreError
 from bridgepack.records.sequences import RowNote
@@ -128,6 +129,47 @@ def test_broken_or_missing_tokens_are_made_again(tmp_path: Path, recipe: SFTReci
     assert again.kept.num_ranges_tokenized == 1
     assert _counts(back) == (0, num_ranges)
     assert file_bytes(tmp_path / "back") == before
+
+
+def _swap(one: Path, other: Path) -> None:
+    contents = one.read_bytes(), other.read_bytes()
+    one.write_bytes(contents[1])
+    other.write_bytes(contents[0])
+
+
+def _write_shorter(path: Path) -> None:
+    """Write a sound file that says to be of the same rows, but has only the first."""
+    whole, arrays = check_token_file(path), token_arrays(path)
+    assert whole is not None
+    with write_token_file(path, replace(whole, num_rows=1)) as writer:
+        writer.add(token_batch([arrays.sequence(0)]), EOS)
+
+
+@pytest.mark.parametrize(
+    ("attack", "num_wrong"),
+    [(_swap, 2), (lambda one, other: one.write_bytes(other.read_bytes()), 1), (lambda one, _: _write_shorter(one), 1)],
+)
+def test_tokens_of_other_rows_are_not_used(tmp_path: Path, recipe: SFTRecipe, attack: Any, num_wrong: int) -> None:
+    num_ranges, _ = _counts(build(recipe, tmp_path / "out"))
+    before = file_bytes(tmp_path / "out")
+    attack(*_token_files(tmp_path)[2:4])
+
+    again = build(recipe, tmp_path / "again")
+
+    assert _counts(again) == (num_wrong, num_ranges - num_wrong)
+    assert file_bytes(tmp_path / "again") == before
+
+
+def test_tokens_of_other_rows_are_found_by_verify(tmp_path: Path, recipe: SFTRecipe) -> None:
+    build(recipe, tmp_path / "out")
+    store, swapped = default_store(tmp_path / "out"), _token_files(tmp_path)[2:4]
+    _swap(*swapped)
+
+    verified = verify_store(store, removes=True)
+
+    assert [Path(name) for name, _ in verified.broken] == swapped
+    assert all("tokens of other rows" in reason for _, reason in verified.broken)
+    assert verify_store(store).broken == ()
 
 
 def test_store_is_listed_and_pruned(tmp_path: Path, recipe: SFTRecipe) -> None:
@@ -251,6 +293,15 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "a.tokens"
 
 
+def test_pipe_is_no_token_file(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+    for read in (check_token_file, read_token_index, token_arrays):
+        with pytest.raises(StoreError, match="cannot be used: it is not a regular file"):
+            read(path)
+
+
 def test_every_changed_byte_and_every_cut_is_seen(path: Path) -> None:
     whole = path.read_bytes()
     num_checked = 0
@@ -271,5 +322,5 @@ def test_file_that_is_not_there_and_one_of_another_version(path: Path, monkeypat
     with pytest.raises(StoreError, match="it does not exist"):
         check_token_file(path.with_name("none"))
     monkeypatch.setattr(token_files, "_MARK", b"bptoken9")
-    with pytest.raises(StoreError, match="it is truncated, or not a token file of version 4"):
+    with pytest.raises(StoreError, match="it is truncated, or not a token file of version 5"):
         read_token_index(path)

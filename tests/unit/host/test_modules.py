@@ -153,3 +153,14 @@ def test_models_of_0_7_that_are_built_from_parts_have_the_layers_of_0_6() -> Non
 
     assert before is not None
     assert after == before
+
+
+def test_a_release_says_where_a_language_model_has_moved() -> None:
+    model = {"_target_": "a.NemotronOmniModelProvider", "hybrid_layer_pattern": "M*"}
+    found = [architecture_of(model, release) for release in (None, V06, V07)]
+
+    assert [one.prefix for one in found if one is not None] == [
+        "llava_model.language_model.",
+        "llava_model.language_model.",
+        "language_model.",
+    ]

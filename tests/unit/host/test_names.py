@@ -3,7 +3,7 @@
 import pytest
 
 from bridgepack.host import V06, V07
-from bridgepack.host.names import canonical_name, in_canonical_names, name_in
+from bridgepack.host.names import canonical_name, in_canonical_names, move_to_canonical_names, name_in
 
 HERE, THERE = "model.hf_model_id", "model.extra_checkpoint_metadata.hf_model_id"
 
@@ -22,6 +22,18 @@ def test_an_entry_of_a_mapping_is_a_setting() -> None:
     assert values == {"model": {"hf_model_id": "org/a", "extra_checkpoint_metadata": {"hf_model_revision": "1"}}}
     assert moved == {HERE: THERE}
     assert saved["model"]["extra_checkpoint_metadata"]["hf_model_id"] == "org/a", "what is given is not changed"
+
+
+def test_settings_of_ones_own_are_moved_without_a_copy() -> None:
+    own = {"model": {"extra_checkpoint_metadata": {"hf_model_id": "org/a"}}, "train": {"train_iters": 1}}
+    model, train = own["model"], own["train"]
+
+    values, moved = move_to_canonical_names(own, V07)
+
+    assert moved == {HERE: THERE}
+    assert values["model"] is model
+    assert values["train"] is train
+    assert model == {"hf_model_id": "org/a", "extra_checkpoint_metadata": {}}
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from bridgepack.host import TARGET
-from bridgepack.host.vision_language import TEXT_PACKS, text_packs_by_id, text_packs_of
+from bridgepack.host import RELEASES, TARGET, V06, V07
+from bridgepack.host.vision_language import TEXT_PACKS, text_packs_by_id, text_packs_in, text_packs_of
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ from bridgepack.host.vision_language import TEXT_PACKS, text_packs_by_id, text_p
     ],
 )
 def test_class_of_a_model_of_the_hub(hub_id: str, provider: str) -> None:
-    found = text_packs_by_id(hub_id)
+    found = text_packs_by_id(hub_id, TARGET)
 
     assert found is not None
     assert provider in found.providers
@@ -47,19 +47,33 @@ def test_class_of_a_model_of_the_hub(hub_id: str, provider: str) -> None:
     ],
 )
 def test_text_models_are_not_in_the_table(hub_id: str) -> None:
-    assert text_packs_by_id(hub_id) is None
+    assert text_packs_by_id(hub_id, TARGET) is None
 
 
 def test_id_and_class_of_known_models_agree() -> None:
     num_checked = 0
-    for name in TARGET.facts.models:
-        model = TARGET.facts.model_by_name(name)
-        assert model is not None
-        assert text_packs_by_id(name) == text_packs_of(str(model["_target_"]).rpartition(".")[2]), name
-        num_checked += 1
-    assert num_checked > 50
+    for release in RELEASES:
+        for name in release.facts.models:
+            model = release.facts.model_by_name(name)
+            assert model is not None
+            of_class = text_packs_of(str(model["_target_"]).rpartition(".")[2], release)
+            assert text_packs_by_id(name, release) == of_class, name
+            num_checked += 1
+    assert num_checked > 100
 
 
 def test_every_class_is_named_once() -> None:
     providers = [name for facts in TEXT_PACKS for name in facts.providers]
     assert len(providers) == len(set(providers))
+
+
+def test_a_release_says_what_its_classes_do_otherwise() -> None:
+    before, after = (text_packs_of("NemotronOmniModelProvider", release) for release in (V06, V07))
+    assert before is not None
+    assert after is not None
+    assert (before.refused != "", after.refused, after.step) == (True, "", "vlm_step")
+    assert text_packs_in(V06) == TEXT_PACKS
+    named = {facts.providers[0] for facts in TEXT_PACKS}
+    assert set(V07.text_packs) <= named
+    kept = [facts for facts in text_packs_in(V07) if facts.providers[0] not in V07.text_packs]
+    assert kept == [facts for facts in TEXT_PACKS if facts.providers[0] not in V07.text_packs]

@@ -64,6 +64,11 @@ def _error(entries: tuple[CatalogueEntry, ...], **changes: Any) -> str:
 OLMOE = "olmoe_7b_sft_8gpu_h100_bf16_config"
 
 
+def _without(entries: tuple[CatalogueEntry, ...], family: str) -> tuple[CatalogueEntry, ...]:
+    """Return the catalogue without a family, whether or not it has one today."""
+    return tuple(entry for entry in entries if family not in entry.name)
+
+
 @pytest.mark.parametrize(
     ("changes", "kind", "tokenizer", "name"),
     [
@@ -73,7 +78,6 @@ OLMOE = "olmoe_7b_sft_8gpu_h100_bf16_config"
         ({"model": "qwen3_8b_peft_1gpu_h100_bf16_config"}, "lora", "Qwen/Qwen3-8B", "qwen3_8b_"),
         ({"model": "bridge:qwen3_8b_sft_4gpu_h100_bf16_config", "method": "lora"}, "lora", "Qwen/Qwen3-8B", "qwen3_8b"),
         ({"model": "qwen3_8b_sft_4gpu_h100_bf16_recipe", "method": "lora"}, "lora", "Qwen/Qwen3-8B", "qwen3_8b_"),
-        ({"model": OLMOE, "tokenizer": "allenai/OLMoE", "seq_length": 4096}, "full", "allenai/OLMoE", OLMOE),
     ],
 )
 def test_names_of_a_model(
@@ -84,6 +88,16 @@ def test_names_of_a_model(
     assert recipe.model is not None
     assert (recipe.name, recipe.method.kind, recipe.tokenizer.name_or_path) == ("mine", kind, tokenizer)
     assert recipe.model.name.startswith(name)
+
+
+def test_a_model_without_a_family_takes_the_host_s_recipe_and_a_tokenizer(entries: tuple[CatalogueEntry, ...]) -> None:
+    others = _without(entries, "olmoe")
+
+    recipe = _new(others, model=OLMOE, tokenizer="allenai/OLMoE", seq_length=4096)
+
+    assert recipe.model is not None
+    assert (recipe.method.kind, recipe.tokenizer.name_or_path, recipe.model.name) == ("full", "allenai/OLMoE", OLMOE)
+    assert _error(others, model=OLMOE).startswith(f"--model is {OLMOE!r}, which is")
 
 
 def test_longest_name_of_a_model_counts(entries: tuple[CatalogueEntry, ...]) -> None:
@@ -126,7 +140,6 @@ def test_new_recipes_check_clean(entries: tuple[CatalogueEntry, ...], num_gpus: 
         ({"model": "org/x-8b"}, "--model is 'org/x-8b', whose sizes are not known; allowed: a recipe of"),
         ({"model": "Qwen3-9B"}, "--model is 'Qwen3-9B'; allowed: an id on the hub (org/name), a folder, a recipe of"),
         ({"model": "qwen3_8b_sft_4gpu_h100_bf16_recip"}, "--model is 'qwen3_8b_sft_4gpu_h100_bf16_recip'; allowed: an"),
-        ({"model": "olmoe_7b_sft_8gpu_h100_bf16_config"}, "--model is 'olmoe_7b_sft_8gpu_h100_bf16_config', which is"),
         ({"name": "a b"}, "name is 'a b'; allowed: text matching"),
     ],
     ids=str,

@@ -1,15 +1,20 @@
 """Packing at run time: the packs of dp_balanced by hand, and what a plan says of it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.planning.layout import gpu_by_name
-from bridgepack.planning.lengths import Lengths
-from bridgepack.planning.online import packs_in_order
+from bridgepack.host import TARGET
+from bridgepack.planning.estimate import Arithmetic, Speed, Work
+from bridgepack.planning.layout import Layout, gpu_by_name
+from bridgepack.planning.lengths import Lengths, PackedLengths
+from bridgepack.planning.online import grouped_online, packed_online, packs_in_order
 from bridgepack.planning.plan import Plan, plan_recipe
+from bridgepack.planning.shape import shape_of
 from bridgepack.reporting.plans import describe_plan
 
 
@@ -84,3 +89,31 @@ def test_the_text_says_what_packing_at_run_time_cannot_do(planned: Plan) -> None
     assert "dp_balanced: " in text
     assert "it cannot say before the run which rows a step trains" in text
     assert planned.to_dict()["online"][0]["scheduler"] == "dp_balanced"
+
+
+def test_both_ways_hide_the_exchange_of_gradients_in_the_backward_pass(planned: Plan) -> None:
+    """16 GPUs with a sequence each: one pass, whose backward part, 2/3 of it, hides the exchange as far as it goes."""
+    candidate = replace(planned.best, layout=Layout(num_gpus=16), global_batch_size=16, packed_sequence_size=1024)
+    even = PackedLengths(
+        packs=(np.array([1024]),) * 16,
+        num_tokens=16 * 1024,
+        fill_fraction=1.0,
+        padding_fraction=0.0,
+        over_long_fraction=0.0,
+        lost_fraction=0.0,
+    )
+    values = TARGET.facts.model_by_name("Qwen/Qwen3-8B")
+    assert values is not None
+    arithmetic = Arithmetic(
+        shape=shape_of(values), gpu=gpu_by_name("h100"), layout=candidate.layout, is_full=True, speed=Speed()
+    )
+    pass_s = float(arithmetic.packs_s(Work.from_packs(even, arithmetic.cost))[0])
+    exchange_s = arithmetic.gradients_s()
+    assert 0 < exchange_s - pass_s * 2 / 3 < exchange_s
+
+    in_order = packed_online(candidate, even, arithmetic, seed=0)
+    grouped = grouped_online(candidate, even, arithmetic, seed=0, grouping=lambda *_: [[[rank] for rank in range(16)]])
+
+    assert in_order is not None
+    assert in_order.step_s == pytest.approx(pass_s + exchange_s - pass_s * 2 / 3)
+    assert grouped.step_s == pytest.approx(in_order.step_s)

@@ -9,15 +9,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scripts.quirks.families import write_tokenizer as write_quirks_tokenizer
 
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.errors import ConfigError, DataError, RowError
+from bridgepack.data.sequences.encoding import Encoded
+from bridgepack.errors import ConfigError, DataError
 from bridgepack.proof.masks.chats import BLOCKS, EVERYTHING, MARKS, PREFIXES
 from bridgepack.proof.masks.masks import COLUMNS, DECODED, PARTS, MaskOptions, check_masks
 from bridgepack.proof.masks.prefixes import OTHER_PROMPT, PROMPT_GOES_ON
 from bridgepack.proof.masks.thoughts import lost_parts
 from tests.support.judged_masks import MISTRAL, PROMPTED, Judged
-from tests.support.small_builds import build, chat_row, tokenized_recipe, tokenized_row, with_changes, write_json_lines
+from tests.support.prompted_families import SEED_OSS
+from tests.support.small_builds import (
+    build,
+    chat_row,
+    small_recipe,
+    tokenized_recipe,
+    tokenized_row,
+    with_changes,
+    write_json_lines,
+)
 from tests.support.tokenizers import CHATML, FAMILIES, NOT_SPACE_SENSITIVE, THINKING, Family, write_tokenizer
 
 Mask = list[int]
@@ -145,13 +156,13 @@ CALLING = {"messages": [*TWO_RESULTS[5:], {"role": "assistant", "content": "It w
 
 @pytest.mark.parametrize(("num_turns", "num_trained"), [(5, 2), (7, 3), (8, 3), (6, 2)])
 def test_answers_behind_results_begin_with_another_marker(tmp_path: Path, num_turns: int, num_trained: int) -> None:
+    """Without the other marker an answer begins where the render of the turns before it ends."""
     starts = ("[/INST]", "[/TOOL_RESULTS]")
     markers = {"assistant_end": "</s>", "other_role_starts": {"tool": "[TOOL_RESULTS]"}}
     row = {"messages": TWO_RESULTS[:num_turns]}
     alone = Judged.of(tmp_path / "alone", MISTRAL, assistant_markers={**markers, "assistant_start": starts[0]})
-    assert isinstance(alone.encode({"messages": TWO_RESULTS[:5]}), RowError)
-
     judged = Judged.of(tmp_path / "both", MISTRAL, assistant_markers={**markers, "assistant_start": starts})
+    assert _own(alone, row) == _own(judged, row)
     pairs = groupby(zip(_own(judged, row), _texts(judged, row), strict=True), key=lambda pair: pair[0])
     runs = ["".join(text for _, text in group) for is_trained, group in pairs if is_trained]
     assert len(runs) == num_trained
@@ -208,6 +219,31 @@ def test_markers_of_a_recipe_that_are_wrong(tmp_path: Path) -> None:
     assert finding.kind == "other-turn-trained"
     assert finding.detail.endswith("in the user turn")
     assert "assistant_markers" in finding.advice
+
+
+def test_a_header_that_the_server_writes(tmp_path: Path) -> None:
+    """The start marker of the recipe leaves out a line end."""
+    folder = write_quirks_tokenizer(tmp_path / "tokenizer", SEED_OSS)
+    judged = Judged.of_tokenizer(folder, kind="chat", **SEED_OSS.preprocessing)
+    row = {"messages": ROW["messages"][-2:]}
+
+    assert (judged.verdict(row).findings, judged.verdict(row).trains_prompt) == ((), True)
+    cured = Judged.of_tokenizer(folder, kind="chat", mask_generation_prompt=True, **SEED_OSS.preprocessing)
+    assert cured.verdict(row).findings == ()
+    assert cured.verdict(row).num_judges == 2
+
+
+def test_a_row_is_read_as_the_build_reads_it(tmp_path: Path) -> None:
+    """From 5.24 on, transformers' own function gives a template the `reasoning` of a row as `reasoning_content`."""
+    judged = Judged.of(tmp_path, next(family for family in PROMPTED if family.name == "chatml-thinking-prompted"))
+    asked, answered = ROW["messages"][-2:]
+    row = {"messages": [asked, {**answered, "reasoning": "Hm."}]}
+    made = judged.encode(row)
+
+    assert isinstance(made, Encoded)
+    assert "Hm." not in judged.tokenizer.decode(made.ids)
+    assert judged.verdict(row).findings == ()
+    assert judged.verdict(row).num_judges
 
 
 PAIR = {"prompt": " What is it? ", "completion": "It is this.\n"}
@@ -355,10 +391,11 @@ def test_reference_data(reference_data: Path, tokenizer: str, name: str, mode: s
 
     assert report.findings == ()
     assert report.num_rows == REFERENCE_ROWS[name]
-    assert report.judged_by == {2: report.num_sequences}
-    # DeepSeek-V3's template leaves calls out that have an empty content; such rows have no mask, and are dropped.
-    is_losing = (tokenizer, name) == ("deepseek_v3", "glaive_toolcall_demo.json")
-    assert report.drops == ({"no_assistant_mask": 153} if is_losing else {})
+    # Marks around turns do not judge calls of DeepSeek-V3. Rows that call in two rounds are dropped: renders of their
+    # first turns differ from the whole.
+    has_calls = (tokenizer, name) == ("deepseek_v3", "glaive_toolcall_demo.json")
+    assert report.judged_by == ({2: 147, 1: 97} if has_calls else {2: report.num_sequences})
+    assert report.drops == ({"no_assistant_mask": 56} if has_calls else {})
 
 
 ARGUMENTS = {"city": 'Zürich "old"', "days": 3, "exact": True, "near": [{"name": "Bern"}], "unit": None}
@@ -402,3 +439,29 @@ def test_calls_that_are_lost(text: str, calls: list[dict[str, Any]], expected: l
 @pytest.mark.parametrize("calls", [None, [], "text", [None], [{}], [{"function": "x"}], _calls(None), _calls(" ")])
 def test_what_is_no_call_loses_nothing(calls: Any) -> None:
     assert lost_parts("forecast", calls) == []
+
+
+def test_a_header_that_the_server_writes_is_told_once(tmp_path: Path) -> None:
+    """A mask that trains it is sound for Megatron-Bridge; what to do about it is a note, not a finding of each row."""
+    tokenizer = write_quirks_tokenizer(tmp_path / "tokenizer", SEED_OSS)
+    train = write_json_lines(tmp_path / "rows.jsonl", [ROW, ROW, ROW])
+    preprocessing = {"kind": "chat", **SEED_OSS.preprocessing}
+    recipe = small_recipe(train, tokenizer, preprocessing=preprocessing, packing={"packed_sequence_size": 4096})
+
+    report = check_masks(recipe)
+
+    assert (report.outcome, report.num_agreed, report.findings) == ("agree", 3, ())
+    (note,) = (note for note in report.notes if "server" in note)
+    assert "is trained in 3 sequences, e.g. " in note
+    assert "rows.jsonl row 1; set preprocessing.mask_generation_prompt to true" in note
+    masked = check_masks(recipe.override({"preprocessing.mask_generation_prompt": True}))
+    assert (masked.outcome, [note for note in masked.notes if "server" in note]) == ("agree", [])
+
+
+def test_other_text_beside_a_trained_header_is_still_found(tmp_path: Path) -> None:
+    folder = write_quirks_tokenizer(tmp_path / "tokenizer", SEED_OSS)
+    judged = Judged.of_tokenizer(folder, kind="chat", **SEED_OSS.preprocessing)
+    assert judged.verdict(ROW).trains_prompt
+    (finding,) = judged.verdict(ROW, _with(judged, "Who asks?", 1)).findings
+    assert finding.kind == "other-turn-trained"
+    assert "⟦Who asks?⟧" in finding.texts["mask"]

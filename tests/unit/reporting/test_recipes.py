@@ -220,6 +220,7 @@ def test_log_lines_are_ten_seconds_apart(monkeypatch: pytest.MonkeyPatch, capsys
     now_s = 100.0
     monkeypatch.setattr("bridgepack.reporting.progress.time.monotonic", lambda: now_s)
     with TerminalProgress() as progress:
+        now_s += 30  # imports, before there is a stage
         progress.start("Tokenising", 600, "rows")
         for _ in range(60):
             now_s += 0.5

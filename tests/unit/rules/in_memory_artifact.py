@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from bridgepack.errors import ArtifactError
 from bridgepack.records import (
@@ -14,6 +15,7 @@ from bridgepack.records import (
     Manifest,
     MetadataFacts,
     RowBatch,
+    ServedRecord,
     ShardFacts,
     ShardRecord,
     SplitRecord,
@@ -235,7 +237,12 @@ def _metadata(statistics: Mapping[str, Any], size: int) -> dict[str, Any]:
 
 
 def _manifest(values: Mapping[str, Any]) -> Manifest:
-    return Manifest(**{**values, "splits": tuple(map(_split, values["splits"].values()))})
+    served = values.get("served")
+    own = {
+        "splits": tuple(map(_split, values["splits"].values())),
+        "served": None if served is None else TypeAdapter(ServedRecord).validate_python(served),
+    }
+    return Manifest(**{**values, **own})
 
 
 def _split(values: Mapping[str, Any]) -> SplitRecord:

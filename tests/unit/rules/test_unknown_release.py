@@ -67,6 +67,17 @@ def test_all_other_rules_judge_as_for_the_newest() -> None:
     assert kept == list(newer.findings)
 
 
+def test_nothing_is_known_of_what_an_unknown_release_needs() -> None:
+    environment = {"versions": {BRIDGE: "9.9.1", "megatron-core": "0.13.1", "transformers": "4.0"}, "python": "3.9"}
+    run = subject_of({"versions": {BRIDGE: "0.6.2"}, "environment": environment})
+    of_release = ("BP980", "BP981", "BP983", "BP987", "BP988", "BP989")
+    report = judge_run(run, tuple(rule for rule in RUN_RULES if rule.code in (*of_release, "BP964")))
+    assert [finding.code for finding in report.findings] == ["BP964"]
+    assert [(skipped.code, skipped.reason.startswith(UNKNOWN)) for skipped in report.rules_skipped] == [
+        (code, True) for code in of_release
+    ]
+
+
 def test_the_release_of_a_version_is_known_or_cannot_be_judged() -> None:
     assert subject("0.7.3").release.name == "0.7"
     assert Versions(versions={BRIDGE: Version("0.7.3")}, origin="").why_unknown is None

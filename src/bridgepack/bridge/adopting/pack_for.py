@@ -1,11 +1,11 @@
 """Corrects a user's own ConfigContainer for packed rows, and returns the changes with reasons."""
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from bridgepack import geometry
 from bridgepack.bridge.adopting.corrections import correct, findings_on
 from bridgepack.bridge.container import is_container
 from bridgepack.bridge.inherited import prediction_settings
@@ -24,7 +24,7 @@ _OFFLINE, _IN_BATCH = "dataset.enable_offline_packing", "dataset.enable_in_batch
 _SIZE = "dataset.seq_length"
 _HUB_FIELDS = ("hf_dataset", "hf_validation_dataset", "hf_test_dataset", "hf_output_root", "hf_validation_proportion")
 #: Kinds of parallelism whose ranks share one copy of the model and its rows.
-_MODEL_PARALLEL = ("tensor_model", "pipeline_model", "context")
+_MODEL_PARALLEL = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
 #: Rules on models that do not support packed rows, or are not trained with them upstream.
 _REFUSALS = frozenset({"BP901", "BP902", "BP903", "BP915", "BP917"})
 
@@ -133,7 +133,7 @@ def _in_batch_settings(config: Any, artifact: str | Path | None, world_size: int
 
 def _batch_of_two(config: Any, world_size: int | None) -> Iterator[Setting]:
     """Yield a global batch size that is a multiple of micro batches of two rows, also for evaluation."""
-    ranks = math.prod(value_in(config, f"model.{kind}_parallel_size") for kind in _MODEL_PARALLEL)
+    ranks = geometry.model_parallel_size(**{name: value_in(config, f"model.{name}") for name in _MODEL_PARALLEL})
     unit = 2 * max((world_size or ranks) // ranks, 1)
     because = f"a multiple of {unit}, two rows on each data-parallel rank"
     for path in ("train.global_batch_size", "validation.eval_global_batch_size"):

@@ -23,9 +23,14 @@ def readings(recipe: SFTRecipe) -> Iterator[Refusal]:
     if mode == "offline":
         return
     as_it_is = f"none with packing.mode {mode}: the host reads the data itself, as it is"
-    if recipe.preprocessing.kind == "tokenized":
+    kind = recipe.preprocessing.kind
+    if kind in {"text", "tokenized"}:
         allowed = f"chat or prompt_completion with packing.mode {mode}: the host tokenises the data itself"
-        yield _reading("preprocessing.kind", "tokenized", allowed, "Set one of these, or set packing.mode to offline.")
+        yield _reading("preprocessing.kind", kind, allowed, "Set one of these, or set packing.mode to offline.")
+    if recipe.preprocessing.others:
+        kinds = ", ".join(other.kind for other in recipe.preprocessing.others)
+        allowed = f"none with packing.mode {mode}: the host reads rows of one kind"
+        yield _reading("preprocessing.others", f"a section of kind {kinds}", allowed, _OFFLINE)
     yield from _forms(recipe)
     fraction = recipe.data.validation_fraction
     if fraction > 0:
@@ -45,7 +50,7 @@ def _forms(recipe: SFTRecipe) -> Iterator[Refusal]:
     if not isinstance(preprocessing, ChatPreprocessing):
         return
     of_host = dict.fromkeys(FORM_FIELDS, "keep")
-    for name in sorted(preprocessing.model_fields_set - {"kind", "loss_mode", "over_long"}):
+    for name in sorted(preprocessing.model_fields_set - {"kind", "loss_mode", "over_long", "others"}):
         value, usual = getattr(preprocessing, name), type(preprocessing).model_fields[name].default
         if value != of_host.get(name, usual):
             as_host = quoted(of_host.get(name, usual))

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from bridgepack.config.layouts.contents import plain_name
 from bridgepack.config.layouts.entry import ANY_COLUMN, PublicLayout, Slot
 from bridgepack.config.layouts.forms import Form, Profile
-from bridgepack.config.recipe.layout import AnyLayout, Column, Layout, parts_of
+from bridgepack.config.recipe.layout import AnyLayout, Column, Layout, TextLayout, parts_of
 
 #: What a row is to a candidate: read by it; all its text is read, but a column is empty that should not be; or neither.
 type Fit = Literal["fits", "lacks", "other"]
@@ -123,6 +123,9 @@ def _reading(entry: PublicLayout, found: Mapping[str, tuple[str, ...]], columns:
     assert entry.layout is not None
     fields = dict(entry.layout)
     if fields["kind"] != "chat":
+        if fields["kind"] == "text":
+            text = _text(fields["text"], found)
+            return {"kind": "text", **({} if text == TextLayout.model_fields["text"].default else {"text": text})}
         named = {name: found[value][0] for name, value in fields.items() if value in found}
         return {"kind": fields["kind"], **_without_second_mask(named)}
     turns = [made for turn in fields["messages"] if (made := _turn(turn, found))]

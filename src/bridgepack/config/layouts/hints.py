@@ -6,15 +6,19 @@ from typing import Any
 
 from bridgepack.config.layouts.detect import detect
 from bridgepack.config.layouts.forms import Profile, profile_of
+from bridgepack.config.layouts.rendered import has_rendered_turns
 from bridgepack.config.layouts.sayings import as_flow
 from bridgepack.config.recipe.layout import AnyLayout, ChatLayout, PromptCompletionLayout, TurnFromColumns
 from bridgepack.errors import ConfigError
+
+_RENDERED = "; its text is a chat as a template writes it: cut it at its turns into a column messages"
 
 
 def layout_hint(row: Mapping[str, Any], kind: str = "chat") -> str:
     """Return which layout would read a row under a kind of preprocessing; empty if that is unclear.
 
     {"question": "2 + 2?", "answer": "4"} -> `; set data.layout to {kind: chat, messages: [...]}`
+    {"text": "A document."} among chats   -> `; set layout: {kind: text} on its source`
     """
     return _hint(_Row(profile_of(row), row), kind)
 
@@ -37,11 +41,13 @@ def _hint(one: _Row, kind: str) -> str:
     try:
         layout = detect([one.row]).layout
     except ConfigError:
-        return ""
+        texts = [value for value in one.row.values() if isinstance(value, str)]
+        return _RENDERED if any(map(has_rendered_turns, texts)) else ""
     if kind == "prompt_completion":
         layout = as_prompt_completion(layout) or layout
-    other = "" if layout.kind == kind else f" and preprocessing.kind to {layout.kind}"
-    return f"; set data.layout to {as_flow(layout)}{other}"
+    if layout.kind != kind:
+        return f"; set layout: {as_flow(layout)} on its source"
+    return f"; set data.layout to {as_flow(layout)}"
 
 
 def as_prompt_completion(layout: AnyLayout) -> AnyLayout | None:

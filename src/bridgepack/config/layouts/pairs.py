@@ -1,4 +1,4 @@
-"""Entries of rows with a question and its answer in columns of text, and of rows of token ids.
+"""Entries of rows with a question and its answer in columns of text, of documents, and of rows of token ids.
 
 A context is marked `Context:`, as Dolly's authors mark theirs `Input:`: after an instruction, before a question.
 Source of Dolly's and Alpaca's order: databrickslabs/dolly, training/consts.py; tatsu-lab/stanford_alpaca, train.py.
@@ -121,6 +121,15 @@ PAIRS: tuple[PublicLayout, ...] = (
         slots=PAIR,
         layout=chat(USER, ASSISTANT),
     ),
+)
+#: Rows of plain documents.
+DOCUMENTS = PublicLayout(
+    name="text",
+    title="plain documents, of which all is trained",
+    url=TRL,
+    slots={"text": slot("text", "content", "raw_content", "document", "page_content", "body", "article")},
+    layout={"kind": "text", "text": "{text}"},
+    is_alone=True,
 )
 #: Rows of token ids.
 TOKENS = PublicLayout(

@@ -2,7 +2,7 @@
 
 from bridgepack.config.layouts.conversations import CONVERSATIONS, SPLICED
 from bridgepack.config.layouts.entry import PublicLayout
-from bridgepack.config.layouts.pairs import PAIRS, TOKENS
+from bridgepack.config.layouts.pairs import DOCUMENTS, PAIRS, TOKENS
 from bridgepack.config.layouts.refused import REFUSED
 
-PUBLIC_LAYOUTS: tuple[PublicLayout, ...] = (*PAIRS, *SPLICED, *CONVERSATIONS, TOKENS, *REFUSED)
+PUBLIC_LAYOUTS: tuple[PublicLayout, ...] = (*PAIRS, *SPLICED, *CONVERSATIONS, DOCUMENTS, TOKENS, *REFUSED)

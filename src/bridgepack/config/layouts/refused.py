@@ -97,6 +97,22 @@ REFUSED: tuple[PublicLayout, ...] = (
         is_alone=True,
     ),
     PublicLayout(
+        name="rendered_chat",
+        title="conversations in one text, as a chat template writes them",
+        url=TRL,
+        slots={
+            "chat": slot(
+                *("text", "chat", "conversation", "dialogue", "content", "formatted", "formatted_chat", "rendered"),
+                form=Form.RENDERED_TEXT,
+            ),
+        },
+        layout=None,
+        refusal="the template's markers stand in the text, such as [INST], and as documents all of it "
+        "would be trained, the user's turns too. Cut it at the markers into a column messages",
+        before=("*",),
+        is_alone=True,
+    ),
+    PublicLayout(
         name="other_turns",
         title="turns under other names than role and content or from and value",
         url="https://platform.openai.com/docs/guides/supervised-fine-tuning",
@@ -115,15 +131,6 @@ REFUSED: tuple[PublicLayout, ...] = (
         },
         layout=None,
         refusal="they have no answer to train. Add a column with it",
-        is_alone=True,
-    ),
-    PublicLayout(
-        name="text",
-        title="plain documents",
-        url=TRL,
-        slots={"text": slot("text", "content", "raw_content", "document")},
-        layout=None,
-        refusal="plain documents cannot be read yet. Use data with questions and answers",
         is_alone=True,
     ),
 )

@@ -98,7 +98,11 @@ class ParallelismConfig(Section):
     @property
     def ranks_of_copy(self) -> int:
         """Ranks that share one copy of the model."""
-        return self.tensor_model_parallel_size * self.pipeline_model_parallel_size * self.context_parallel_size
+        return geometry.model_parallel_size(
+            tensor_model_parallel_size=self.tensor_model_parallel_size,
+            pipeline_model_parallel_size=self.pipeline_model_parallel_size,
+            context_parallel_size=self.context_parallel_size,
+        )
 
     @property
     def multiple(self) -> int:

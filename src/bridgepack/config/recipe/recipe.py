@@ -16,6 +16,7 @@ from bridgepack.config.recipe.data import DataConfig, TokenizerConfig, as_source
 from bridgepack.config.recipe.packing import BatchConfig, PackingConfig, ParallelismConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing, Preprocessing, mended_by_host
 from bridgepack.config.recipe.readings import check_layouts, kind_of, reading_of
+from bridgepack.config.recipe.serving import ServingConfig
 from bridgepack.config.recipe.training import (
     CheckpointConfig,
     CudaGraphConfig,
@@ -28,6 +29,7 @@ from bridgepack.config.recipe.training import (
     PrecisionConfig,
     ScheduleConfig,
 )
+from bridgepack.config.section import Name
 from bridgepack.errors import ConfigError
 from bridgepack.host import TARGET, HostRelease, release_for, release_of
 from bridgepack.records import SPLITS, TRAIN, BalanceRecord
@@ -78,13 +80,15 @@ class SFTRecipe(Document):
     """Tokenizer and chat template."""
     preprocessing: Preprocessing = ChatPreprocessing()
     """How an example becomes tokens and a loss mask."""
+    serving: ServingConfig = ServingConfig()
+    """What the server of the trained model sets; only comparisons with it depend on this."""
     packing: PackingConfig
     """How sequences are packed."""
     parallelism: ParallelismConfig = ParallelismConfig()
     """Parallel topology that the packs are aligned for."""
     batch: BatchConfig = BatchConfig()
     """Batch sizes."""
-    artifact: Annotated[str, Field(min_length=1)] | None = None
+    artifact: Annotated[Name, Field(min_length=1)] | None = None
     """Folder of the packs: `build` writes them there and the run reads them."""
     bridge_version: str | None = None
     """Version of Megatron-Bridge that the run uses, e.g. `0.7`; null for the installed one, or 0.6 where none is. Rows
@@ -177,6 +181,11 @@ class SFTRecipe(Document):
             return settings.model_copy(update=habits) if habits else settings
         others = [one.model_copy(update=habits) if one.kind == "chat" else one for one in settings.others]
         return settings.model_copy(update={"others": tuple(others)})
+
+    @property
+    def splits_conversations(self) -> bool:
+        """True if a conversation may become several sequences."""
+        return getattr(self.chat_preprocessing, "split_conversations", "never") != "never"
 
     @property
     def mixes_sources(self) -> bool:

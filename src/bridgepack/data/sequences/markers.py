@@ -14,8 +14,11 @@ from typing import NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from bridgepack.config.recipe.preprocessing import AssistantMarkers
-from bridgepack.data.sequences.openers import opening_tokens
+from bridgepack.config.recipe.assistant_markers import AssistantMarkers
+from bridgepack.data.sequences.marking.families import FAMILIES, MORE_ENDS
+from bridgepack.data.sequences.marking.openers import opening_tokens
+from bridgepack.data.sequences.marking.stops import check_stop_tokens
+from bridgepack.data.sequences.marking.tokens import MarkerTokens
 from bridgepack.data.tokenizers.engines import FlatIds
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import TokenizerError
@@ -23,67 +26,6 @@ from bridgepack.geometry import IntArray
 from bridgepack.records import MaskArray, TokenArray
 
 ASSISTANT = "assistant"
-_ROLES = ("system", "developer", "user", "tool")
-
-#: Texts that identify the templates of a family, and its markers, in the order in which families are tried.
-#: Source: megatron-bridge 0.6.2, data/conversation_processing.py, infer_assistant_mask_boundary_config: ChatML, Kimi,
-#: Gemma 4, Gemma 1-3, Llama 3, gpt-oss (Harmony); and of 0.7, MiniMax-M3.
-_FAMILIES = (
-    (
-        ("<|im_start|>assistant", "<|im_end|>"),
-        AssistantMarkers(
-            assistant_start="<|im_start|>assistant\n",
-            assistant_end="<|im_end|>\n",
-            assistant_end_fallbacks=("<|im_end|>",),
-            other_role_starts={role: f"<|im_start|>{role}\n" for role in _ROLES},
-        ),
-    ),
-    (
-        ("<|im_assistant|>", "<|im_user|>", "<|im_system|>", "<|im_middle|>", "<|im_end|>"),
-        AssistantMarkers(
-            assistant_start="<|im_assistant|>assistant<|im_middle|>",
-            assistant_end="<|im_end|>",
-            other_role_starts={role: f"<|im_{role}|>{role}<|im_middle|>" for role in ("system", "user")},
-        ),
-    ),
-    (("<|turn>model", "<turn|>"), AssistantMarkers(assistant_start="<|turn>model\n", assistant_end="<turn|>")),
-    (
-        ("<start_of_turn>model", "<end_of_turn>"),
-        AssistantMarkers(assistant_start="<start_of_turn>model\n", assistant_end="<end_of_turn>"),
-    ),
-    (
-        ("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
-        AssistantMarkers(
-            assistant_start="<|start_header_id|>assistant<|end_header_id|>\n\n",
-            assistant_end="<|eot_id|>",
-            other_role_starts={role: f"<|start_header_id|>{role}<|end_header_id|>\n\n" for role in _ROLES},
-        ),
-    ),
-    (
-        ("<|start|>", "<|channel|>", "<|message|>"),
-        AssistantMarkers(
-            assistant_start="<|start|>assistant",
-            assistant_end="<|return|>",
-            assistant_end_fallbacks=("<|end|>", "<|call|>"),
-            other_role_starts={role: f"<|start|>{role}" for role in _ROLES},
-        ),
-    ),
-    (
-        ("]~!b[", "]~b]", "[e~[", "<mm:think>"),
-        AssistantMarkers(
-            assistant_start="]~b]ai\n",
-            assistant_end="[e~[\n",
-            other_role_starts={
-                **{"system": "]~!b[]~b]system\n", "developer": "]~b]developer\n"},
-                **{"user": "]~b]user\n", "tool": "]~b]tool"},
-            },
-        ),
-    ),
-)
-#: End of a family's turns -> another token that ends some of them, where the tokenizer has it. Llama 3.1 ends a call
-#: that it wants an answer to with `<|eom_id|>`, which Megatron-Bridge does not know; Gemma 4 with `<|tool_response>`,
-#: behind which it writes the answer, and which 0.7 knows.
-_MORE_ENDS = {"<|eot_id|>": "<|eom_id|>", "<turn|>": "<|tool_response>"}
 BoolArray = npt.NDArray[np.bool_]
 
 
@@ -93,10 +35,14 @@ class TurnMarkers:
 
     #: role, the assistant's included -> tokens right before the content of its turns
     starts: Mapping[str, tuple[int, ...]]
-    ends: tuple[tuple[int, ...], ...]  #: token sequences that can end an assistant turn, preferred first; trained
+    #: token sequences that can end an assistant turn, preferred first; trained. Without any, the next turn ends it.
+    ends: tuple[tuple[int, ...], ...]
     joins_starts: bool = False  #: assistant starts without another start between them belong to one turn
     more_starts: tuple[tuple[int, ...], ...] = ()  #: alternative tokens before the assistant's content
     openers: frozenset[int] = frozenset()  #: control tokens that open a turn, of a role that has a start or of another
+    alone: tuple[
+        tuple[int, ...], ...
+    ] = ()  #: tokens that texts of markers have by themselves, where renders have others
     start_texts: tuple[str, ...] = ()  #: texts of the assistant's starts, without white space around them
     end_texts: tuple[str, ...] = ()  #: texts of `ends`, likewise
 
@@ -114,7 +60,7 @@ class TurnMarkers:
     @cached_property
     def all_sequences(self) -> tuple[tuple[int, ...], ...]:
         """Every start and end: a scan is safe only if none of them occurs inside a turn's text."""
-        return (*self.starts.values(), *self.more_starts, *self.ends)
+        return (*self.starts.values(), *self.more_starts, *self.ends, *self.alone)
 
     def num_turns(self, roles: Sequence[str]) -> int:
         """Return how many assistant turns a scan finds: messages, or runs of messages if starts are joined."""
@@ -126,9 +72,9 @@ class TurnMarkers:
 def infer_markers(tokenizer: ChatTokenizer) -> TurnMarkers | None:
     """Return the markers of the first known family that matches the chat template, or None."""
     template = tokenizer.chat_template or ""
-    for required, texts in _FAMILIES:
+    for required, texts in FAMILIES:
         if all(text in template for text in required):
-            more = _MORE_ENDS.get(texts.assistant_end)
+            more = MORE_ENDS.get(texts.assistant_end or "")
             if more in tokenizer.added_tokens:
                 texts = texts.model_copy(update={"assistant_end_fallbacks": (*texts.assistant_end_fallbacks, more)})
             markers = _encoded(tokenizer, texts)
@@ -139,6 +85,7 @@ def infer_markers(tokenizer: ChatTokenizer) -> TurnMarkers | None:
 
 def markers_from_recipe(tokenizer: ChatTokenizer, settings: AssistantMarkers) -> TurnMarkers:
     """Return the markers that a recipe gives; raises TokenizerError if a marker has no tokens."""
+    check_stop_tokens(tokenizer, settings)
     markers = _encoded(tokenizer, settings)
     num_starts = len(settings.starts) + len(settings.other_role_starts)
     if markers is None or len(markers.all_starts) != num_starts:
@@ -150,21 +97,20 @@ def markers_from_recipe(tokenizer: ChatTokenizer, settings: AssistantMarkers) ->
 
 
 def _encoded(tokenizer: ChatTokenizer, texts: AssistantMarkers) -> TurnMarkers | None:
-    start, *more = (tuple(tokenizer.encode(text)) for text in texts.starts)
-    end = tuple(tokenizer.encode(texts.assistant_end))
-    if not start or not end:
+    tokens = MarkerTokens(tokenizer)
+    start, *more = map(tokens.of, texts.starts)
+    ends = list(map(tokens.of, texts.ends))
+    if not start or not all(ends[:1]):
         return None
-    others = {role: tuple(tokenizer.encode(text)) for role, text in texts.other_role_starts.items()}
-    fallbacks = [tuple(tokenizer.encode(text)) for text in texts.assistant_end_fallbacks]
+    others = {role: tokens.of(text) for role, text in texts.other_role_starts.items()}
     return TurnMarkers(
         starts={ASSISTANT: start, **{role: ids for role, ids in others.items() if ids}},
-        ends=(end, *(ids for ids in fallbacks if ids)),
+        ends=tuple(ids for ids in ends if ids),
         joins_starts=texts.joins_starts,
         more_starts=tuple(ids for ids in more if ids),
+        alone=tuple(tokens.alone),
         start_texts=tuple(text.strip() or text for text in texts.starts),
-        end_texts=tuple(
-            dict.fromkeys(text.strip() or text for text in (texts.assistant_end, *texts.assistant_end_fallbacks))
-        ),
+        end_texts=tuple(dict.fromkeys(text.strip() or text for text in texts.ends)),
     )
 
 
@@ -222,7 +168,9 @@ def scan_turns(
     content, limit, stop = starts.content[turn], _limits(starts, offsets)[turn], offsets[text + 1]
     first, after, num_ends = _ends(ids, markers, content, limit)
     _end_at_next_start(ids, markers, (limit, stop), (first, after, num_ends))
-    is_open = (num_ends == 0) & (limit == stop)
+    if not markers.ends:
+        first, after, num_ends = limit, limit, (limit > content).astype(np.int64)
+    is_open = (num_ends == 0) & (limit == stop) & bool(markers.ends)
     is_unclear = np.bincount(text[(num_ends != 1) & ~is_open], minlength=num_texts) > 0
     is_found = (count == num_assistant_turns) & (count > 0) & ~is_unclear
     last_of_text = np.full(num_texts, -1, dtype=np.int64)

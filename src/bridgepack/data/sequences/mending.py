@@ -1,10 +1,11 @@
 """Writes a turn's content and calls in the form that the recipe names, or that the chat template shows."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
+from bridgepack.data.sequences.markers import ASSISTANT
 from bridgepack.data.tokenizers.forms import ContentForm, Forms
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
@@ -21,8 +22,12 @@ _Contents = Mapping[str | None, str | None]
 class Mender:
     """Changes turns for one chat template."""
 
-    def __init__(self, settings: ChatPreprocessing, forms: Forms) -> None:
-        """Take the forms of the template, for settings that are `auto`."""
+    def __init__(self, settings: ChatPreprocessing, forms: Forms, as_host: Collection[str] = ()) -> None:
+        """Take the forms of the template, for settings that are `auto`.
+
+        `as_host` names settings that are `keep` where the host changes rows itself: it leaves other turns alone.
+        """
+        self._as_host = frozenset(as_host)
         self._parts, self._forms_of_parts = settings.content_parts, forms.parts
         #: Content that is null or empty -> what is given to the template, for turns with calls and for others.
         self._beside_calls: _Contents = {}
@@ -40,8 +45,8 @@ class Mender:
         }
         self._change = changes.get(wanted)
 
-    def mended(self, message: dict[str, Any], where: str) -> dict[str, Any]:
-        """Return a message with its content and calls in the right form.
+    def mended(self, message: dict[str, Any], where: str, *, is_legacy: bool = False) -> dict[str, Any]:
+        """Return a message with its content and calls in the right form; `is_legacy` for turns of `from` and `value`.
 
         Raises:
             RowError: it has none, and the recipe names the form.
@@ -51,12 +56,13 @@ class Mender:
             return message
         if isinstance(content, list) and self._parts != "keep":
             content = self._joined(content, message["role"], where)
-        if content is None or content == "":
+        leaves_null = is_legacy and "null_content" in self._as_host
+        if (content is None or content == "") and not leaves_null:
             is_call = calls or message.get("function_call")
             content = (self._beside_calls if is_call else self._alone).get(content, content)
         if content is not message["content"]:
             message = {**message, "content": content}
-        if calls and self._change is not None:
+        if calls and self._change is not None and self._host_looks_at(message):
             message = {**message, "tool_calls": self._with_arguments(calls, where, self._change)}
         return message
 
@@ -77,14 +83,22 @@ class Mender:
             raise RowError(DropReason.INVALID_FIELD, f"{detail}; preprocessing.content_parts is join_text")
         return "".join(said)
 
+    def _host_looks_at(self, message: Mapping[str, Any]) -> bool:
+        """Return whether calls of a message are changed: the host changes lists of the assistant's alone."""
+        is_of_assistant = message["role"] == ASSISTANT and isinstance(message["tool_calls"], list)
+        return is_of_assistant or "tool_arguments" not in self._as_host
+
     def _with_arguments(self, calls: Any, where: str, change: _Change) -> Any:
-        if not isinstance(calls, list) or not all(isinstance(call, Mapping) for call in calls):
+        as_host = "tool_arguments" in self._as_host
+        if not as_host and (not isinstance(calls, list) or not all(isinstance(call, Mapping) for call in calls)):
             if self._is_strict:
                 raise RowError(DropReason.INVALID_FIELD, f"{where}: tool_calls must be a list of objects")
             return calls
         made: list[Any] = []
         for index, call in enumerate(calls, 1):
-            function = call.get("function", call)
+            function = (
+                (call.get("function") if as_host else call.get("function", call)) if isinstance(call, Mapping) else None
+            )
             if not isinstance(function, Mapping) or not self._has_arguments(function):
                 made.append(call)
                 continue

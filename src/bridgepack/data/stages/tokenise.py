@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from bridgepack.data.files import make_folders
@@ -12,11 +13,11 @@ from bridgepack.data.reading.inputs import InputFile
 from bridgepack.data.reading.ranges import InputRange, iter_ranges
 from bridgepack.data.reading.rows import read_range, rows_apart
 from bridgepack.data.stages.finish import FinishSettings, RangePlace, RangeResult, finish_range
-from bridgepack.data.store.store import TokenStore
-from bridgepack.data.store.token_file import TokenFileWriter, check_token_file, read_token_index, write_token_file
+from bridgepack.data.store.store import TokenStore, check_stored_tokens, token_origin
+from bridgepack.data.store.token_file import TokenFileWriter, TokenOrigin, read_token_index, write_token_file
 from bridgepack.data.tasks import Beat, Runner, TaskFailure, is_meant_for_users
 from bridgepack.errors import DataError, StoreError
-from bridgepack.records import DropReason
+from bridgepack.records import DropReason, ServedRecord
 from bridgepack.records.sequences import RowNote
 
 if TYPE_CHECKING:
@@ -74,11 +75,29 @@ def tokenize_range(task: TokenizeTask, beat: Beat) -> RangeResult:
     is_there = _is_in_store(task)
     if not is_there:
         make_folders(task.place.token_file.parent)
-        with write_token_file(task.place.token_file) as writer:
+        with write_token_file(task.place.token_file, _origin(task)) as writer:
             (_tokenize_one_by_one if task.one_by_one else _tokenize_together)(task, writer, beat)
             beat(-1)
     finished = finish_range(task.settings, task.place)
     return replace(finished, was_tokenized=not is_there, num_bytes=task.part.num_bytes)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SampleTask:
+    """A sample of answers to compare with what a server sends."""
+
+    how: Tokenization  #: how rows become tokens
+    files: tuple[InputFile, ...]  #: training files
+
+
+def tokenize_or_sample(task: TokenizeTask | SampleTask, beat: Beat) -> RangeResult | ServedRecord:
+    """Return the result of a range, as `tokenize_range`, or that of the sample."""
+    if isinstance(task, TokenizeTask):
+        return tokenize_range(task, beat)
+    from bridgepack.data.served.sample import sample_answers
+
+    beat(-1)
+    return sample_answers(task.how.stage(), task.files)
 
 
 def finish_stored(task: tuple[FinishSettings, RangePlace], _: Beat) -> RangeResult:
@@ -86,10 +105,10 @@ def finish_stored(task: tuple[FinishSettings, RangePlace], _: Beat) -> RangeResu
 
     Raises:
         DataError: see `tokenize_range`.
-        StoreError: the tokens are missing or incomplete.
+        StoreError: the tokens are missing, incomplete or another range's.
     """
     settings, place = task
-    check_token_file(place.token_file)
+    check_stored_tokens(place.token_file)
     os.utime(place.token_file)
     return finish_range(settings, place)
 
@@ -107,12 +126,12 @@ def try_row(task: tuple[TokenizeTask, int], beat: Beat) -> None:
 def _is_in_store(task: TokenizeTask) -> bool:
     """Return whether the store has a range's complete tokens.
 
-    Removes a file that is broken or lacks rows that ran out of memory or time.
+    Removes a file that is broken, another range's, or lacks rows that ran out of memory or time.
     """
     path = task.place.token_file
     try:
-        check_token_file(path)
-        is_sound = not _DEPENDS_ON_MACHINE & {reason for reason, _ in read_token_index(path).kinds}
+        is_sound = check_stored_tokens(path) == _origin(task)
+        is_sound &= not _DEPENDS_ON_MACHINE & {reason for reason, _ in read_token_index(path).kinds}
     except StoreError:
         is_sound = False
     if is_sound:
@@ -120,6 +139,10 @@ def _is_in_store(task: TokenizeTask) -> bool:
     else:
         path.unlink(missing_ok=True)
     return is_sound
+
+
+def _origin(task: TokenizeTask) -> TokenOrigin:
+    return token_origin(task.how.key, task.part, task.file.view)
 
 
 def _tokenize_together(task: TokenizeTask, writer: TokenFileWriter, beat: Beat) -> None:
@@ -162,8 +185,11 @@ def tokenized_ranges(
     store: TokenStore,
     *,
     max_row_bytes: int,
-) -> Iterator[RangeResult]:
+    sample: SampleTask | None = None,
+) -> Iterator[RangeResult | ServedRecord]:
     """Yield the results of all ranges of a split's files, in order; `files` are (file, its sha256).
+
+    With a `sample`, its result comes first, unless its process crashed.
 
     Raises:
         DataError: a file cannot be read, or a row stops the build.
@@ -186,8 +212,12 @@ def tokenized_ranges(
         for index, (file, sha256) in enumerate(files)
         for part in iter_ranges(file, sha256=sha256, max_row_bytes=max_row_bytes)
     )
-    for outcome in runner.run(tokenize_range, tasks):
-        yield rescued_range(runner, outcome) if isinstance(outcome, TaskFailure) else outcome
+    samples = [] if sample is None else [sample]
+    for number, outcome in enumerate(runner.run(tokenize_or_sample, chain[TokenizeTask | SampleTask](samples, tasks))):
+        if not isinstance(outcome, TaskFailure):
+            yield outcome
+        elif number >= len(samples):
+            yield rescued_range(runner, outcome)
 
 
 def rescued_range(runner: Runner, failure: TaskFailure) -> RangeResult:

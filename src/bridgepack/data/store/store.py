@@ -9,22 +9,20 @@ rows/SHA256.parquet                   rows given in memory, which artifacts name
 """
 
 import fcntl
-import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from bridgepack.data.artifact.manifest import MANIFEST_FILE
 from bridgepack.data.files import TEMPORARY_SUFFIX, make_folders, write_text
 from bridgepack.data.identity import store_key
 from bridgepack.data.reading.inputs import RowView
 from bridgepack.data.reading.ranges import InputRange
 from bridgepack.data.reading.remote import scheme_of
-from bridgepack.data.stages.finish import RangeResult
+from bridgepack.data.store.token_file import TokenOrigin, check_token_file, unusable_file
 from bridgepack.errors import StoreError
 
 STORE_VARIABLE = "BRIDGEPACK_STORE"
@@ -45,8 +43,7 @@ class TokenStore:
 
     def token_file(self, tokenization: str, part: InputRange, view: RowView | None) -> Path:
         """Return the path of a range's token file, which may not exist yet; `view` says how rows are read."""
-        key = store_key([tokenization, part.sha256, *([view.key] if view else ())])
-        return self.folder / TOKENIZATIONS / tokenization / key[:2] / f"{key}{TOKEN_SUFFIX}"
+        return self.folder / TOKENIZATIONS / _name_of(token_origin(tokenization, part, view))
 
     def path_of(self, name: str) -> Path:
         """Return the path of a token file's name in a record.
@@ -76,6 +73,30 @@ class TokenStore:
         if not path.exists():
             make_folders(path.parent)
             write_text(path, json.dumps(identity, indent=1, default=str) + "\n", is_shared=True)
+
+
+def token_origin(tokenization: str, part: InputRange, view: RowView | None) -> TokenOrigin:
+    """Return what the token file of a range says of itself."""
+    key = None if view is None else json.dumps(view.key, sort_keys=True, default=str)
+    return TokenOrigin(tokenization=tokenization, sha256=part.sha256, num_rows=part.num_rows, view=key)
+
+
+def _name_of(origin: TokenOrigin) -> str:
+    views = [] if origin.view is None else [json.loads(origin.view)]
+    key = store_key([origin.tokenization, origin.sha256, *views])
+    return f"{origin.tokenization}/{key[:2]}/{key}{TOKEN_SUFFIX}"
+
+
+def check_stored_tokens(path: Path) -> TokenOrigin:
+    """Return the origin of a token file of a store, after checking all its bytes, and that its name is its own.
+
+    Raises:
+        StoreError: the file was changed, is incomplete or is another range's.
+    """
+    origin = check_token_file(path)
+    if origin is None or _name_of(origin) != "/".join(path.parts[-3:]):
+        raise unusable_file(path, "it has the tokens of other rows, or made in another way, than its name says")
+    return origin
 
 
 def default_store(output: Path) -> Path:
@@ -183,77 +204,3 @@ def _flock(descriptor: int, kind: int, why_not: str) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-class RangeRecord(NamedTuple):
-    """One range of an artifact's inputs."""
-
-    token_file: str  #: name of the token file in the store
-    file_index: int  #: index of its file in the split's list of inputs
-    first_row: int  #: 1-based number of its first row
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BuildRecord:
-    """The token files that an artifact was made from."""
-
-    fingerprint: str
-    output: Path  #: folder that it was built in
-    ranges: Mapping[str, Sequence[RangeRecord]]  #: split -> ranges of its files, in order
-    path: Path  #: file of the record
-
-    @property
-    def is_there(self) -> bool:
-        """The artifact still exists where it was built."""
-        try:
-            content = json.loads((self.output / MANIFEST_FILE).read_text(encoding="utf-8"))
-            return bool(content["fingerprint"] == self.fingerprint)
-        except (OSError, ValueError, KeyError, TypeError):
-            return False
-
-
-def write_build_record(
-    store: TokenStore, output: Path, fingerprint: str, results: Mapping[str, Sequence[RangeResult]]
-) -> None:
-    """Record which token files an artifact was made from."""
-    place = output.resolve()
-    mark = hashlib.sha256(str(place).encode(errors="surrogateescape")).hexdigest()[:8]
-    path = store.folder / BUILDS / f"{fingerprint[:16]}-{mark}.json"
-    content = {
-        "fingerprint": fingerprint,
-        "output": str(place),
-        "ranges": {
-            source: [
-                [str(item.place.token_file.relative_to(store.folder)), item.place.file_index, item.place.first_row]
-                for item in ranges
-            ]
-            for source, ranges in results.items()
-        },
-    }
-    make_folders(path.parent)
-    write_text(path, json.dumps(content) + "\n", is_shared=True)
-
-
-def iter_build_records(store: TokenStore) -> Iterator[BuildRecord]:
-    """Yield the records of a store, newest first; skips unreadable ones."""
-    folder = store.folder / BUILDS
-    paths = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
-    for path in paths:
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            yield BuildRecord(
-                fingerprint=str(content["fingerprint"]),
-                output=Path(str(content["output"])),
-                ranges={
-                    str(source): [RangeRecord(str(name), int(file), int(row)) for name, file, row in ranges]
-                    for source, ranges in content["ranges"].items()
-                },
-                path=path,
-            )
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            continue
-
-
-def find_build_record(store: TokenStore, fingerprint: str) -> BuildRecord | None:
-    """Return the newest record of an artifact, wherever it was built; None if there is none."""
-    return next((record for record in iter_build_records(store) if record.fingerprint == fingerprint), None)

@@ -1,6 +1,6 @@
 """The sequences of one input range in one file: an Arrow IPC stream that is memory-mapped, and its sha256.
 
-    stream     one row for the range: lists of ids, masks, index, drops and losses, their texts, what is unread
+    stream     one row for the range: lists of ids, masks, index, drops and losses, their texts, what is unread, origin
     end - 40   sha256 of the stream, and a marker with the version
 
 Files are written atomically. Rows are counted within the range (`row_offset` 0 is its first), so that one file serves
@@ -12,7 +12,7 @@ import json
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bridgepack.data.files import replaced_when_whole
+from bridgepack.data.files import refuse_special, replaced_when_whole
 from bridgepack.data.reading.inputs import hash_file
 from bridgepack.data.shards.row_groups import arrow_array, arrow_lists, arrow_text, numpy_array
 from bridgepack.errors import StoreError
@@ -29,7 +29,7 @@ from bridgepack.records import INPUT_IDS, LOSS_MASK, MaskArray, TokenArray
 from bridgepack.records.sequences import RowNote, TokenBatch, UnreadCount, joined_counts, token_counts
 
 #: Version of the file's layout; part of every key.
-TOKEN_FILE_VERSION = 4
+TOKEN_FILE_VERSION = 5
 _MARK = b"bptoken%d" % TOKEN_FILE_VERSION
 _TRAILER_BYTES = hashlib.sha256().digest_size + len(_MARK)
 
@@ -38,6 +38,7 @@ Int32Array = npt.NDArray[np.int32]
 _INDEX_ARRAYS = ("stored_lengths", "row_offsets", "num_trained", "num_learned", "num_context")
 _NOTE_ARRAYS = ("drop_rows", "drop_kinds", "loss_rows", "loss_kinds")
 _KINDS, _UNREAD, _NUM_ROWS, _NUM_BLANK_LINES = "kinds", "unread", "num_rows", "num_blank_lines"
+_ORIGIN = "origin"
 _SCHEMA = pa.schema(
     {
         INPUT_IDS: pa.list_(pa.int32()),
@@ -47,8 +48,19 @@ _SCHEMA = pa.schema(
         _UNREAD: pa.string(),
         _NUM_ROWS: pa.int64(),
         _NUM_BLANK_LINES: pa.int64(),
+        _ORIGIN: pa.string(),
     }
 )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TokenOrigin:
+    """What the tokens of a file in the store were made from; the file says it, so that no other file replaces it."""
+
+    tokenization: str  #: name of the tokenisation in the store
+    sha256: str  #: of the range's content
+    num_rows: int  #: the range's rows, blank lines included
+    view: str | None = None  #: how rows are read, as JSON; None if as they are
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,8 +100,8 @@ class TokenArrays:
 class TokenFileWriter:
     """Collects a range's sequences and drops in row order; spools ids to a file, so that memory use stays small."""
 
-    def __init__(self, spool: IO[bytes]) -> None:
-        self._spool, self._masks = spool, list[MaskArray]()
+    def __init__(self, spool: IO[bytes], origin: TokenOrigin | None) -> None:
+        self._spool, self._masks, self._origin = spool, list[MaskArray](), origin
         self._index: dict[str, list[Int32Array]] = {name: [] for name in (*_INDEX_ARRAYS, *_NOTE_ARRAYS)}
         self._kinds: dict[tuple[str, str], int] = {}
         self._unread: list[UnreadCount] = []
@@ -122,6 +134,8 @@ class TokenFileWriter:
 
     def finish(self, path: Path) -> None:
         """Write the file."""
+        num_rows = self._num_rows + self._num_blank_lines
+        assert self._origin is None or self._origin.num_rows == num_rows, (self._origin, num_rows)
         self._spool.flush()
         ids = np.memmap(self._spool, np.int32, "r") if self._num_tokens else np.empty(0, np.int32)
         arrays = {INPUT_IDS: ids, LOSS_MASK: np.concatenate([np.empty(0, np.int8), *self._masks])}
@@ -131,7 +145,8 @@ class TokenFileWriter:
         ]
         counts = [arrow_array(np.array([count])) for count in (self._num_rows, self._num_blank_lines)]
         texts = [arrow_text(json.dumps(part)) for part in (list(self._kinds), joined_counts(self._unread))]
-        batch = pa.RecordBatch.from_arrays([*lists, *texts, *counts], schema=_SCHEMA)
+        origin = arrow_text(json.dumps(asdict(self._origin) if self._origin else None))
+        batch = pa.RecordBatch.from_arrays([*lists, *texts, *counts, origin], schema=_SCHEMA)
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, _SCHEMA) as stream:
             stream.write_batch(batch)
         digest = bytes.fromhex(hash_file(path))
@@ -140,10 +155,13 @@ class TokenFileWriter:
 
 
 @contextmanager
-def write_token_file(path: Path) -> Iterator[TokenFileWriter]:
-    """Yield a writer; the file gets its name when the block ends without an error; safe for concurrent processes."""
+def write_token_file(path: Path, origin: TokenOrigin | None = None) -> Iterator[TokenFileWriter]:
+    """Yield a writer; the file gets its name when the block ends without an error; safe for concurrent processes.
+
+    `origin` is for files of the store.
+    """
     with replaced_when_whole(path, is_shared=True) as temporary, tempfile.TemporaryFile(dir=path.parent) as spool:
-        writer = TokenFileWriter(spool)
+        writer = TokenFileWriter(spool, origin)
         yield writer
         writer.finish(temporary)
 
@@ -160,11 +178,17 @@ def read_token_index(path: Path) -> TokenIndex:
     )
 
 
-def check_token_file(path: Path) -> None:
-    """Check a whole file against its sha256; raises StoreError if the file was changed or is incomplete."""
+def check_token_file(path: Path) -> TokenOrigin | None:
+    """Return the origin that a file names, after checking the whole file against its sha256.
+
+    Raises:
+        StoreError: the file was changed or is incomplete.
+    """
     stream, digest = _parts(path)
     if hashlib.sha256(stream).digest() != digest:
-        raise _store_error(path, "its checksum does not match")
+        raise unusable_file(path, "its checksum does not match")
+    origin = json.loads(_row_of(stream, path).column(_ORIGIN)[0].as_py())
+    return None if origin is None else TokenOrigin(**origin)
 
 
 def token_arrays(path: Path) -> TokenArrays:
@@ -187,30 +211,39 @@ def _map_row(path: Path) -> Any:
         StoreError: the file is incomplete.
     """
     stream, _ = _parts(path)
+    return _row_of(stream, path)
+
+
+def _row_of(stream: Any, path: Path) -> Any:
     try:
         with pa.ipc.open_stream(stream) as reader:
             row = reader.read_next_batch()
         row.validate()
     except (pa.ArrowException, OSError, StopIteration):
-        raise _store_error(path, "it is damaged") from None
+        raise unusable_file(path, "it is damaged") from None
     if row.schema != _SCHEMA or row.num_rows != 1:
-        raise _store_error(path, "it does not hold tokens")
+        raise unusable_file(path, "it does not hold tokens")
     return row
 
 
 def _parts(path: Path) -> tuple[Any, bytes]:
     """Return (memory-mapped stream, its expected sha256)."""
     try:
+        refuse_special(path)
+    except OSError as error:
+        raise unusable_file(path, error.strerror or str(error)) from None
+    try:
         with pa.memory_map(str(path)) as file:
             content = file.read_buffer()
     except FileNotFoundError:
-        raise _store_error(path, "it does not exist") from None
+        raise unusable_file(path, "it does not exist") from None
     size = content.size - _TRAILER_BYTES
     trailer = content[max(size, 0) :].to_pybytes()
     if size < 0 or not trailer.endswith(_MARK):
-        raise _store_error(path, f"it is truncated, or not a token file of version {TOKEN_FILE_VERSION}")
+        raise unusable_file(path, f"it is truncated, or not a token file of version {TOKEN_FILE_VERSION}")
     return content[:size], trailer[: -len(_MARK)]
 
 
-def _store_error(path: Path, reason: str) -> StoreError:
+def unusable_file(path: Path, reason: str) -> StoreError:
+    """Return the error of a token file that is not what it should be."""
     return StoreError(f"{str(path)!r} cannot be used: {reason}. Run `bridgepack store verify --remove` to remove it.")

@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from bridgepack.data.artifact.manifest import MANIFEST_FILE
+from bridgepack.data.store.builds import BuildRecord, damaged_records, iter_build_records, record_files
 from bridgepack.data.store.store import (
     IDENTITY_FILE,
     ROWS,
     TOKEN_SUFFIX,
     TOKENIZATIONS,
-    BuildRecord,
     TokenStore,
+    check_stored_tokens,
     existing_store,
-    iter_build_records,
     store_at,
 )
-from bridgepack.data.store.token_file import check_token_file, token_arrays
+from bridgepack.data.store.token_file import token_arrays
 from bridgepack.data.tasks import Progress, SilentProgress
 from bridgepack.data.workers.pool import plain_runner
 from bridgepack.errors import StoreError
@@ -139,7 +139,8 @@ def prune_store(
     used files, until the rest fits.
 
     Raises:
-        StoreError: the folder is not a store, or a build is using it.
+        StoreError: the folder is not a store, a build is using it, or with `is_unused` a record of an artifact was
+            changed, so that it is unknown which files that artifact uses.
     """
     oldest_s = float("-inf") if older_than_s is None else time.time() - older_than_s
     with store_at(folder, is_emptied=not is_dry_run) as store:
@@ -176,7 +177,7 @@ def prune_store(
 def verify_store(
     folder: Path, *, removes: bool = False, num_workers: int = 1, progress: Progress | None = None
 ) -> Verified:
-    """Return the broken token files by their checksums, after removing them if requested.
+    """Return the token files and records that are broken by checksum or name, after removing them if requested.
 
     Raises:
         StoreError: the folder is not a store, or files are to be removed but a build is using it.
@@ -184,6 +185,7 @@ def verify_store(
     shown = progress or SilentProgress()
     with store_at(folder, is_emptied=removes) as store, plain_runner(num_workers) as runner:
         files = sorted(_token_files(store))
+        num_files = len(files) + len(record_files(store))
         sizes = [path.stat().st_size for path in files]
         shown.start("Verifying", sum(sizes), "files")
         broken = []
@@ -194,14 +196,18 @@ def verify_store(
                     path.unlink(missing_ok=True)
             shown.advance(1, work=size)
         shown.finish()
+        for path, reason in damaged_records(store).items():
+            broken.append((str(path), reason))
+            if removes:
+                path.unlink(missing_ok=True)
         were_removed = removes and bool(broken)
-        return Verified(folder=str(store.folder), num_files=len(files), broken=tuple(broken), were_removed=were_removed)
+        return Verified(folder=str(store.folder), num_files=num_files, broken=tuple(broken), were_removed=were_removed)
 
 
 def _what_is_wrong(path: Path) -> str:
     """Return why a token file is broken; empty if it is not."""
     try:
-        check_token_file(path)
+        check_stored_tokens(path)
     except (StoreError, OSError) as error:
         return str(error)
     return ""
@@ -242,7 +248,13 @@ def _files_of(store: TokenStore, record: BuildRecord) -> list[Path]:
 
 
 def _unused_files(store: TokenStore, files: Iterable[Path]) -> list[Path]:
-    """Return the token files that no existing artifact uses, and the files of rows that none names as a source."""
+    """Return the token files that no existing artifact uses, and the files of rows that none names as a source.
+
+    Raises:
+        StoreError: a record was changed.
+    """
+    for problem in damaged_records(store).values():
+        raise StoreError(problem)
     records = [record for record in iter_build_records(store) if record.is_there]
     used = {path for record in records for path in _files_of(store, record)}
     manifests = [(record.output / MANIFEST_FILE).read_text(encoding="utf-8") for record in records]

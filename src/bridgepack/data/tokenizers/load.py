@@ -18,6 +18,8 @@ _PLAIN = ("Hello world. The quick brown fox jumps over the lazy dog!", "It was 1
 _VOCABULARIES = "tokenizer.json, or vocab.json with merges.txt, or tokenizer.model"
 #: Maximum percentage of the first rows' letters and digits that a tokenizer may lose, e.g. in names or other scripts.
 _MOST_LOST_PERCENT = 10
+#: Flags of an added token that change the tokens around it.
+_ADDED_FLAGS = ("lstrip", "rstrip", "single_word", "normalized")
 #: Text that every language model's tokenizer keeps: words, spaces, line ends, indentation, digits, other scripts.
 _PROBE = "Hello world, 12345.\n    def f(x):\n\treturn x  # na\u00efve \u4f60\u597d\n"
 
@@ -32,7 +34,7 @@ def load_tokenizer(config: TokenizerConfig) -> ChatTokenizer:
     refuse_missing_folder(config)
     tokenizer = _from_pretrained(config)
     template = tokenizer.chat_template if config.chat_template is None else _template_file(config.chat_template)
-    tokens = tokenizer.special_tokens_map
+    tokens, flags = tokenizer.special_tokens_map, _flags_of_added(tokenizer)
     if "eos_token" not in tokens and "sep_token" in tokens:
         tokenizer.add_special_tokens({"eos_token": tokens["sep_token"]})
     if "eos_token" not in tokenizer.special_tokens_map:
@@ -41,7 +43,14 @@ def load_tokenizer(config: TokenizerConfig) -> ChatTokenizer:
             "and ends sequences. Add eos_token to its tokenizer_config.json."
         )
     _fill_special_tokens(tokenizer)
-    loaded = ChatTokenizer(tokenizer, config, template, loses_text=_loses_text(tokenizer, config))
+    filled = _flags_of_added(tokenizer)
+    loaded = ChatTokenizer(
+        tokenizer,
+        config,
+        template,
+        loses_text=_loses_text(tokenizer, config),
+        lost_flags={index: own for index, own in flags.items() if filled.get(index) != own},
+    )
     refuse_lost_text(loaded, _PLAIN, of_what="plain words and digits", most_percent=0)
     return loaded
 
@@ -125,6 +134,14 @@ def _fill_special_tokens(tokenizer: Any) -> None:
     stand_ins = {name: tokens[other] for name, other in pairs if name not in tokens and other in tokens}
     if stand_ins:
         tokenizer.add_special_tokens(stand_ins)
+
+
+def _flags_of_added(tokenizer: Any) -> dict[int, dict[str, bool]]:
+    """Return id -> flags of each added token that change the tokens around it."""
+    return {
+        int(index): {name: bool(getattr(token, name)) for name in _ADDED_FLAGS}
+        for index, token in tokenizer.added_tokens_decoder.items()
+    }
 
 
 def _template_file(name: str) -> str:

@@ -4,18 +4,26 @@ import datetime
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
-from jinja2.exceptions import TemplateError, TemplateSyntaxError
+from jinja2.exceptions import TemplateError
 
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.data.tokenizers.engines import REFERENCE, Engine, joined, reference_engine
 from bridgepack.data.tokenizers.forms import Forms, forms_of
 from bridgepack.data.tokenizers.probe import drops_tool_names, end_of_turn_ids, keeps_bytes, normalizes
-from bridgepack.data.tokenizers.templates import GENERATION_BLOCK, ChatTemplate, Messages, Span, Tools
+from bridgepack.data.tokenizers.templates import (
+    GENERATION_BLOCK,
+    ChatTemplate,
+    Messages,
+    Span,
+    Tools,
+    compile_template,
+)
 from bridgepack.errors import RowError, TokenizerError
 from bridgepack.records import DropReason
 
@@ -41,13 +49,23 @@ class ChatTokenizer:
         backend: its `tokenizers.Tokenizer`; None for a tokenizer written in Python.
         loses_text: it loses text that its own tokenizer.json preserves.
         engine: encodes texts.
+        lost_flags: id -> flags of added tokens that Megatron-Core's wrapper changes and a server does not.
     """
 
     engine: Engine
 
-    def __init__(self, tokenizer: Any, config: TokenizerConfig, template: Any, *, loses_text: bool = False) -> None:
+    def __init__(
+        self,
+        tokenizer: Any,
+        config: TokenizerConfig,
+        template: Any,
+        *,
+        loses_text: bool = False,
+        lost_flags: Mapping[int, Mapping[str, bool]] = MappingProxyType({}),
+    ) -> None:
         """Take a tokenizer loaded by transformers, and its template; several named templates count as none."""
         self._tokenizer = tokenizer
+        self.lost_flags = lost_flags
         self.loses_text = loses_text
         self.backend: Any = getattr(tokenizer, "backend_tokenizer", None)
         if self.backend is not None:
@@ -206,17 +224,15 @@ class ChatTokenizer:
 
     @cached_property
     def template(self) -> ChatTemplate:
-        """The compiled chat template; raises TokenizerError if there is none, or it is not valid Jinja."""
+        """The compiled chat template.
+
+        Raises:
+            TokenizerError: there is none, it is not valid Jinja or nested too deeply, or it chooses at random.
+        """
         if self.chat_template is None:
             raise self.no_template_error
         where = f"tokenizer.name_or_path is {self.config.name_or_path!r}"
-        try:
-            return ChatTemplate(self.chat_template, self.template_variables)
-        except TemplateSyntaxError as error:
-            raise TokenizerError(
-                f"{where}; line {error.lineno} of its chat template is not valid Jinja: {error.message}. Correct the "
-                "template, or set tokenizer.chat_template to another."
-            ) from None
+        return compile_template(self.chat_template, self.template_variables, where)
 
     def render_text(self, messages: Messages, tools: Tools, kwargs: Mapping[str, Any] = MappingProxyType({})) -> str:
         """Return the chat template's text for a conversation, with the conversation's own variables.
@@ -227,6 +243,7 @@ class ChatTokenizer:
         """
         with _REFUSALS:
             text = self.template.render("".join, messages, tools, kwargs)
+            self.template.refuse_address(text, messages, tools, self.template_variables, kwargs)
         check_is_unicode(text)
         return text
 
@@ -237,10 +254,18 @@ class ChatTokenizer:
         """
         return self.render_text(messages, tools, {**template_kwargs, "add_generation_prompt": True})
 
+    def with_template_kwargs(self, template_kwargs: Mapping[str, Any]) -> Self:
+        """Return the same tokenizer with other template variables of the recipe."""
+        other = copy(self)
+        other.__dict__.pop("template", None)
+        other.config = self.config.model_copy(update={"chat_template_kwargs": dict(template_kwargs)})
+        return other
+
     def render_marked(self, messages: Messages, tools: Tools, kwargs: Mapping[str, Any]) -> tuple[str, list[Span]]:
         """Return the text and the (start, stop) characters of the template's generation blocks, as `render_text`."""
         with _REFUSALS:
             text, spans = self.template.render(self.template.join_marked, messages, tools, kwargs)
+            self.template.refuse_address(text, messages, tools, self.template_variables, kwargs)
         check_is_unicode(text)
         return text, spans
 

@@ -17,12 +17,13 @@ from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.data.tokenizers.forms import AS_GIVEN
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.geometry import IntArray
-from bridgepack.proof.masks.markers import LearnedMarks, derive_from_blocks, derive_from_marks, learn_marks
+from bridgepack.proof.masks.markers import NO_END, LearnedMarks, derive_from_blocks, derive_from_marks, learn_marks
 from bridgepack.proof.masks.prefixes import ASSISTANT, Rendering, Renders, derive_from_prefixes
-from bridgepack.proof.masks.prompts import as_served, leave_ends
+from bridgepack.proof.masks.prompts import as_served, leave_ends, trained_prompt
 from bridgepack.proof.masks.records import RowFinding, RowVerdict
 from bridgepack.proof.masks.thoughts import leaves_of, lost_parts, thoughts_of, without_thoughts
 from bridgepack.proof.masks.votes import (
+    NOT_JUDGED,
     TRAINED,
     Derivation,
     Span,
@@ -45,6 +46,8 @@ _BLOCK = re.compile(r"\{%-?\s*generation\s*-?%\}")
 _REFUSED = "transformers cannot render the conversation"
 _NO_PLACES = "the tokenizer is written in Python and does not report tokens' positions"
 _LOST_SHOWN = 3
+#: Kinds of findings of a row whose mask may be sound but for a generation prompt that it trains.
+_ABOUT_OTHER_TEXT = frozenset({"other-turn-trained", "tool-call-lost"})
 _CORRECT_CALLS = (
     "Give the calls in the form that the template takes, or set tokenizer.chat_template to one that writes them."
 )
@@ -57,12 +60,15 @@ class ChatJudge:
         """Learn the marks that the template writes around turns."""
         self._settings, self._tokenizer = settings, tokenizer
         forms = tokenizer.forms if recipe.fields_on_auto else AS_GIVEN
-        self._read = ConversationReader(settings, recipe.data.role_aliases, forms).read
+        self._read = ConversationReader(
+            settings, recipe.data.role_aliases, forms, as_host=recipe.host_habits.keys()
+        ).read
         self._rendering = Rendering(tokenizer)
         self._has_blocks = _BLOCK.search(tokenizer.chat_template or "") is not None
         self._marks = learn_marks(self._rendering.text)
         self._never = tokenizer.never_trained_ids if settings.masks_control_tokens else frozenset()
         self._only_empty = settings.reasoning_loss == "mask_empty"
+        self._may_train_prompts = settings.loss_mode != "full" and not settings.mask_generation_prompt
         self.names: tuple[str, ...] = (EVERYTHING,)
         if settings.loss_mode != "full":
             self.names = (*((BLOCKS,) if self._has_blocks else ()), PREFIXES, MARKS)
@@ -70,6 +76,9 @@ class ChatJudge:
     def judge(self, columns: Mapping[str, Any], encoded: Encoded) -> RowVerdict:
         """Return the derivations' verdict on a row's tokens and mask."""
         conversation = self._read(columns)
+        if encoded.turns:
+            conversation = conversation.piece(encoded.turns)
+        conversation = conversation.without(encoded.removed)
         render = partial(self._rendering.text, tools=conversation.tools, kwargs=conversation.template_kwargs)
         blocks: list[Span] = []
         text = None
@@ -78,6 +87,7 @@ class ChatJudge:
             text, blocks = marked or (None, [])
         else:
             text = render(conversation.messages)
+        text = text and text + encoded.stop
         if text is None or not self._rendering.knows_places:
             return RowVerdict.unjudged(self.names, _REFUSED if text is None else _NO_PLACES)
         wanted, bounds = self._rendering.tokens(text)
@@ -94,10 +104,18 @@ class ChatJudge:
         }
         if not derivations:
             votes = {EVERYTHING: without_tokens(np.full(len(ids), TRAINED, dtype=np.int8), ids, self._never)}
+        findings, prompt = tuple(self._findings(chat, ids, mask, votes, derivations)), np.empty(0, dtype=np.int64)
+        if findings and {finding.kind for finding in findings} <= _ABOUT_OTHER_TEXT and self._may_train_prompts:
+            prompt = trained_prompt(chat.text, chat.trained(self._settings.loss_mode), chat.renders, chat.bounds, mask)
+        if len(prompt):
+            for item in votes.values():
+                item[prompt] = NOT_JUDGED
+            findings = tuple(self._findings(chat, ids, mask, votes, derivations))
         return RowVerdict(
             reasons=dict.fromkeys(votes, ()) | {name: item.reasons for name, item in derivations.items()},
             silent=frozenset(name for name, item in derivations.items() if item.is_silent),
-            findings=tuple(self._findings(chat, ids, mask, votes, derivations)),
+            findings=findings,
+            trains_prompt=len(prompt) > 0,
             trains_empty_thoughts=self._trains_empty_thoughts(chat, mask, derivations.values()),
         )
 
@@ -115,7 +133,7 @@ class ChatJudge:
         answers = [index for index, role in enumerate(chat.roles) if role == ASSISTANT]
         if self._settings.mask_generation_prompt:
             found = {name: as_served(item, chat.text, answers, chat.renders) for name, item in found.items()}
-        if self._settings.assistant_markers is not None:
+        if self._settings.assistant_markers is not None and self._marks == NO_END:
             ends = self._settings.assistant_markers.ends
             found = {name: leave_ends(item, chat.text, ends) for name, item in found.items()}
         excluded = [turn for turn, index in enumerate(answers) if index in chat.conversation.untrained]
@@ -230,6 +248,12 @@ class _Chat:
     def answers(self) -> list[dict[str, Any]]:
         """The assistant's messages."""
         return [message for message in self.conversation.messages if message["role"] == ASSISTANT]
+
+    def trained(self, loss_mode: str) -> list[int]:
+        """Return the positions of the assistant's messages that the recipe trains."""
+        turns = [index for index, role in enumerate(self.roles) if role == ASSISTANT]
+        turns = turns[-1:] if loss_mode == "last_turn" else turns
+        return [turn for turn in turns if turn not in self.conversation.untrained]
 
     def words(self) -> Iterator[str]:
         """Yield every text of its messages, calls and tool schemas."""

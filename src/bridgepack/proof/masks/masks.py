@@ -1,7 +1,7 @@
 """Compares the masks of a recipe's or an artifact's rows with independent derivations of them."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.reading.inputs import InputFile
 from bridgepack.data.reading.ranges import iter_ranges
 from bridgepack.data.sequences.encoding import Encoded
-from bridgepack.data.sequences.tokenized import IGNORED_LABEL
+from bridgepack.data.sequences.plain.tokenized import IGNORED_LABEL
 from bridgepack.data.tasks import Progress, SilentProgress
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import ConfigError, DataError, RowError
@@ -157,6 +157,10 @@ def _trained_from(num_tokens: int, first: int) -> VoteArray:
     return votes
 
 
+_PROMPTS = (
+    "what the server writes before an answer is trained in {:,} sequences, e.g. {}; set "
+    "preprocessing.mask_generation_prompt to true (`masks --served` shows the tokens)"
+)
 _EMPTY_THOUGHTS = (
     "an empty reasoning block is trained in {:,} sequences, e.g. {}; where the prompt gives it to the model, set "
     "preprocessing.reasoning_loss to mask_empty"
@@ -201,19 +205,32 @@ def check_masks(target: str | Path | SFTRecipe, options: MaskOptions | None = No
     with found_sources(recipe) as found:
         if found.gone:
             raise DataError("; ".join(found.gone))
-        comparison.run(_inputs(recipe, found.files, options.split))
+        comparison.run(input_files(recipe, found.files, options.split))
     name = target.name if isinstance(target, SFTRecipe) else str(target)
     return comparison.report(name, (_MADE_ANEW,) if is_artifact else ())
 
 
-def _inputs(
+def input_files(
     recipe: SFTRecipe, files: Mapping[str, tuple[InputFile, ...]], split: str | None
 ) -> list[tuple[str, InputFile]]:
+    """Return (split, file) of each file of a split, or of both; raises ConfigError if the split has no files."""
     names = [TRAIN, *([VALIDATION] if recipe.data.validation is not None else [])]
     if split is not None and split not in names:
         hint = "its rows are among those of training" if recipe.data.validation_fraction else "it is not set"
         raise ConfigError(f"--split is {split!r}; data.validation has no files: {hint}. Omit --split.")
     return [(name, file) for name in names if split in (None, name) for file in files[name]]
+
+
+def choose_rows(
+    inputs: Sequence[tuple[str, InputFile]], options: MaskOptions, max_row_bytes: int
+) -> tuple[list[set[int] | None], int]:
+    """Return the rows to read of each file, from 1 (None for all), and the number of all rows; 0 if all are read."""
+    if options.num_rows is None:
+        return [None] * len(inputs), 0
+    ranges = (iter_ranges(file, sha256="", max_row_bytes=max_row_bytes) for _, file in inputs)
+    sizes = [sum(part.num_rows for part in parts) for parts in ranges]
+    drawn = drawn_of_each(sizes, options.num_rows, options.seed)
+    return [{index + 1 for index in found} for found in drawn], sum(sizes)
 
 
 class _Comparison:
@@ -232,18 +249,12 @@ class _Comparison:
         self._lost: Counter[str] = Counter()
         self._first_lost: dict[str, str] = {}
         self._empty_thoughts: list[str] = []
+        self._prompts: list[str] = []
 
     def run(self, inputs: list[tuple[str, InputFile]]) -> None:
         """Judge every row, or the rows of the sample."""
         progress = self._options.progress
-        most = self._recipe.data.max_row_bytes
-        chosen: list[set[int] | None] = [None] * len(inputs)
-        if self._options.num_rows is not None:
-            ranges = (iter_ranges(file, sha256="", max_row_bytes=most) for _, file in inputs)
-            sizes = [sum(part.num_rows for part in parts) for parts in ranges]
-            self._num_rows = sum(sizes)
-            drawn = drawn_of_each(sizes, self._options.num_rows, self._options.seed)
-            chosen = [{index + 1 for index in found} for found in drawn]
+        chosen, self._num_rows = choose_rows(inputs, self._options, self._recipe.data.max_row_bytes)
         total = None if self._options.num_rows is None else min(self._options.num_rows, self._num_rows)
         progress.start("Comparing masks", total, "rows")
         for (split, file), rows in zip(inputs, chosen, strict=True):
@@ -252,17 +263,20 @@ class _Comparison:
         progress.finish()
 
     def _judge_file(self, split: str, file: InputFile, rows: set[int] | None) -> None:
+        before = 0
         for row, columns, encoded in encoded_rows(self._recipe, file, rows):
-            self._num_read += 1
-            self._options.progress.advance(1)
+            is_next, before = row != before, row  # a row may have several sequences
+            self._num_read += is_next
+            self._options.progress.advance(int(is_next))
             if isinstance(encoded, RowError):
                 self._drops[str(encoded.reason)] += 1
             else:
-                for kind, detail in encoded.losses:
+                for kind, detail in encoded.losses if is_next else ():
                     self._lost[kind] += 1
                     self._first_lost.setdefault(kind, f"{file.label} row {row}: {detail}; {LOSS_CURES[kind]}")
                 verdict = self._judge.judge(columns, encoded)
                 self._empty_thoughts += [f"{file.label} row {row}"] if verdict.trains_empty_thoughts else []
+                self._prompts += [f"{file.label} row {row}"] if verdict.trains_prompt else []
                 self._note(split, file.label, row, verdict)
 
     def _note(self, split: str, file: str, row: int, verdict: RowVerdict) -> None:
@@ -315,6 +329,7 @@ class _Comparison:
                     f"lost content, {kind} of {count:,} sequences, e.g. {self._first_lost[kind]}"
                     for kind, count in self._lost.most_common()
                 ),
+                *(_PROMPTS.format(len(rows), rows[0]) for rows in [self._prompts] if rows),
                 *(_EMPTY_THOUGHTS.format(len(rows), rows[0]) for rows in [self._empty_thoughts] if rows),
             ),
         )

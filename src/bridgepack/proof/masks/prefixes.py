@@ -223,10 +223,11 @@ class Rendering:
     """A tokenizer and its chat template, used only through transformers and `tokenizers`."""
 
     def __init__(self, tokenizer: ChatTokenizer) -> None:
-        from transformers.utils.chat_template_utils import render_jinja_template
+        from transformers.utils.chat_template_utils import _compile_jinja_template, _render_with_assistant_indices
 
-        self._render: Callable[..., Any] = render_jinja_template
-        self._template = tokenizer.chat_template
+        # not `render_jinja_template`, which from transformers 5.24 on gives the template fields that the row lacks
+        self._template: Any = _compile_jinja_template(tokenizer.chat_template)
+        self._render_marked: Callable[..., Any] = _render_with_assistant_indices
         self._variables = tokenizer.template_variables
         self._backend = tokenizer.backend
         #: The tokenizer reports tokens' character positions.
@@ -258,22 +259,26 @@ class Rendering:
         self, messages: Messages, *, tools: Any = None, has_prompt: bool = False, kwargs: Kwargs = MappingProxyType({})
     ) -> str | None:
         """Return the text of a conversation with its own variables, or None if the template rejects it."""
-        found = self._rendered(messages, tools, kwargs, add_generation_prompt=has_prompt)
-        return None if found is None else found[0]
+        arguments = self._arguments(messages, tools, kwargs, has_prompt=has_prompt)
+        try:
+            text = self._template.render(**arguments)
+        except _REFUSALS:
+            return None
+        return text if isinstance(text, str) and is_unicode(text) else None
 
     def marked(self, messages: Messages, tools: Any, kwargs: Kwargs) -> tuple[str, list[Span]] | None:
         """Return (text of a conversation, positions of the template's generation blocks), both from transformers."""
-        return self._rendered(messages, tools, kwargs, return_assistant_tokens_mask=True)
-
-    def _rendered(
-        self, messages: Messages, tools: Any, kwargs: Kwargs, **options: Any
-    ) -> tuple[str, list[Span]] | None:
-        arguments = {**self._variables, **kwargs, "chat_template": self._template, "tools": tools, **options}
+        arguments = self._arguments(messages, tools, kwargs, has_prompt=False)
         try:
-            (text,), places = self._render([list(messages)], **arguments)
+            text, places = self._render_marked(self._template, **arguments)
         except _REFUSALS:
             return None
-        return (text, places[0] if places else []) if isinstance(text, str) and is_unicode(text) else None
+        return (text, places) if is_unicode(text) else None
+
+    def _arguments(self, messages: Messages, tools: Any, kwargs: Kwargs, *, has_prompt: bool) -> dict[str, Any]:
+        """Return the template's variables, as transformers gives them."""
+        given = {"messages": list(messages), "tools": tools, "documents": None, "add_generation_prompt": has_prompt}
+        return {**self._variables, **kwargs, **given}
 
 
 def _prompt_goes_on(render: Render) -> bool:

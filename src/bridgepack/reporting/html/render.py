@@ -9,6 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup
 
 from bridgepack.reporting.text import printable
+from bridgepack.rules.judging.text import upgrade_head, upgrade_lines
 
 #: Maximum characters of a text from the data, except packs.
 _LONGEST_TEXT = 400
@@ -36,6 +37,8 @@ def _environment() -> Environment:
         "short": _short,
         "number": _number,
         "shell": shlex.quote,
+        "upgrade_head": upgrade_head,
+        "upgrade_lines": upgrade_lines,
     }
     return environment
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from bridgepack.records import DropReason, SplitRecord
 from bridgepack.rules.artifact.contents import example_of
-from bridgepack.rules.judging.context import CannotJudgeError, require_known, section
+from bridgepack.rules.judging.context import CannotJudgeError, require_known, section, section_of_kind
 from bridgepack.rules.judging.facts import MANIFEST_FILE, ArtifactFacts
 from bridgepack.rules.judging.rule import ERROR, EXECUTED, READ, WARNING, Found, artifact_rule, wrong
 
@@ -34,7 +34,8 @@ _CURES: Mapping[str, str] = {
     DropReason.CONTROL_TOKENS_IN_TEXT: "remove the control tokens from the texts",
     DropReason.LOST_CONTENT: "fix the data or the template, or set preprocessing.on_lost_content to keep",
     DropReason.NO_ASSISTANT_MASK: "set preprocessing.assistant_markers, or use another template",
-    DropReason.BOUNDARY_IN_TOKEN: "use a tokenizer that has the template's markers as tokens",
+    DropReason.BOUNDARY_IN_TOKEN: "train and serve rows without thoughts with the template's switch, such as "
+    "enable_thinking: false, or use a tokenizer that has the template's markers as tokens",
     DropReason.OVER_LONG: "raise packing.max_sequence_length, or set preprocessing.over_long to truncate or split",
     DropReason.NO_TRAINED_TOKEN: "check that the rows have answers",
 }
@@ -61,6 +62,7 @@ def many_rows_over_long(facts: ArtifactFacts) -> Found:
     Noticed: never; the host writes a log line.
     """
     yield from _find_drops(facts, _OVER_LONG, DROPPED_FRACTION, "over-long")
+    yield from _dropped_pieces(facts, _OVER_LONG, DROPPED_FRACTION, "over-long")
     yield from _shares(facts, _num_cut_alone, CUT_CHATS_FRACTION, "over-long rows, dropped or cut")
 
 
@@ -149,8 +151,8 @@ def template_writes_day_of_build(facts: ArtifactFacts) -> Found:
 
 def _prompt_completion(facts: ArtifactFacts) -> Mapping[str, Any]:
     """Return the recipe's preprocessing; raises `CannotJudgeError` unless the rows are prompts with completions."""
-    preprocessing = section(facts.require_manifest().recipe, "preprocessing")
-    if preprocessing.get("kind") != "prompt_completion":
+    preprocessing = section_of_kind(facts.require_manifest().recipe, "prompt_completion")
+    if preprocessing is None:
         raise CannotJudgeError("the rows were not built from prompts and completions")
     return preprocessing
 
@@ -167,6 +169,17 @@ def _num_cut_alone(split: SplitRecord) -> int:
 
 def _num_cut(split: SplitRecord) -> int:
     return split.statistics.num_truncated
+
+
+def _dropped_pieces(facts: ArtifactFacts, reasons: Sequence[DropReason], limit: float, what: str) -> Found:
+    """Yield a finding per split that dropped more than `limit` of the pieces of rows that are packed in part."""
+    for split in facts.require_manifest().splits:
+        num_dropped = sum(split.dropped_pieces.get(reason, 0) for reason in reasons)
+        num_all = split.statistics.num_pieces + sum(split.dropped_pieces.values())
+        if num_dropped > limit * num_all:
+            first = next((drop for drop in split.piece_examples if drop.reason in reasons), None)
+            found = f"{num_dropped} of {num_all} pieces of split rows {what}{example_of(split, first)}"
+            yield wrong(f"{MANIFEST_FILE} {split.name}", found, f"at most {limit:.0%}; {_CURES.get(reasons[0], _CURE)}")
 
 
 def _shares(facts: ArtifactFacts, count: Callable[[SplitRecord], int], limit: float, what: str) -> Found:

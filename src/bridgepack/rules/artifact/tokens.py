@@ -3,8 +3,7 @@
 import numpy as np
 
 from bridgepack.geometry import IntArray
-from bridgepack.host import UPDATE
-from bridgepack.rules.judging.context import CannotJudgeError, require_known
+from bridgepack.rules.judging.context import CannotJudgeError, require_known, require_known_release
 from bridgepack.rules.judging.rows import Offenders, Rows, rows_where, rows_with_tokens, sequences_where
 from bridgepack.rules.judging.rule import WARNING, row_rule
 
@@ -31,8 +30,7 @@ def labels_after_eos_lost(rows: Rows) -> Offenders | None:
     Evidence: executed with the real collates of 0.6.2 and 0.7.
     """
     eos = require_known(rows.context.eos_token_id, "eos_token_id")
-    if not rows.context.release.is_known:
-        raise CannotJudgeError(f"not known for Megatron-Bridge {rows.context.release.name}: {UPDATE}")
+    release = require_known_release(rows.context.release)
     effective, trained = rows.per_row(rows.effective_per_sequence), rows.per_row(rows.trained_per_sequence)
     lost = trained - effective
     if rows.context.labels_after_eos != "train":
@@ -45,7 +43,7 @@ def labels_after_eos_lost(rows: Rows) -> Offenders | None:
         (lost > 0) & (lost >= LOST_FRACTION * trained),
         lambda row: (
             f"{lost[row]} of {trained[row]} trained labels follow an EOS, {eos}: of this row "
-            f"{rows.context.release.name} trains {effective[row]} labels, 0.7 trains {trained[row]}"
+            f"{release.name} trains {effective[row]} labels, 0.7 trains {trained[row]}"
         ),
         f"less than {LOST_FRACTION:.0%}",
     )

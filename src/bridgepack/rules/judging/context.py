@@ -4,12 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bridgepack.host import TARGET, HostRelease
+from bridgepack.host import TARGET, HostRelease, why_unknown
 from bridgepack.records import Manifest
 
 #: The most frequent reasons of skipped rules.
 NO_PACKS = "no packs were given; run `bridgepack build`, then check with --artifact FOLDER"
 NO_ENVIRONMENT = "no environment was given; add --environment here, or a file of pip freeze"
+#: Kinds of rows whose texts are encoded without a chat template.
+_PLAIN_TEXT = ("prompt_completion", "text")
 
 
 class CannotJudgeError(Exception):
@@ -41,18 +43,17 @@ def context_from_manifest(manifest: Manifest) -> CheckContext:
     """Return the facts of a manifest that its rows are judged against."""
     preprocessing, tokenizer = section(manifest.recipe, "preprocessing"), manifest.tokenizer
     loss_mode, after_eos = preprocessing.get("loss_mode"), preprocessing.get("labels_after_eos")
-    never_trained, adds_bos = tokenizer.get("never_trained"), tokenizer.get("adds_bos")
-    is_plain_text = preprocessing.get("kind") == "prompt_completion"
+    never_trained = tokenizer.get("never_trained")
     return CheckContext(
         packed_sequence_size=manifest.packed_sequence_size,
         pad_seq_to_mult=manifest.pad_seq_to_mult,
         eos_token_id=_integer(tokenizer.get("eos_token_id")),
         vocab_size=_integer(tokenizer.get("vocab_size")),
-        loss_mode=loss_mode if isinstance(loss_mode, str) else None,
+        loss_mode="full" if preprocessing.get("kind") == "text" else loss_mode if isinstance(loss_mode, str) else None,
         end_of_turn_ids=_end_of_turn_ids(preprocessing, tokenizer),
         never_trained=never_trained if isinstance(never_trained, Mapping) else None,
         bos_token_id=_integer(tokenizer.get("bos_token_id")),
-        expects_bos=adds_bos if is_plain_text and isinstance(adds_bos, bool) else None,
+        expects_bos=_expects_bos(manifest.recipe, tokenizer.get("adds_bos")),
         labels_after_eos=None if after_eos is None else str(after_eos),
     )
 
@@ -64,6 +65,14 @@ def require[T](value: T | None, reason: str) -> T:
     return value
 
 
+def require_known_release(release: HostRelease) -> HostRelease:
+    """Return a release whose habits are known, or raise `CannotJudgeError`."""
+    reason = why_unknown(release)
+    if reason is not None:
+        raise CannotJudgeError(reason)
+    return release
+
+
 def require_known[T](value: T | None, what: str) -> T:
     """Return the value, or raise `CannotJudgeError` if it is None."""
     return require(value, f"{what} is not known")
@@ -72,10 +81,51 @@ def require_known[T](value: T | None, what: str) -> T:
 def _end_of_turn_ids(preprocessing: Mapping[str, Any], tokenizer: Mapping[str, Any]) -> tuple[int, ...] | None:
     """Return the tokens that end the model's answer, or None if the input rows were already tokenized."""
     kind, ids = preprocessing.get("kind"), tokenizer.get("end_of_turn_ids")
-    if kind == "prompt_completion":
+    if kind in _PLAIN_TEXT:
         eos = _integer(tokenizer.get("eos_token_id"))
         return None if eos is None else (eos,)
     return tuple(ids) if kind != "tokenized" and isinstance(ids, (list, tuple)) else None
+
+
+def _expects_bos(recipe: Mapping[str, Any], adds_bos: Any) -> bool | None:
+    """Return whether sequences begin with BOS if they are as served: texts to which the tokenizer adds it.
+
+    None without such texts, or if that is unknown. Later pieces of split texts begin without BOS, so where they are
+    split and the recipe adds it, nothing is expected.
+    """
+    found = [one for kind in _PLAIN_TEXT if (one := section_of_kind(recipe, kind)) is not None]
+    if not found or not isinstance(adds_bos, bool):
+        return None
+    is_split = any(one.get("over_long") == "split" for one in found)
+    is_mixed = len(_kinds(recipe)) > 1
+    if (is_split or is_mixed) and all(one.get("add_bos") for one in found):
+        return False
+    return adds_bos
+
+
+def section_of_kind(recipe: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:
+    """Return a recipe's settings for rows of a kind, empty if they are the defaults; None if it has no such rows."""
+    preprocessing = section(recipe, "preprocessing")
+    if kind not in _kinds(recipe):
+        return None
+    if preprocessing.get("kind") == kind:
+        return preprocessing
+    others = [one for one in preprocessing.get("others") or () if isinstance(one, Mapping)]
+    return next((one for one in others if one.get("kind") == kind), {})
+
+
+def _kinds(recipe: Mapping[str, Any]) -> set[str]:
+    """Return the kinds of a recipe's rows: its own, and those of its sources' layouts."""
+    data = section(recipe, "data")
+    waiting, found = [data.get("train"), data.get("validation")], {str(section(recipe, "preprocessing").get("kind"))}
+    while waiting:
+        source = waiting.pop()
+        if isinstance(source, (list, tuple)):
+            waiting += source
+        elif isinstance(source, Mapping):
+            waiting.append(source.get("sources"))
+            found |= {str(kind) for kind in [section(source, "layout").get("kind")] if kind}
+    return found
 
 
 def section(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:

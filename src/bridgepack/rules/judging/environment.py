@@ -10,7 +10,7 @@ from packaging.version import InvalidVersion, Version
 from bridgepack.host import BRIDGE as BRIDGE
 from bridgepack.host import CORE as CORE
 from bridgepack.host import ENGINE as ENGINE
-from bridgepack.host import TARGET, UPDATE, HostRelease, note_of_newer, release_of
+from bridgepack.host import TARGET, HostRelease, note_of_newer, release_of, why_unknown
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,8 +31,7 @@ class Versions:
     @property
     def why_unknown(self) -> str | None:
         """Why nothing is known of the habits of this megatron-bridge; None for a release that is known."""
-        release = self.release
-        return None if release.is_known else f"not known for {release.name}: {UPDATE}"
+        return why_unknown(self.release)
 
     @property
     def note(self) -> str:

@@ -103,12 +103,20 @@ _KINDS = {"finding": "finding", "renamed": "new name", "value": "value", "habit"
 
 def _upgrade_text(upgrade: Upgrade) -> str:
     """Return one line per change, with both releases: `  value    model.x: 1 -> 2`."""
-    head = f"{upgrade.before} -> {upgrade.after}"
-    if not upgrade.changes:
-        return f"{head}: nothing that is known changes for this run"
     width = max(map(len, _KINDS.values()))
-    lines = [f"  {_KINDS[one.kind]:{width}}  {one.what}: {_sides(one)}" for one in upgrade.changes]
-    return "\n".join([f"{head}: {_count_text(len(lines), 'change')} for this run", *lines])
+    return "\n".join([upgrade_head(upgrade), *(f"  {kind:{width}}  {text}" for kind, text in upgrade_lines(upgrade))])
+
+
+def upgrade_head(upgrade: Upgrade) -> str:
+    """Return the releases of an upgrade and the number of its changes."""
+    number = _count_text(len(upgrade.changes), "change") + " for this run"
+    changes = number if upgrade.changes else "nothing that is known changes for this run"
+    return f"{upgrade.before} -> {upgrade.after}: {changes}"
+
+
+def upgrade_lines(upgrade: Upgrade) -> list[tuple[str, str]]:
+    """Return the kind of each change in a user's words, and what it changes: (`value`, `model.x: 1 -> 2`)."""
+    return [(_KINDS[one.kind], f"{one.what}: {_sides(one)}") for one in upgrade.changes]
 
 
 def _sides(change: UpgradeChange) -> str:

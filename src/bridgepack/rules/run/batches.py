@@ -86,7 +86,7 @@ def gpus_not_a_multiple_of_model_parallelism(run: Run) -> Found:
     contexts = {"model.context_parallel_size": run.context_parallel_size, _EVAL_CONTEXT: _evaluation_context(run)}
     for path, context in contexts.items():
         if run.data_parallel_size_with(context) == 0:
-            size = run.tensor_model_parallel_size * run.pipeline_model_parallel_size * context
+            size = run.model_parallel_size_with(context)
             allowed = f"a multiple of {size} GPUs, e.g. {nearest_multiples(run.world_size, size)}"
             yield wrong(path, f"{run.world_size} GPUs with {size} per copy of the model", allowed)
             return

@@ -102,6 +102,31 @@ def nothing_to_resume_from(run: Run) -> Found:
         yield wrong(_PRETRAINED, f"none, and {_LOAD} {path} holds no checkpoint", "a checkpoint")
 
 
+_EXPORT, _SOURCE, _HUB_MODEL = "checkpoint.also_save_hf_checkpoint", "checkpoint.hf_source_path", "model.hf_model_id"
+
+
+def _exports_for_hugging_face(run: Run) -> bool:
+    return run.is_on(_EXPORT) and not run.stated(_SOURCE)
+
+
+@rule("BP867", WARNING, when=_exports_for_hugging_face, versions=_CURRENT, noticed="first checkpoint, or never")
+def exported_with_config_of_tokenizer(run: Run) -> Found:
+    """Checkpoints are also written for Hugging Face, with the tokenizer's name as the source of the model's config.
+
+    Why: Crash at the first checkpoint, hours into the run, if the tokenizer's folder has no config.json; or silent, a
+        config of another model. The host looks for model.hf_model_id, a field that Llama models of 0.7 do not have.
+    Bad: 0.7, Llama 3.1, also_save_hf_checkpoint true, a tokenizer of your own. Good: checkpoint.hf_source_path set.
+    Fix: Set checkpoint.hf_source_path to the model's id or folder.
+    Evidence: read in main of 2026-08-22. Source: bridge/training/checkpointing.py (_resolve_hf_source)
+    """
+    model = run.stated(_HUB_MODEL)
+    tokenizer = run.stated("tokenizer.tokenizer_model")
+    fields = run.release.facts.types_of(str(run.value("model._target_")))
+    if model and fields and "hf_model_id" not in fields and tokenizer != model:
+        found = f"not set, so that the config is that of the tokenizer, {tokenizer}"
+        yield wrong(_SOURCE, found, str(model), to=model, because="the model has no field hf_model_id")
+
+
 def is_from_parts(run: Run) -> bool:
     """Return whether the host makes the model of a config with a transformer in it, not by a provider."""
     return (run.class_name("model") or "").endswith("ModelConfig")

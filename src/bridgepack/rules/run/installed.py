@@ -7,7 +7,7 @@ from packaging.version import Version
 
 from bridgepack.errors import ConfigError
 from bridgepack.host import HostRelease, release_of
-from bridgepack.rules.judging.context import CannotJudgeError, require
+from bridgepack.rules.judging.context import CannotJudgeError, require, require_known_release
 from bridgepack.rules.judging.environment import BRIDGE, CORE, ENGINE, is_in, version_of
 from bridgepack.rules.judging.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
 from bridgepack.rules.judging.subject import PACKS_OFFLINE, Run
@@ -30,10 +30,14 @@ _STAND_INS: Mapping[str, tuple[str, ...]] = {"triton": ("pytorch-triton", "trito
 
 
 def _release(run: Run) -> HostRelease:
-    """Return the installed release of megatron-bridge, or the one that the run is judged for."""
+    """Return the installed release of megatron-bridge, or the one that the run is judged for.
+
+    Raises:
+        CannotJudgeError: it is newer than all that is known, or older than every supported one.
+    """
     installed = installed_version(run, BRIDGE)
     try:
-        return run.versions.release if installed is None else release_of(str(installed))
+        return run.release if installed is None else require_known_release(release_of(str(installed)))
     except ConfigError as error:
         raise CannotJudgeError(str(error)) from None
 

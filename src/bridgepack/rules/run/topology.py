@@ -302,6 +302,8 @@ def sharded_parameters_contradicted(run: Run) -> Found:
         )
     if run.is_on("dist.use_torch_fsdp2") and (_MEGATRON_FSDP[0] in switched_on or _keeps_checkpoints(run)):
         yield wrong("dist.use_torch_fsdp2", f"true with {switched_on[0]} true", "one of the two")
+    if run.stated("ddp.megatron_fsdp_version") == 2:  # BP838
+        return
     if run.is_on("ddp.fsdp_manual_registration") and not run.is_on("ddp.nccl_ub"):
         yield wrong("ddp.fsdp_manual_registration", "true without ddp.nccl_ub", "false, or with nccl_ub")
     if run.stated("ddp.data_parallel_sharding_strategy") == "optim_grads_params" and run.is_set(_HASHES):

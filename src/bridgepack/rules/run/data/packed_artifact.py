@@ -5,7 +5,6 @@ from pathlib import PurePosixPath
 
 from bridgepack.records import TRAIN
 from bridgepack.rules.judging.context import require_known
-from bridgepack.rules.judging.environment import BRIDGE
 from bridgepack.rules.judging.facts import MANIFEST_FILE, ArtifactFacts
 from bridgepack.rules.judging.rule import ADVICE, ERROR, EXECUTED, WARNING, Found, change, rule, wrong
 from bridgepack.rules.judging.subject import HAS_SPECS, IS_PACKED, PACKS_OFFLINE, SPECS, Run
@@ -184,9 +183,12 @@ def padded_cu_seqlens_without_full_width(run: Run) -> Found:
         yield wrong(f"{SPECS}.pad_cu_seqlens", found, f"{path} true", changes=mended)
 
 
-@rule("BP324", ERROR, "PSB324; bridge/data/packing/config.py", when=PACKS_OFFLINE, versions={BRIDGE: "<0.7"})
+_SPECS_CLASS = "megatron.bridge.data.packing.config.PackedSequenceSpecs"
+
+
+@rule("BP324", ERROR, "PSB324; bridge/data/packing/config.py", when=PACKS_OFFLINE)
 def blend_of_packs(run: Run) -> Found:
-    """offline_packing_specs has a weighted blend of packs, which this version does not support.
+    """offline_packing_specs has a weighted blend of packs, which this release does not support.
 
     Why: Crash when the config is made: TypeError, unexpected keyword argument 'packed_train_data_blend'.
     Bad: packed_train_data_blend [[0.7, "a/*.parquet"], [0.3, "b/*.parquet"]]. Good: packed_train_data_path "*.parquet".
@@ -194,7 +196,7 @@ def blend_of_packs(run: Run) -> Found:
     Noticed: construction. Evidence: Bridge #5289, open.
     """
     for field in ("packed_train_data_blend", "packed_val_data_blend"):
-        if run.is_set(f"{SPECS}.{field}"):
+        if run.is_set(f"{SPECS}.{field}") and field not in run.release.facts.types_of(_SPECS_CLASS):
             yield wrong(f"{SPECS}.{field}", "set", "not set; packed_train_data_path")
 
 

@@ -1,5 +1,6 @@
 """Locations of a run's packs, found as the host finds them: explicit paths, or the host's cache of its own packs."""
 
+import re
 from dataclasses import dataclass
 
 from bridgepack.records import SPLITS, TRAIN
@@ -10,6 +11,7 @@ from bridgepack.rules.judging.subject import SPECS, Run
 
 VALIDATION = SPLITS[1]
 PATH_SETTINGS = {TRAIN: f"{SPECS}.packed_train_data_path", VALIDATION: f"{SPECS}.packed_val_data_path"}
+_BRACKETS = re.compile(r"\[[^\]/]+\]")
 METADATA_SETTING = f"{SPECS}.packed_metadata_path"
 
 
@@ -20,6 +22,7 @@ class PackedPath:
     split: str  #: `training` or `validation`
     setting: str  #: dotted path of the setting
     text: str  #: the path: a file, a folder or a pattern
+    expands_brackets: bool = False  #: as of the host's release
 
     @property
     def is_npy(self) -> bool:
@@ -33,8 +36,14 @@ class PackedPath:
 
     @property
     def is_pattern(self) -> bool:
-        """Whether the host expands the path: only `*` and `?` make a pattern."""
-        return "*" in self.text or "?" in self.text
+        """Whether the host expands the path: `*` and `?` make a pattern, and brackets from 0.7 on."""
+        is_plain = "*" not in self.text and "?" not in self.text
+        return not is_plain or (self.expands_brackets and self.has_brackets_alone)
+
+    @property
+    def has_brackets_alone(self) -> bool:
+        """Whether the path has brackets with characters, and no `*` or `?`."""
+        return "*" not in self.text and "?" not in self.text and _BRACKETS.search(self.text) is not None
 
     @property
     def is_remote(self) -> bool:
@@ -51,9 +60,10 @@ def explicit_paths(run: Run) -> tuple[PackedPath, ...]:
     """Return the explicit paths to packs in the settings; empty without offline packing."""
     if not run.has_specs:
         return ()
+    expands_brackets = run.versions.release.expands_brackets
     texts = {split: run.text_or_none(setting) for split, setting in PATH_SETTINGS.items()}
     return tuple(
-        PackedPath(split=split, setting=PATH_SETTINGS[split], text=text)
+        PackedPath(split=split, setting=PATH_SETTINGS[split], text=text, expands_brackets=expands_brackets)
         for split, text in texts.items()
         if text is not None
     )
@@ -92,7 +102,8 @@ def resolve_path(path: PackedPath, files: Files) -> tuple[str, ...]:
 
     Source: megatron/bridge/data/packing/paths.py:102-181.
     """
-    if path.is_pattern:
+    is_literal = path.has_brackets_alone and path.is_parquet and files.exists(path.text)
+    if path.is_pattern and not is_literal:
         return tuple(name for name in files.matches(path.text) if is_parquet_name(name))
     if not path.is_npy and files.is_folder(path.text):
         folder = path.text.rstrip("/")

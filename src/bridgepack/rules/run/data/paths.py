@@ -28,7 +28,6 @@ from bridgepack.rules.run.data.packed_paths import (
 
 _KINDS = ".npy, .parquet, .pq, a folder of Parquet files, or a pattern with * or ?"
 _SPLIT_OF_NAME = re.compile(r"(?:(?P<train>train(ing)?)|(?P<other>valid(ation)?|val|test))(?![a-z])", re.IGNORECASE)
-_BRACKETS = re.compile(r"\[[^\]/]+\]")
 
 
 @rule("BP225", ERROR, "bridgepack, data/reading/inputs.py", noticed="bridgepack build", evidence=EXECUTED)
@@ -133,13 +132,16 @@ def packed_path_mixes_splits(run: Run) -> Found:
 def packed_path_with_brackets(run: Run) -> Found:
     """A path to packs is a pattern with brackets only, which the host reads as a file name.
 
-    Why: Crash at construction: Packed Parquet file not found.
+    Why: Crash at construction: Packed Parquet file not found. Megatron-Bridge 0.7 expands brackets.
     Bad: packed_train_data_path /data/packs/shard-[0-3].parquet. Good: /data/packs/shard-?.parquet.
     Fix: Use * or ?; with one of them in the pattern the host expands brackets too. Noticed: construction of the config.
     """
     for path in explicit_paths(run):
-        is_brackets = not path.is_pattern and _BRACKETS.search(path.text)
-        if is_brackets and (run.files is None or not run.files.exists(path.text)):
+        if (
+            path.has_brackets_alone
+            and not run.release.expands_brackets
+            and (run.files is None or not run.files.exists(path.text))
+        ):
             yield wrong(path.setting, path.text, "* or ? instead of brackets")
 
 

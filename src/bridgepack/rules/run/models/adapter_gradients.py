@@ -2,7 +2,8 @@
 
 A recomputed part runs backward only if one of its inputs requires a gradient. Adapters freeze the embedding, so up to
 the first adapter nothing does. The host lets the input of its layers require one, but only where
-`model.recompute_method` is set, as full recomputation does. Later pipeline stages receive inputs that do.
+`model.recompute_method` is set, as full recomputation does; some releases leave out hybrid models
+(`HostRelease.frees_hybrid_inputs`). Later pipeline stages receive inputs that do.
 
 Source: megatron-core 0.19.2, tensor_parallel/random.py (CheckpointFunction, CheckpointWithoutOutput),
 transformer/transformer_layer.py, transformer/moe/moe_layer.py, transformer/multi_latent_attention.py;
@@ -33,17 +34,23 @@ class Gradients:
 
 
 def gradients_of(
-    architecture: Architecture, trained: Collection[Linear], modules: Collection[str], num_layers: int
+    architecture: Architecture,
+    trained: Collection[Linear],
+    modules: Collection[str],
+    num_layers: int,
+    *,
+    num_recomputed: int = 0,
 ) -> Gradients:
-    """Return what backward reaches in the first layers of a model, with selective recomputation.
+    """Return what backward reaches in the first layers of a model whose input requires no gradient.
 
     Args:
         architecture: the model.
         trained: linear layers with an adapter.
         modules: entries of `recompute_modules`.
         num_layers: layers of the first stage.
+        num_recomputed: first layers that are recomputed as a whole.
     """
-    walk = _Walk(modules=frozenset(modules), trained=frozenset(trained))
+    walk = _Walk(modules=frozenset(modules), trained=frozenset(trained), num_recomputed=num_recomputed)
     own = [linear for linear in architecture.linears if linear.layer is not None and linear.layer < num_layers]
     for layer, linears in groupby(own, key=lambda linear: linear.layer):
         of_layer = list(linears)
@@ -55,14 +62,17 @@ def gradients_of(
 class _Walk:
     """A forward pass through layers, which knows whether the hidden states require a gradient."""
 
-    def __init__(self, *, modules: frozenset[str], trained: frozenset[Linear]) -> None:
-        self._modules, self._trained = modules, trained
+    def __init__(self, *, modules: frozenset[str], trained: frozenset[Linear], num_recomputed: int) -> None:
+        self._modules, self._trained, self._num_recomputed = modules, trained, num_recomputed
         self._requires = False
         self.without: list[Linear] = []
         self.broken: list[tuple[str, int]] = []
 
     def part(self, part: str, linears: list[Linear], layer: int) -> None:
         """Go through a mixer or a feed-forward part."""
+        if layer < self._num_recomputed:
+            self.without += [linear for linear in linears if linear in self._trained]
+            return
         before = self._requires
         dead = len(self.without)
         alive = list(self._experts(linears) if part == "experts" else self._in_order(linears))

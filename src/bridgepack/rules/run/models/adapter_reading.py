@@ -29,7 +29,7 @@ def has_targets(run: Run) -> bool:
 
 def architecture(run: Run) -> Architecture:
     """Return what the model's layers are made of; raises `CannotJudgeError` for classes that are not covered."""
-    found = architecture_of(run.mapping("model"))
+    found = architecture_of(run.mapping("model"), run.versions.release)
     if found is None:
         raise CannotJudgeError(f"the linear layers of {run.class_name('model')} are not known here")
     return found

@@ -32,6 +32,7 @@ from bridgepack.rules.run.models.adapter_reading import (
 from bridgepack.rules.run.reading import acting, graph_capture
 
 _MODULES, _METHOD = "model.recompute_modules", "model.recompute_method"
+_GRANULARITY, _PATTERN = "model.recompute_granularity", "model.hybrid_layer_pattern"
 #: Deprecated; megatron-core adds `moe` to recompute_modules. Source: core/transformer/transformer_config.py:1835-1846.
 _OLD_NAME = "model.moe_layer_recompute"
 #: Likeness of two names, from 0 to 1, from which one is the other misspelt.
@@ -58,7 +59,11 @@ def adapter_target_is_no_layer(run: Run) -> Found:
         for gate_proj and up_proj, linear_fc2 for down_proj.
     Source: bridge/peft/module_matcher.py:84-131,186-209; bridge/training/utils/train_utils.py
     """
-    model, adapter, targets = architecture_of(model_settings(run)), adapter_of(run), targets_of(run)
+    model, adapter, targets = (
+        architecture_of(model_settings(run), run.versions.release),
+        adapter_of(run),
+        targets_of(run),
+    )
     if model is None:
         yield from _foreign(run, targets)
         return
@@ -124,11 +129,27 @@ def mixers_without_adapters(run: Run) -> Found:
 
 
 def recomputes_parts(run: Run) -> bool:
-    """Return whether selective recomputation is on under adapters, and nothing makes the input require a gradient."""
-    granularity = run.stated("model.recompute_granularity")
-    is_selective = granularity == "selective" or (granularity is None and run.is_on(_OLD_NAME))
+    """Return whether recomputation is on under adapters, and nothing makes the input require a gradient."""
+    granularity = run.stated(_GRANULARITY)
+    recomputes = granularity in ("selective", "full") or (granularity is None and run.is_on(_OLD_NAME))
     freezes = not (adapter_of(run) == "VLMLoRA" and run.stated("peft.freeze_language_model") is False)
-    return is_selective and not run.is_set(_METHOD) and freezes and not graph_capture(run).is_full_iteration
+    if not recomputes or not freezes or graph_capture(run).is_full_iteration:
+        return False
+    has_method = granularity == "full" or run.is_set(_METHOD)
+    return not has_method or _keeps_input_frozen(run)
+
+
+def _keeps_input_frozen(run: Run) -> bool:
+    """Return whether the host leaves the input of a model's layers without a gradient, whatever the method."""
+    return bool(run.stated(_PATTERN)) and not run.release.frees_hybrid_inputs
+
+
+def _num_recomputed(run: Run, num_layers: int) -> int:
+    """Return how many of the first stage's layers are recomputed as a whole, from its first one on."""
+    if run.stated(_GRANULARITY) != "full":
+        return 0
+    is_block = run.stated(_METHOD) == "block"
+    return run.integer("model.recompute_num_layers", default=1) if is_block else num_layers
 
 
 def _gradients(run: Run) -> Gradients:
@@ -136,7 +157,9 @@ def _gradients(run: Run) -> Gradients:
     if model.prefix and not run.is_text:
         raise CannotJudgeError("images may make the input of the language model require a gradient")
     modules = [*map(str, run.items(_MODULES)), *(["moe"] if run.is_on(_OLD_NAME) else [])]
-    return gradients_of(model, trained_linears(run), modules, _layers_of_first_stage(run, model))
+    num_layers = _layers_of_first_stage(run, model)
+    whole = _num_recomputed(run, num_layers)
+    return gradients_of(model, trained_linears(run), modules, num_layers, num_recomputed=whole)
 
 
 def _layers_of_first_stage(run: Run, model: Architecture) -> int:
@@ -145,7 +168,7 @@ def _layers_of_first_stage(run: Run, model: Architecture) -> int:
     chunks = run.stated_integer("model.virtual_pipeline_model_parallel_size") or 1
     if stages == 1:
         return len(model.layers)
-    pattern = run.stated("model.hybrid_layer_pattern")
+    pattern = run.stated(_PATTERN)
     if isinstance(pattern, str) and "|" in pattern:
         return len(pattern.partition("|")[0])
     if run.is_set("model.pipeline_model_parallel_layout"):
@@ -165,7 +188,8 @@ def adapters_without_gradient(run: Run) -> Found:
     """Adapters lie in recomputed parts that no trained layer comes before, so their backward pass is skipped.
 
     Why: Silent: they never train. With all of them there, the gradient norm is 0 in every step, checkpoints are saved,
-        and the run ends without an error.
+        and the run ends without an error. Megatron-Bridge 0.7 never lets the input of a hybrid model's layers require
+        a gradient, so that whole recomputed layers do not train there.
     Bad: target_modules [linear_fc1, linear_fc2], recompute_granularity selective, recompute_modules [mlp].
     Good: target_modules [linear_qkv, linear_fc1, linear_fc2].
     Fix: Add linear_qkv to target_modules, set model.recompute_method to uniform, or turn recomputation off.
@@ -175,24 +199,28 @@ def adapters_without_gradient(run: Run) -> Found:
     without, trained = _gradients(run).without, trained_linears(run)
     if not without:
         return
-    regions = list(dict.fromkeys(linear.region for linear in without))
+    is_whole = run.stated(_GRANULARITY) == "full"
+    regions = ["whole layers"] if is_whole else list(dict.fromkeys(linear.region for linear in without))
     layers = sorted({linear.layer for linear in without if linear.layer is not None})
     names = ", ".join(dict.fromkeys(linear.name for linear in without))
     decoder = [linear for linear in trained if linear.layer is not None]
     share = "all" if len(without) == len(decoder) else f"{len(without)} of {len(decoder)}"
     spread = f"layer {layers[0]}" if len(layers) == 1 else f"layers {layers[0]} to {layers[-1]}"
     found = f"{', '.join(regions)}, with adapters on {names} in {spread} ({share} adapters) that get no gradient"
-    yield wrong(_MODULES, found, "modules after a trained one", changes=_uniform(run), fix=_fix(run))
+    path, allowed = (_GRANULARITY, "null") if is_whole else (_MODULES, "modules after a trained one")
+    yield wrong(path, found, allowed, changes=_uniform(run), fix=_fix(run))
 
 
 def _uniform(run: Run) -> tuple[Change, ...]:
     """Return the change, which the overlap of expert communication forbids: BP830."""
-    if run.stated(acting(run, "overlap_moe_expert_parallel_comm")):
+    if run.stated(acting(run, "overlap_moe_expert_parallel_comm")) or _keeps_input_frozen(run):
         return ()
     return change(_METHOD, "uniform", "the host then lets the input of the layers require a gradient")
 
 
 def _fix(run: Run) -> str:
+    if _keeps_input_frozen(run):
+        return f"Turn recomputation off; Megatron-Bridge {run.release.name} does not do it for hybrid models' adapters."
     return _UNIFORM.format(first=", ".join(architecture(run).targets(adapter_of(run))[:1]))
 
 

@@ -90,7 +90,7 @@ def in_batch_packing_with_expert_overlap_and_vision(run: Run) -> Found:
     Bad: Qwen3-VL-MoE, enable_in_batch_packing true, overlap_moe_expert_parallel_comm true. Good: no overlap.
     Fix: Turn the overlap off in model and comm_overlap. Source: bridge/training/vlm_step.py (forward_step) of 0.7
     """
-    if text_packs_of(run.class_name("model") or "") is None:
+    if text_packs_of(run.class_name("model") or "", run.release) is None:
         return
     for path in (f"{section}.overlap_moe_expert_parallel_comm" for section in ("model", "comm_overlap")):
         if run.is_on(path):

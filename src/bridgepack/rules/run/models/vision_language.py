@@ -7,18 +7,18 @@ from bridgepack.rules.judging.subject import PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.reading import batch_set_to, splits_context
 
 _CLASS, _ID = "model._target_", "model.hf_model_id"
-_VERSIONS = {BRIDGE: ">=0.6,<0.7"}
+_VERSIONS = {BRIDGE: ">=0.6"}
 _EVIDENCE = (
-    "executed with the real forward steps, model classes and loss of 0.6.2, the language part a stub; Ministral 3 and "
-    "Qwen2.5-VL trained on CPU"
+    "executed with the real forward steps, model classes and loss of 0.6.2 and 0.7, the language part a stub; "
+    "Ministral 3 and Qwen2.5-VL trained on CPU with 0.6.2"
 )
 
 
 def text_packs(run: Run) -> TextPacks | None:
     """Return what the model's class does with packs of text; None without vision and sound, or for a class of yours."""
     if run.is_stated(_CLASS):
-        return text_packs_of(run.class_name("model") or "")
-    return text_packs_by_id(str(run.value(_ID)))
+        return text_packs_of(run.class_name("model") or "", run.versions.release)
+    return text_packs_by_id(str(run.value(_ID)), run.versions.release)
 
 
 def refuses_text_packs(run: Run) -> bool:

@@ -1,13 +1,16 @@
 """Rules on fused activations and rotary embeddings, and on the pattern of layers of hybrid models."""
 
+import math
 from collections.abc import Mapping
 
 from bridgepack.host.modules import LATENT_SYMBOLS, LAYER_SYMBOLS
 from bridgepack.host.validated import ENGINE_ACTIVATIONS, FUSED_ACTIVATIONS, HYBRID_PROVIDERS
+from bridgepack.rules.judging.environment import CORE
 from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, Found, rule, wrong
 from bridgepack.rules.judging.subject import Run
 
 _FUSED, _ENGINE = "model.bias_activation_fusion", "model.use_te_activation_func"
+_CLAMP = "model.activation_func_clamp_value"
 _PATTERN, _LAYERS = "model.hybrid_layer_pattern", "model.num_layers"
 
 
@@ -20,7 +23,7 @@ def _activation(run: Run) -> str | None:
 
 @rule("BP887", ERROR, noticed=VALIDATE, evidence=EXECUTED)
 def fusion_of_another_activation(run: Run) -> Found:
-    """A fused activation or rotary embedding does not support the model's own.
+    """A fused activation, a clamp or a rotary embedding does not support the model's own.
 
     Bad: bias_activation_fusion true, use_te_activation_func true. Good: use_te_activation_func false.
     Fix: Turn the fusion off that the message names; bias_activation_fusion alone is the faster one where it works.
@@ -37,12 +40,29 @@ def fusion_of_another_activation(run: Run) -> Found:
     stored = "model.activation_func_fp8_input_store"
     if run.is_on(stored) and kind is not None and not (kind == "silu" and run.is_on("model.gated_linear_unit")):
         yield wrong(stored, f"true with {kind}", "false", to=False)
+    is_swiglu = kind == "silu" and run.is_on("model.gated_linear_unit")
+    if is_swiglu and (reason := _clamped(run)):
+        yield wrong(_CLAMP, f"{run.value(_CLAMP)} with {reason}", "null", to=None)
     is_latent, interleaved = run.is_on("model.multi_latent_attention"), "model.rotary_interleaved"
     if is_latent and run.is_on(interleaved):
         yield wrong(interleaved, "true with multi_latent_attention true", "false", to=False)
     if run.is_on("model.fused_residual_rmsnorm") and run.text_or_none("model.normalization") != "RMSNorm":
         found = f"true with {run.text_or_none('model.normalization')}"
         yield wrong("model.fused_residual_rmsnorm", found, "false", to=False)
+
+
+def _clamped(run: Run) -> str:
+    """Return why megatron-core refuses a clamp of SwiGLU, or nothing; before 0.20 it ignores the clamp."""
+    value = run.stated(_CLAMP)
+    if not isinstance(value, (int, float)) or not run.versions.are_in({CORE: ">=0.20"}):
+        return ""
+    if not math.isfinite(value) or value <= 0:
+        return "SwiGLU, which needs a number above 0"
+    if not run.is_mixture_of_experts:
+        return "SwiGLU without experts"
+    if run.stated("model.glu_linear_offset"):
+        return "SwiGLU and glu_linear_offset"
+    return "SwiGLU and use_te_activation_func true" if run.is_on(_ENGINE) else ""
 
 
 def _judge_fusion(run: Run, kind: str) -> Found:

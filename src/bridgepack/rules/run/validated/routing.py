@@ -8,6 +8,7 @@ from bridgepack.host.validated import (
     OFFLOADED_IN_EXPERTS,
     UNPADDED_DISPATCHERS,
 )
+from bridgepack.rules.judging.environment import CORE
 from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, Found, rule, wrong
 from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.run.validated.precision import quantisation
@@ -151,6 +152,9 @@ def grouped_experts_without_what_they_need(run: Run) -> Found:
         yield wrong(weight, "true with FP8 that is not mxfp8", "false", to=False)
     if run.is_on(weight) and not run.is_on("model.use_transformer_engine_op_fuser"):
         yield wrong(weight, "true without use_transformer_engine_op_fuser", "false", to=False)
+    gathers = any(run.is_on(path) for path in ("model.fp4_param", "mixed_precision.fp4_param_gather"))
+    if run.is_on(weight) and quantisation(run) == "nvfp4" and not gathers and run.versions.are_in({CORE: ">=0.20"}):
+        yield wrong(weight, "true with FP4 whose parameters are not gathered in FP4", "false", to=False)
     if run.is_on(bias) and not run.is_on("model.add_bias_linear"):
         yield wrong(bias, "true without add_bias_linear", "false", to=False)
     stash = "model.moe_paged_stash"

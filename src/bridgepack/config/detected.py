@@ -1,0 +1,40 @@
+"""Sections of a new recipe for data as it was detected: its layouts, its roles, the kinds of its rows."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from bridgepack.config.document import written
+from bridgepack.config.layouts.detect import Detection
+
+
+def data_for(
+    data: str | tuple[str, ...], detection: Detection | None, parts: Mapping[str, Detection]
+) -> dict[str, Any]:
+    """Return fields of the section `data`: the training data, its layout or those of its parts, and names of roles."""
+    train = [{"path": path, "layout": written(one.layout)} for path, one in parts.items()] or data
+    layout = {"layout": written(detection.layout)} if detection else {}
+    aliases = {name: role for one in _all(detection, parts) for name, role in one.role_aliases.items()}
+    return {"train": train, **layout, **({"role_aliases": aliases} if aliases else {})}
+
+
+def preprocessing_for(
+    detection: Detection | None, parts: Mapping[str, Detection], usual: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the section `preprocessing`: of the data's kind, and obeying its flags about the loss.
+
+    Of several kinds it is `usual`, if the data has it. Documents are split where they are too long, which loses no
+    token.
+    """
+    found = _all(detection, parts)
+    kinds = [*dict.fromkeys(one.layout.kind for one in found)]
+    if kinds and usual["kind"] not in kinds:
+        own = {"kind": kinds[0], "over_long": "split" if kinds[0] == "text" else usual.get("over_long", "drop")}
+    else:
+        obeys = {"message_weights": "mask"} if any(one.has_loss_flags for one in found) else {}
+        own = {**usual, **obeys}
+    others = {"others": [{"kind": "text", "over_long": "split"}]} if "text" in kinds and own["kind"] != "text" else {}
+    return {**own, **others}
+
+
+def _all(detection: Detection | None, parts: Mapping[str, Detection]) -> list[Detection]:
+    return [*([] if detection is None else [detection]), *parts.values()]

@@ -1,0 +1,264 @@
+"""Compares each trained answer of a conversation with what a server sends before it and what the model must write.
+
+T are the packed tokens and their mask, S what a server sends for the turns before the answer, with the generation
+prompt, and L the text that ends with the answer. S and L are encoded as servers do: the whole text, without adding
+special tokens. An answer has exactly one kind. The first of these that holds counts, the worst first:
+
+1. `refused`: the template rejects the turns before the answer, or those up to it.
+2. `context-differs`: T does not begin with the text of S.
+3. `answer-differs`: T does not go on with the text that L has after S, or the mask does not train all of that to its
+   end, or it trains more.
+4. `boundary-differs`: a token of T straddles the end of S, or a server's tokenizer cuts the same text into other
+   tokens; or trained tokens begin inside S, or after its end, so that what the model must write first is not trained.
+5. `equal`.
+
+White space after the answer's end is the template's, as the line end behind `<|im_end|>`: a model stops before it, so
+it may be trained or not. A token that ends answers may be trained although L lacks it, as with templates in which the
+next turn's marker ends an answer. Thoughts that `reasoning_loss: mask` excludes need not be trained.
+
+With `loss_mode: full`, which trains everything, only texts and tokens are compared, not the mask.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import takewhile
+
+import numpy as np
+import numpy.typing as npt
+
+from bridgepack.config.recipe.preprocessing import ChatPreprocessing
+from bridgepack.config.recipe.serving import ServingConfig
+from bridgepack.data.sequences.conversation import Conversation
+from bridgepack.data.sequences.markers import ASSISTANT, infer_markers, markers_from_recipe
+from bridgepack.data.sequences.masks import RenderedChat
+from bridgepack.data.sequences.prefixes import CuttingTokens
+from bridgepack.data.sequences.thoughts import ReasoningMasks
+from bridgepack.data.served.counts import Span, count_trained
+from bridgepack.data.served.renders import ServerRenders
+from bridgepack.data.served.tokens import KnownText, ServerEncoder, first_unequal
+from bridgepack.data.tokenizers.probe import end_of_turn_ids
+from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
+from bridgepack.errors import RowError
+from bridgepack.geometry import IntArray
+from bridgepack.records import MaskArray, ServedKind, TokenArray
+
+_OTHER_CONTEXT = "the tokens before the answer are not what the server sends"
+_OTHER_ANSWER = "the training text of the answer is not what the model writes when it is served"
+_OTHER_TOKENS = "the training text ends the answer with other tokens, as what follows is cut together with it"
+_STRADDLES = (
+    "a token straddles the end of what the server sends, or the server's tokenizer cuts the same text into other tokens"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServedAnswer:
+    """A trained answer, compared with what is served."""
+
+    turn: int  #: its message, from 1
+    kind: ServedKind
+    num_trained_tokens: int = 0
+    detail: str = ""  #: what differs
+    token: int | None = None  #: the first token that differs, from 0; None if none does or it is unknown
+    trained_text: str = ""  #: text around it in the packed tokens
+    served_text: str = ""  #: text around it in what is served; empty if the texts are the same
+    span: Span | None = None  #: its tokens in the sequence, from the end of S to the end of L; None if unknown
+
+
+class ServedComparer:
+    """Compares conversations of one recipe."""
+
+    def __init__(self, tokenizer: ChatTokenizer, settings: ChatPreprocessing, serving: ServingConfig) -> None:
+        self._tokenizer, self._settings = tokenizer, settings
+        self._renders, self._server = ServerRenders(tokenizer, serving), ServerEncoder(tokenizer)
+        self._cutting = CuttingTokens(tokenizer)
+        self._unlearned = _Unlearned(tokenizer) if settings.reasoning_loss == "mask" else None
+        given = settings.assistant_markers
+        markers = infer_markers(tokenizer) if given is None else markers_from_recipe(tokenizer, given)
+        ends = {index for end in markers.ends for index in end} if markers is not None else set()
+        self._ends = ends | {tokenizer.eos_token_id, *end_of_turn_ids(tokenizer)}
+        self._blanks: dict[int, bool] = {}
+
+    @property
+    def num_rendered(self) -> int:
+        """Number of characters rendered so far."""
+        return self._renders.num_characters
+
+    def compare(self, chat: RenderedChat, input_ids: TokenArray, mask: MaskArray) -> list[ServedAnswer]:
+        """Return the trained answers of a conversation, in order.
+
+        `input_ids` and `mask` are those of its uncut sequence, shape [num_tokens], the mask token-aligned and as it is
+        in the packs.
+        """
+        known = KnownText(self._tokenizer, self._server, self._cutting, chat.text, input_ids)
+        found: list[ServedAnswer] = []
+        for turn in self._trained_turns(chat.conversation):
+            reached = found[-1].span[1] if found and found[-1].span else None if found else 0
+            found.append(self._answer(chat.conversation, turn, known, mask, reached))
+        if self._settings.loss_mode == "full":
+            counts = [self._served_length(chat.conversation, one.turn - 1, known) for one in found]
+        else:
+            counts = count_trained(mask, [one.span for one in found])
+        return [replace(one, num_trained_tokens=count) for one, count in zip(found, counts, strict=True)]
+
+    def _trained_turns(self, conversation: Conversation) -> list[int]:
+        turns = [index for index, message in enumerate(conversation.messages) if message["role"] == ASSISTANT]
+        turns = turns[-1:] if self._settings.loss_mode == "last_turn" else turns
+        return [turn for turn in turns if turn not in conversation.untrained]
+
+    def _answer(
+        self, conversation: Conversation, turn: int, known: KnownText, mask: MaskArray, reached: int | None
+    ) -> ServedAnswer:
+        """Return one answer; `reached` is the end of the answer before it, None if unknown."""
+        number = turn + 1
+        try:
+            before, through = self._renders.before(conversation, turn), self._renders.through(conversation, turn)
+        except RowError as error:
+            return ServedAnswer(turn=number, kind=ServedKind.REFUSED, detail=error.detail)
+        if not known.text.startswith(before):
+            return _differing(number, ServedKind.CONTEXT, _OTHER_CONTEXT, known, before)
+        sent = known.tokens_of(before)
+        if not through.startswith(before) or not known.text.startswith(through.rstrip()):
+            span = _run_from(mask, min(len(sent), len(mask)))
+            return replace(_differing(number, ServedKind.ANSWER, _OTHER_ANSWER, known, through), span=span)
+        whole = self._without_blanks(known.tokens_of(through))
+        span = len(sent), max(len(whole), len(sent))
+        if first_unequal(known.input_ids, sent) < len(sent):
+            return replace(_differing(number, ServedKind.BOUNDARY, _STRADDLES, known, before), span=span)
+        if first_unequal(known.input_ids, whole) < len(whole):
+            return replace(_differing(number, ServedKind.ANSWER, _OTHER_TOKENS, known, through), span=span)
+        if self._settings.loss_mode == "full":
+            return ServedAnswer(turn=number, kind=ServedKind.EQUAL, span=span)
+        if reached is None and turn and conversation.messages[turn - 1]["role"] == ASSISTANT:
+            reached = span[0]
+        is_followed = any(message["role"] == ASSISTANT for message in conversation.messages[turn + 1 : turn + 2])
+        case = _MaskCase(number, known, mask, span, reached or 0, is_followed=is_followed)
+        return self._judged(case)
+
+    def _judged(self, case: "_MaskCase") -> ServedAnswer:
+        """Return the kind of an answer whose tokens are those that are served."""
+        start, stop = case.span
+        is_missing = case.mask[start:stop] == 0
+        if self._unlearned is not None:
+            is_missing &= ~self._unlearned.tokens(case.known.text, case.span, len(case.mask))
+        missing = np.flatnonzero(is_missing) + start
+        if len(missing) == stop - start > 0:
+            return case.found(ServedKind.ANSWER, "nothing of the answer is trained", start)
+        is_leading = len(missing) > 0 and not case.mask[start : missing[-1]].any()
+        if len(missing) and not is_leading:
+            which = "what ends the answer" if case.mask[missing[-1] : stop].sum() == 0 else "a part of the answer"
+            return case.found(ServedKind.ANSWER, f"{which} is not trained{self._why(case, missing)}", int(missing[0]))
+        extra = next((token for token in case.trained_from(stop) if not self._may_follow(case.known, token)), None)
+        if extra is not None and not case.is_followed:
+            return case.found(ServedKind.ANSWER, "text behind the end of the answer is trained", extra)
+        begin = case.begin
+        if begin < start:
+            detail = f"{_tokens(start - begin)} trained that the server writes, in its generation prompt"
+            return case.found(ServedKind.BOUNDARY, detail, begin)
+        if is_leading:
+            detail = f"{_tokens(len(missing))} not trained that the model must write, at the beginning of its answer"
+            return case.found(ServedKind.BOUNDARY, detail + self._why(case, missing), int(missing[0]))
+        return ServedAnswer(turn=case.turn, kind=ServedKind.EQUAL, span=case.span)
+
+    def _why(self, case: "_MaskCase", missing: IntArray) -> str:
+        """Return which of the untrained tokens are never trained, and what to do about it."""
+        never = self._tokenizer.never_trained_ids if self._settings.masks_control_tokens else ()
+        found = [token for token in case.known.input_ids[missing].tolist() if token in never]
+        if not found:
+            return ""
+        return (
+            f"; Megatron-Bridge never trains {self._tokenizer.decode(found[:1])!r}, so set "
+            "preprocessing.masks_control_tokens to false"
+        )
+
+    def _may_follow(self, known: KnownText, token: int) -> bool:
+        """Return whether a trained token may stand behind an answer: white space, or what ends an answer."""
+        index = int(known.input_ids[token])
+        return index in self._ends or self._blank(index)
+
+    def _without_blanks(self, ids: TokenArray) -> TokenArray:
+        """Return tokens without those of white space at the end."""
+        stop = len(ids)
+        while stop and self._blank(int(ids[stop - 1])):
+            stop -= 1
+        return ids[:stop]
+
+    def _blank(self, index: int) -> bool:
+        if index not in self._blanks:
+            self._blanks[index] = not self._tokenizer.decode([index]).strip()
+        return self._blanks[index]
+
+    def _served_length(self, conversation: Conversation, turn: int, known: KnownText) -> int:
+        """Return how many tokens an answer has when it is served; 0 if the template rejects it."""
+        try:
+            texts = self._renders.through(conversation, turn), self._renders.before(conversation, turn)
+        except RowError:
+            return 0
+        through, before = (len(known.tokens_of(text)) for text in texts)
+        return max(through - before, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _MaskCase:
+    """The mask of an answer whose tokens are those that are served."""
+
+    turn: int
+    known: KnownText
+    mask: MaskArray
+    span: Span
+    reached: int  #: end of the answer before it
+    is_followed: bool  #: another answer follows at once
+
+    @property
+    def begin(self) -> int:
+        """The first of the trained tokens right before the answer; its first token if there are none."""
+        begin = self.span[0]
+        while begin > self.reached and self.mask[begin - 1]:
+            begin -= 1
+        return begin
+
+    def trained_from(self, token: int) -> Iterator[int]:
+        """Yield the trained tokens from one on, without a gap."""
+        return takewhile(lambda place: self.mask[place] != 0, range(token, len(self.mask)))
+
+    def found(self, kind: ServedKind, detail: str, token: int) -> ServedAnswer:
+        """Return the answer with what was found at a token."""
+        span = self.begin, self.span[1]
+        shown = self.known.shown_at(token)
+        return ServedAnswer(turn=self.turn, kind=kind, detail=detail, token=token, trained_text=shown, span=span)
+
+
+class _Unlearned:
+    """Finds the thoughts that `reasoning_loss: mask` excludes; empty blocks are not thoughts."""
+
+    def __init__(self, tokenizer: ChatTokenizer) -> None:
+        self._all, self._empty = ReasoningMasks(tokenizer, "mask"), ReasoningMasks(tokenizer, "mask_empty")
+
+    def tokens(self, text: str, span: Span, num_tokens: int) -> npt.NDArray[np.bool_]:
+        """Return which tokens of a span are thoughts; shape [num_tokens of the span], bool."""
+        masks = []
+        for reasoning in (self._all, self._empty):
+            mask = np.zeros(num_tokens, dtype=np.int8)
+            mask[slice(*span)] = 1
+            reasoning.take_off(mask, text)
+            masks.append(mask[slice(*span)])
+        is_thought: npt.NDArray[np.bool_] = (masks[0] == 0) & (masks[1] != 0)
+        return is_thought
+
+
+def _run_from(mask: MaskArray, start: int) -> Span:
+    """Return the first run of trained tokens from a token on; an empty one if there is none."""
+    trained = np.flatnonzero(mask[start:]) + start
+    if not len(trained):
+        return start, start
+    first = int(trained[0])
+    untrained = np.flatnonzero(mask[first:] == 0)
+    return first, first + int(untrained[0]) if len(untrained) else len(mask)
+
+
+def _differing(turn: int, kind: ServedKind, detail: str, known: KnownText, other: str) -> ServedAnswer:
+    token, trained, served = known.difference(other)
+    return ServedAnswer(turn=turn, kind=kind, detail=detail, token=token, trained_text=trained, served_text=served)
+
+
+def _tokens(count: int) -> str:
+    return "1 token is" if count == 1 else f"{count} tokens are"

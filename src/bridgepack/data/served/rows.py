@@ -1,0 +1,198 @@
+"""Compares the answers of rows, read and tokenised as a build does it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from bridgepack.config.recipe.preprocessing import ChatPreprocessing
+from bridgepack.data.sequences.encoding import Prepared
+from bridgepack.data.sequences.kinds import EncoderOfKinds, OfKind
+from bridgepack.data.sequences.markers import ASSISTANT
+from bridgepack.data.sequences.masks import RenderedChat
+from bridgepack.data.sequences.over_long import REASONS, SequencePolicy
+from bridgepack.data.served.compare import ServedAnswer, ServedComparer
+from bridgepack.data.served.counts import Span
+from bridgepack.data.tokenizers.templates import TimeLimit
+from bridgepack.errors import ConfigError, RowError
+from bridgepack.records import DropReason, MaskArray, ServedKind, TokenArray
+from bridgepack.records.sequences import token_counts
+
+if TYPE_CHECKING:
+    from bridgepack.data.sequences.loading import LoadedStage
+
+
+_CHAT = "chat"
+_CUT = "earlier exchanges are left out, as preprocessing.over_long truncate_history says"
+#: Reasons for which a piece of a conversation is dropped alone.
+_OF_PIECES = frozenset({*REASONS, DropReason.TRUNCATED_NO_TRAINED_TOKEN})
+#: Rendering a message costs as much as so many characters.
+_MESSAGE_COST = 300
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServedRows:
+    """Compares rows of one recipe."""
+
+    stage: LoadedStage
+    comparer: ServedComparer
+    policy: SequencePolicy
+
+    @classmethod
+    def of(cls, stage: LoadedStage) -> ServedRows:
+        """Return what compares the rows of a loaded stage.
+
+        Raises:
+            ConfigError: the recipe's rows are no conversations.
+        """
+        recipe = stage.recipe
+        if recipe.chat_preprocessing is None:
+            raise ConfigError(
+                f"preprocessing.kind is {recipe.preprocessing.kind}; a server's text is known of conversations only, "
+                "kind chat. Compare the masks without --served."
+            )
+        settings = recipe.applied_preprocessing.of_kind(_CHAT)
+        assert isinstance(settings, ChatPreprocessing)
+        return cls(
+            stage=stage,
+            comparer=ServedComparer(stage.tokenizer, settings, recipe.serving),
+            policy=SequencePolicy.of(recipe.resolve(), stage.identity(), _CHAT),
+        )
+
+    def answers(
+        self, rows: Sequence[Mapping[str, Any]], *, most_characters: int | None = None
+    ) -> list[list[ServedAnswer] | RowError]:
+        """Return the trained answers of each row, or why it gives no sequence; takes rows as layouts read them.
+
+        Rows of other kinds give no answers, nor do those of which more than `most_characters` would be rendered.
+        """
+        found: list[list[ServedAnswer] | RowError] = [[] for _ in rows]
+        pieces: list[_Piece] = []
+        with TimeLimit() as limit:
+            for place, columns in enumerate(rows):
+                try:
+                    prepared = limit(self.stage.encoder.prepare, columns)
+                except RowError as error:
+                    found[place] = error
+                    continue
+                own = list(_pieces_of(place, prepared))
+                if most_characters is None or sum(num_rendered(one.chat) for one in own) <= most_characters:
+                    pieces += own
+            compared = self.compare_chats([one.chat for one in pieces], limit)
+            for place, members in groupby(zip(pieces, compared, strict=True), key=lambda item: item[0].place):
+                found[place] = _of_row(list(members))
+        return found
+
+    def compare_chats(
+        self, chats: Sequence[RenderedChat], limit: TimeLimit | None = None
+    ) -> list[list[ServedAnswer] | RowError]:
+        """Return the trained answers of rendered conversations, or why they give no sequence."""
+        has_kinds = isinstance(self.stage.encoder, EncoderOfKinds)
+        batch = self.stage.encoder.encode([OfKind(_CHAT, chat) for chat in chats] if has_kinds else chats)
+        found: list[list[ServedAnswer] | RowError] = []
+        for index, chat in enumerate(chats):
+            start, stop = int(batch.offsets[index]), int(batch.offsets[index + 1])
+            ids, mask = batch.input_ids[start:stop], batch.loss_mask[start:stop]
+            kept = batch.errors.get(index) or self._kept(ids, mask, int(batch.num_context[index]))
+            if isinstance(kept, RowError):
+                found.append(kept)
+                continue
+            case = chat, ids, self.policy.mask_of_row(ids, mask)
+            try:
+                answers = limit(self._compared, case) if limit is not None else self._compared(case)
+                found.append(_packed(answers, kept, splits=self.policy.splits))
+            except RowError as error:
+                found.append([ServedAnswer(turn=1, kind=ServedKind.REFUSED, detail=error.detail)])
+        return found
+
+    def _compared(self, case: tuple[RenderedChat, TokenArray, MaskArray]) -> list[ServedAnswer]:
+        return self.comparer.compare(*case)
+
+    def _kept(self, ids: TokenArray, mask: MaskArray, num_context: int) -> list[Span] | RowError:
+        """Return which tokens of an uncut sequence are packed, sequence by sequence, or why none are."""
+        if len(ids) < 2:
+            return RowError(DropReason.TOO_SHORT, f"{len(ids)} tokens; next-token loss needs at least 2")
+        _, num_learned = token_counts(ids, mask, np.array([0, len(ids)]), self.policy.eos_token_id)
+        judgement = self.policy.judge(np.array([len(ids)]), num_learned)
+        code = int(judgement.codes[0])
+        if code:
+            return RowError(DropReason(REASONS[code]), self.policy.detail(code, len(ids)))
+        if not judgement.needs_cut[0]:
+            return [(0, len(ids))]
+        cut = self.policy.cut(ids, mask, num_context)
+        return cut if isinstance(cut, RowError) else [(one.first_token, one.first_token + len(one[0])) for one in cut]
+
+
+class _Piece(NamedTuple):
+    """A conversation, or a piece of one."""
+
+    place: int  #: of its row
+    chat: RenderedChat
+    removed: frozenset[int]  #: positions of messages that were left out on purpose
+
+    @property
+    def kept(self) -> list[int]:
+        """Positions in the row of the messages that are left."""
+        num_messages = len(self.chat.conversation.messages) + len(self.removed)
+        return [index for index in range(num_messages) if index not in self.removed]
+
+    def named(self, answer: ServedAnswer) -> ServedAnswer:
+        """Return an answer with its turn in the row; one that equals what is served but for its history is cut."""
+        turn = self.kept[answer.turn - 1] + 1
+        if answer.kind == ServedKind.EQUAL and any(index < turn for index in self.removed):
+            return replace(answer, turn=turn, kind=ServedKind.CUT, detail=_CUT)
+        return replace(answer, turn=turn)
+
+
+def _pieces_of(place: int, prepared: Prepared) -> Iterator[_Piece]:
+    removed = prepared.removed or (frozenset[int](),) * len(prepared.values)
+    for value, gone in zip(prepared.values, removed, strict=True):
+        chat = chat_of(value)
+        if chat is not None:
+            yield _Piece(place, chat, gone)
+
+
+def _of_row(members: Sequence[tuple[_Piece, list[ServedAnswer] | RowError]]) -> list[ServedAnswer] | RowError:
+    """Return the answers of a row's pieces, in order; an error that is not about a length drops the whole row."""
+    errors = [found for _, found in members if isinstance(found, RowError)]
+    dropping = [error for error in errors if error.reason not in _OF_PIECES]
+    if dropping or len(errors) == len(members):
+        return (dropping or errors)[0]
+    answers = [piece.named(one) for piece, found in members if not isinstance(found, RowError) for one in found]
+    return sorted(answers, key=lambda answer: answer.turn)
+
+
+def chat_of(prepared: Any) -> RenderedChat | None:
+    """Return the conversation of a prepared row; None if the row is of another kind."""
+    value = prepared.value if isinstance(prepared, OfKind) else prepared
+    return value if isinstance(value, RenderedChat) else None
+
+
+def num_rendered(chat: RenderedChat) -> int:
+    """Return how many characters are rendered for a comparison, about; each message costs as some more."""
+    messages = chat.conversation.messages
+    num_answers = [message["role"] for message in messages].count(ASSISTANT)
+    return 2 * num_answers * (len(chat.text) + _MESSAGE_COST * len(messages))
+
+
+def _packed(answers: Sequence[ServedAnswer], kept: Sequence[Span], *, splits: bool) -> list[ServedAnswer]:
+    """Return the answers that are packed, with those whose beginning or end was cut off as differing."""
+    found = []
+    for answer in answers:
+        span = answer.span
+        if span is None or any(start == 0 and span[1] <= stop for start, stop in kept):
+            found.append(answer)
+        elif splits:
+            detail = "the sequence was split, and the piece with the answer lacks what stands before it"
+            found.append(replace(answer, kind=ServedKind.CONTEXT, detail=detail, token=span[0]))
+        elif any(start <= span[0] < stop for start, stop in kept):
+            detail = "the sequence was truncated, and the answer lost its end"
+            num_kept = max(stop for _, stop in kept) - span[0]
+            num_tokens = min(answer.num_trained_tokens, num_kept)
+            cut = replace(answer, kind=ServedKind.ANSWER, detail=detail, token=span[0], num_trained_tokens=num_tokens)
+            found.append(cut)
+    return found

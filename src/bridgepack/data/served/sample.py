@@ -1,0 +1,84 @@
+"""Compares a sample of a build's answers with what a server sends; the sample depends on the files alone."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice, zip_longest
+from typing import TYPE_CHECKING, Any
+
+from bridgepack.data.reading.inputs import InputFile
+from bridgepack.data.reading.rows import pick_evenly, read_range
+from bridgepack.data.reading.sampling import Window, file_windows
+from bridgepack.data.served.rows import ServedRows
+from bridgepack.data.served.switches import NO_SWITCH, find_switch
+from bridgepack.data.served.tally import ServedTally
+from bridgepack.errors import DataError, RowError
+from bridgepack.records import SWITCHED_KINDS, ServedRecord
+
+if TYPE_CHECKING:
+    from bridgepack.data.sequences.loading import LoadedStage
+
+#: Answers that are compared, at most about.
+MAX_ANSWERS = 500
+#: Characters rendered, after which no further row is compared, and at most of one row: some tenths of a second.
+_BUDGET, _MAX_OF_ROW = 16_000_000, 64_000_000
+#: Files that are read, and windows and rows of all of them.
+_MAX_FILES, _NUM_WINDOWS, _NUM_ROWS = 8, 16, 512
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SampledRow:
+    """A row of the sample, as layouts read it."""
+
+    file_index: int
+    row: int  #: from 1
+    is_row_exact: bool  #: the number is known, not estimated
+    columns: Mapping[str, Any]
+
+
+def sample_answers(stage: "LoadedStage", files: Sequence[InputFile]) -> ServedRecord:
+    """Return the comparison of a sample of a split's answers.
+
+    Raises:
+        ConfigError: the recipe's rows are no conversations.
+    """
+    rows, tally = ServedRows.of(stage), ServedTally()
+    differing: Mapping[str, Any] | None = None
+    for item in iter_sample(files, max_row_bytes=stage.recipe.data.max_row_bytes):
+        (answers,) = rows.answers([item.columns], most_characters=_MAX_OF_ROW)
+        if isinstance(answers, RowError) or not answers:
+            continue
+        tally.add(item.file_index, item.row, answers, is_row_exact=item.is_row_exact)
+        if differing is None and any(answer.kind in SWITCHED_KINDS for answer in answers):
+            differing = item.columns
+        if tally.num_answers >= MAX_ANSWERS or rows.comparer.num_rendered >= _BUDGET:
+            break
+    return tally.record(NO_SWITCH if differing is None else find_switch(rows, differing))
+
+
+def iter_sample(files: Sequence[InputFile], *, max_row_bytes: int) -> Iterator[SampledRow]:
+    """Yield rows of windows that are spread over some files, window by window; skips what cannot be read."""
+    chosen = pick_evenly(range(len(files)), _MAX_FILES)
+    most = max(_NUM_WINDOWS // max(len(chosen), 1), 1)
+    windows = [(index, one) for index in chosen for one in _windows(files[index], most, max_row_bytes)]
+    num_rows = -(-_NUM_ROWS // max(len(windows), 1))
+    in_turn = zip_longest(*(_rows(index, files[index], window, num_rows) for index, window in windows))
+    yield from (row for group in in_turn for row in group if row is not None)
+
+
+def _windows(file: InputFile, most: int, max_row_bytes: int) -> list[Window]:
+    """Return windows of a file; none if it cannot be read, which the build then reports."""
+    try:
+        windows = list(islice(file_windows(file, max_row_bytes=max_row_bytes).windows, most))
+    except DataError:
+        return []
+    return [window for window in windows if not window.part.is_oversized]
+
+
+def _rows(index: int, file: InputFile, window: Window, most: int) -> Iterator[SampledRow]:
+    """Yield the first rows of a window; ends where they cannot be read."""
+    try:
+        for row, item in islice(read_range(file, window.part), most):
+            if isinstance(item, Mapping):
+                yield SampledRow(file_index=index, row=row, is_row_exact=window.has_row_numbers, columns=item)
+    except DataError:
+        return

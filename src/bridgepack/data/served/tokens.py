@@ -1,0 +1,132 @@
+"""Tokens of texts that begin as another text whose tokens are known; only what differs is encoded."""
+
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bridgepack.data.sequences.prefixes import CuttingTokens
+from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
+from bridgepack.records import TokenArray
+
+#: Characters after a difference that are encoded to show it, and tokens to show on each side of it.
+_WINDOW, _MARGIN = 256, 12
+
+
+class Difference(NamedTuple):
+    """The first token in which two texts differ."""
+
+    token: int  #: index of the token; the number of tokens if one text goes on where the other ends
+    trained: str  #: text around it in the training text
+    served: str  #: text around it in the other
+
+
+class ServerEncoder:
+    """Encodes texts as a server does: without adding special tokens, and without Megatron-Core's changes."""
+
+    def __init__(self, tokenizer: ChatTokenizer) -> None:
+        self._tokenizer = tokenizer
+        self.is_same = not tokenizer.lost_flags or tokenizer.backend is None
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of a text."""
+        if self.is_same:
+            return self._tokenizer.encode(text)
+        return list(self._backend.encode(text, add_special_tokens=False).ids)
+
+    @cached_property
+    def _backend(self) -> Any:
+        """A `tokenizers.Tokenizer` whose added tokens have the flags of tokenizer.json."""
+        content = json.loads(self._tokenizer.backend.to_str())
+        for token in content["added_tokens"]:
+            token.update(self._tokenizer.lost_flags.get(token["id"], {}))
+        return type(self._tokenizer.backend).from_str(json.dumps(content))
+
+
+class KnownText:
+    """A training text and its tokens.
+
+    A text before an added token that always splits texts is encoded independently of what follows, so a text that
+    begins as this one up to such a token has the same tokens up to there.
+    """
+
+    def __init__(
+        self,
+        tokenizer: ChatTokenizer,
+        server: ServerEncoder,
+        cutting: CuttingTokens,
+        text: str,
+        input_ids: TokenArray,
+    ) -> None:
+        """Take a text with its tokens, shape [num_tokens], int32."""
+        self.text, self.input_ids = text, input_ids
+        self._tokenizer, self._server, self._cutting = tokenizer, server, cutting
+
+    def tokens_of(self, other: str) -> TokenArray:
+        """Return the tokens of a text as a server encodes it, shape [num_tokens], int32."""
+        place, token = self._cut_before(common_length(self.text, other))
+        return np.concatenate([self.input_ids[:token], self._encoded(other[place:])])
+
+    def difference(self, other: str) -> Difference:
+        """Return the first token in which a text differs from this one; the texts differ, or their tokens do."""
+        shared = common_length(self.text, other)
+        place, token = self._cut_before(shared)
+        other_ids = self._encoded(other[place : shared + _WINDOW])
+        own_ids = self.input_ids[token:]
+        at = first_unequal(own_ids, other_ids)
+        before = self.input_ids[max(token + at - _MARGIN, 0) : token].tolist()
+        shown = (self._tokenizer.decode([*before, *_around(ids, at)]) for ids in (own_ids, other_ids))
+        return Difference(token + at, *shown)
+
+    def shown_at(self, token: int) -> str:
+        """Return the text around a token."""
+        return self._tokenizer.decode(_around(self.input_ids, token))
+
+    def _encoded(self, text: str) -> TokenArray:
+        return np.array(self._server.encode(text), dtype=np.int32)
+
+    def _cut_before(self, shared: int) -> tuple[int, int]:
+        """Return (character, token) of the last splitting token that lies within the first `shared` characters."""
+        stops, places, tokens = self._cuts
+        index = bisect_right(stops, shared) - 1
+        return (places[index], tokens[index]) if index >= 0 else (0, 0)
+
+    @cached_property
+    def _cuts(self) -> tuple[list[int], list[int], list[int]]:
+        """Ends and beginnings in characters, and indices, of the splitting tokens; empty if they are not all known."""
+        ids = self._cutting.ids if self._server.is_same else {}
+        if not ids:
+            return [], [], []
+        found = list(re.finditer("|".join(map(re.escape, ids)), self.text))
+        tokens = np.flatnonzero(np.isin(self.input_ids, list(ids.values())))
+        if [ids[match.group()] for match in found] != self.input_ids[tokens].tolist():
+            return [], [], []
+        return [match.end() for match in found], [match.start() for match in found], tokens.tolist()
+
+
+def common_length(first: str, second: str) -> int:
+    """Return how many leading characters two texts share: "abc", "abd" -> 2."""
+    low, high = 0, min(len(first), len(second))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if first[low:middle] == second[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _around(ids: TokenArray, at: int) -> list[int]:
+    around: list[int] = ids[max(at - _MARGIN, 0) : at + _MARGIN].tolist()
+    return around
+
+
+def first_unequal(first: TokenArray | Sequence[int], second: TokenArray | Sequence[int]) -> int:
+    """Return how many leading tokens two arrays share: [5, 6], [5, 7, 8] -> 1."""
+    size = min(len(first), len(second))
+    unequal = np.asarray(first[:size]) != np.asarray(second[:size])
+    return int(unequal.argmax()) if unequal.any() else size

@@ -1,0 +1,58 @@
+"""Results of comparing trained answers with served ones."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from bridgepack.records import ServedRecord
+from bridgepack.records.results import Result
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServedFinding:
+    """An answer that a server does not show as it is trained."""
+
+    kind: str  #: value of a `ServedKind`
+    split: str
+    file: str
+    row: int  #: row of that file, from 1
+    turn: int  #: its message, from 1
+    num_trained_tokens: int
+    detail: str
+    token: int | None  #: first token that differs, from 0; None if it is unknown
+    trained_text: str  #: text around it in the packed tokens
+    served_text: str  #: text around it in what is served; empty if the text is the same
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServedReport(Result):
+    """Result of a comparison with what is served.
+
+    Attributes:
+        mode: `all` rows, or a `sample`.
+        seed: seed of the sample; None for all rows.
+        record: counts of answers and trained tokens by kind.
+        drops: reason -> rows that give no sequence.
+        cures: kind that occurs -> what to do about it.
+        findings: the first answers that differ.
+    """
+
+    DERIVED: ClassVar = ("outcome",)
+    TABLE: ClassVar = "findings"
+
+    target: str
+    mode: Literal["all", "sample"]
+    seed: int | None
+    num_rows: int
+    num_rows_read: int
+    record: ServedRecord
+    drops: Mapping[str, int]
+    cures: Mapping[str, str]
+    findings: tuple[ServedFinding, ...]
+
+    @property
+    def outcome(self) -> Literal["equal", "differs", "could not run"]:
+        """Whether every answer is served as trained; `could not run` without an answer."""
+        if self.record.differing:
+            return "differs"
+        return "equal" if self.record.num_answers else "could not run"

@@ -1,0 +1,123 @@
+"""Compares what a recipe's or an artifact's rows train with what a server sends and a model must then write."""
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bridgepack.config.load import load_recipe
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.reading.inputs import InputFile
+from bridgepack.data.sequences.loading import load_stage
+from bridgepack.data.served.compare import ServedAnswer
+from bridgepack.data.served.rows import ServedRows
+from bridgepack.data.served.switches import NO_SWITCH, find_switch
+from bridgepack.data.served.tally import ServedTally
+from bridgepack.errors import DataError, RowError
+from bridgepack.proof.masks.masks import MaskOptions, choose_rows, input_files
+from bridgepack.proof.packs import opened_artifact, recorded_recipe
+from bridgepack.proof.served.records import ServedFinding, ServedReport
+from bridgepack.proof.sources import found_sources, row_batches, stage_tokenizer
+from bridgepack.records import EXPECTED_KINDS, SWITCHED_KINDS
+
+#: Section of an artifact's recipe that may be another one: packs do not depend on it.
+_SERVING = "serving"
+
+
+def check_served(target: str | Path | SFTRecipe, options: MaskOptions | None = None) -> ServedReport:
+    """Return whether the answers that rows train are those that a server shows.
+
+    `target` is a recipe, its location, or the folder of an artifact, whose own recipe is used.
+
+    Raises:
+        ConfigError: the recipe does not exist, its rows are no conversations, or an override is invalid.
+        ArtifactError: the folder is not an artifact.
+        DataError: a source is missing or cannot be read.
+        TokenizerError: the tokenizer cannot be loaded, or cannot do what the recipe asks.
+    """
+    options = options or MaskOptions()
+    if not isinstance(target, SFTRecipe) and str(target) and Path(target).is_dir():
+        recipe = recorded_recipe(opened_artifact(Path(target)), options.overrides, may_change=_SERVING)
+    else:
+        recipe = load_recipe(target, options.overrides)
+    stage_tokenizer(recipe)
+    comparison = _Comparison(recipe, options)
+    with found_sources(recipe) as found:
+        if found.gone:
+            raise DataError("; ".join(found.gone))
+        comparison.run(input_files(recipe, found.files, options.split))
+        return comparison.report(target.name if isinstance(target, SFTRecipe) else str(target))
+
+
+class _Comparison:
+    def __init__(self, recipe: SFTRecipe, options: MaskOptions) -> None:
+        self._recipe, self._options = recipe, options
+        self._rows = ServedRows.of(load_stage(recipe.model_dump_json()))
+        self._num_rows = self._num_read = 0
+        self._tally, self._drops = ServedTally(), Counter[str]()
+        self._findings: list[ServedFinding] = []
+        self._differing: Mapping[str, Any] | None = None
+
+    def run(self, inputs: list[tuple[str, InputFile]]) -> None:
+        """Compare every row, or the rows of the sample."""
+        options, progress = self._options, self._options.progress
+        chosen, self._num_rows = choose_rows(inputs, options, self._recipe.data.max_row_bytes)
+        total = None if options.num_rows is None else min(options.num_rows, self._num_rows)
+        progress.start("Comparing answers", total, "rows")
+        for index, ((split, file), rows) in enumerate(zip(inputs, chosen, strict=True)):
+            if rows is None or rows:
+                self._compare_file(index, split, file, rows)
+        progress.finish()
+
+    def _compare_file(self, index: int, split: str, file: InputFile, rows: set[int] | None) -> None:
+        for batch in row_batches(self._recipe, file, rows):
+            self._num_read += len(batch)
+            self._options.progress.advance(len(batch))
+            given = [(row, item) for row, item in batch if not isinstance(item, RowError)]
+            self._drops.update(str(item.reason) for _, item in batch if isinstance(item, RowError))
+            for (row, columns), found in zip(given, self._rows.answers([item for _, item in given]), strict=True):
+                if isinstance(found, RowError):
+                    self._drops[str(found.reason)] += 1
+                    continue
+                for answer in found:
+                    self._keep(split, file.label, row, answer)
+                self._tally.add(index, row, found)
+                if self._differing is None and any(answer.kind in SWITCHED_KINDS for answer in found):
+                    self._differing = columns
+
+    def _keep(self, split: str, file: str, row: int, answer: ServedAnswer) -> None:
+        """Keep a finding while there is room, and always one of each kind."""
+        if answer.kind in EXPECTED_KINDS or not self._options.limit:
+            return
+        is_new = all(finding.kind != answer.kind for finding in self._findings)
+        if len(self._findings) < self._options.limit or is_new:
+            self._findings.append(
+                ServedFinding(
+                    kind=str(answer.kind),
+                    split=split,
+                    file=file,
+                    row=row,
+                    turn=answer.turn,
+                    num_trained_tokens=answer.num_trained_tokens,
+                    detail=answer.detail,
+                    token=answer.token,
+                    trained_text=answer.trained_text,
+                    served_text=answer.served_text,
+                )
+            )
+
+    def report(self, target: str) -> ServedReport:
+        """Return the findings."""
+        is_sample = self._options.num_rows is not None
+        record = self._tally.record(NO_SWITCH if self._differing is None else find_switch(self._rows, self._differing))
+        return ServedReport(
+            target=target,
+            mode="sample" if is_sample else "all",
+            seed=self._options.seed if is_sample else None,
+            num_rows=self._num_rows if is_sample else self._num_read,
+            num_rows_read=self._num_read,
+            record=record,
+            drops=dict(sorted(self._drops.items())),
+            cures={count.kind: record.cure(count.kind) for count in record.differing},
+            findings=tuple(self._findings),
+        )

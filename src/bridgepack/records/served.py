@@ -1,0 +1,105 @@
+"""What a comparison of trained answers with served ones finds: kinds, their cures, and counts of a sample."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class ServedKind(StrEnum):
+    """How a trained answer relates to what a server sends for it and what the model must then write."""
+
+    EQUAL = "equal"
+    CONTEXT = "context-differs"
+    ANSWER = "answer-differs"
+    BOUNDARY = "boundary-differs"
+    #: The template rejects the turns before the answer, or the conversation up to it.
+    REFUSED = "refused"
+    #: `over_long: truncate_history` left out earlier turns, which a server still has.
+    CUT = "cut-on-purpose"
+
+
+#: Kinds that are no difference, or one that the recipe asks for.
+EXPECTED_KINDS = frozenset({ServedKind.EQUAL, ServedKind.CUT})
+#: Kinds that a switch of the template can cure.
+SWITCHED_KINDS = frozenset({ServedKind.CONTEXT, ServedKind.ANSWER})
+_SPLIT = "set preprocessing.split_conversations to when_context_differs"
+#: Kind -> what to do about it, apart from a switch of the template.
+SERVED_CURES: Mapping[ServedKind, str] = {
+    ServedKind.CONTEXT: (
+        f"{_SPLIT}; where the server sets another system prompt or other template variables, say so in serving"
+    ),
+    ServedKind.ANSWER: f"{_SPLIT}, or preprocessing.loss_mode to last_turn",
+    ServedKind.BOUNDARY: (
+        "set preprocessing.mask_generation_prompt to true; where a token that the model must write is never trained, "
+        "set preprocessing.masks_control_tokens to false"
+    ),
+    ServedKind.REFUSED: (
+        "nothing is known of these answers; a server with this template fails there, too, so correct the rows or set "
+        "tokenizer.chat_template to another template"
+    ),
+}
+
+
+def switch_cure(name: str, value: bool) -> str:
+    """Return how to set a switch of the template in training and at the server."""
+    text = str(value).lower()
+    return (
+        f"set tokenizer.chat_template_kwargs.{name} to {text} and the same at the server: in requests "
+        f'"chat_template_kwargs": {{"{name}": {text}}}, or vllm serve --default-chat-template-kwargs '
+        f"'{{\"{name}\": {text}}}'"
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServedCount:
+    """Answers of one kind, with the first of them."""
+
+    kind: str  #: value of a `ServedKind`
+    num_answers: int
+    num_trained_tokens: int
+    file_index: int  #: file of the first answer, an index in the inputs that were compared
+    row: int  #: row of that file, from 1
+    turn: int  #: message of that row, from 1
+    detail: str  #: what differs there; empty if nothing does
+    is_row_exact: bool = True  #: the row's number is known, not estimated
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServedRecord:
+    """Comparison of a sample of trained answers with served ones."""
+
+    num_rows: int  #: rows whose answers were compared
+    counts: tuple[ServedCount, ...]  #: kinds that occur, in the order of `ServedKind`
+    #: variable of the template whose value, set in training and serving alike, makes the answers of the first differing
+    #: row the same on both sides, e.g. `preserve_thinking`; empty if there is none
+    switch: str = ""
+    switch_value: bool = False  #: that value
+
+    @property
+    def num_answers(self) -> int:
+        """Number of answers compared."""
+        return sum(count.num_answers for count in self.counts)
+
+    @property
+    def num_trained_tokens(self) -> int:
+        """Number of trained tokens in them."""
+        return sum(count.num_trained_tokens for count in self.counts)
+
+    def share(self, kind: str) -> float:
+        """Return the share (0-1) of the answers that are of a kind."""
+        found = sum(count.num_answers for count in self.counts if count.kind == kind)
+        return found / self.num_answers if self.num_answers else 0.0
+
+    def cure(self, kind: str) -> str:
+        """Return what to do about a kind; first the template's own switch, which costs no tokens."""
+        cure = SERVED_CURES[ServedKind(kind)]
+        if not self.switch or kind not in SWITCHED_KINDS:
+            return cure
+        return f"{switch_cure(self.switch, self.switch_value)}; or {cure}"
+
+    @property
+    def differing(self) -> tuple[ServedCount, ...]:
+        """Kinds that a server would not show as trained."""
+        return tuple(count for count in self.counts if count.kind not in EXPECTED_KINDS)

@@ -1,0 +1,141 @@
+"""Markers whose tokens in a rendered text are others than alone, and markers that no text has."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scripts.quirks.families import write_tokenizer as write_quirks_tokenizer
+
+from bridgepack.config.recipe.data import TokenizerConfig
+from bridgepack.config.recipe.preprocessing import ChatPreprocessing
+from bridgepack.data.sequences.chat import ChatEncoder
+from bridgepack.data.sequences.encoding import Encoded, encode_examples
+from bridgepack.data.tokenizers.load import load_tokenizer
+from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
+from bridgepack.errors import RowError, TokenizerError
+from bridgepack.records import DropReason
+from tests.support.prompted_families import PHI_4
+from tests.support.tokenizers import CHATML, FAMILIES, Family, loaded_tokenizer
+
+SENTENCEPIECE = next(family for family in FAMILIES if family.name == "recipe-markers-sentencepiece")
+BYTES = replace(CHATML, control_tokens=("<|stop|>",), eos_token="<|stop|>")
+ASKED, ANSWERED = {"role": "user", "content": "Two?"}, {"role": "assistant", "content": "Four."}
+TURNS = [ASKED, ANSWERED, {"role": "user", "content": "More?"}, {"role": "assistant", "content": "Seven."}]
+#: (marker of the user, of the assistant, end)
+PLAIN_MARKERS = [
+    ("### User:\n", "### Assistant:\n", "\n### End"),
+    ("USER: ", "ASSISTANT: ", "<|stop|>"),
+    ("USER: ", "ASSISTANT:", "<|stop|>"),
+    ("[INST] ", " [/INST] ", "<|stop|>"),
+]
+
+
+def plain(family: Family, user: str, bot: str, end: str) -> Family:
+    """Return a family whose turns have markers of plain text."""
+    template = (
+        f"{{% for m in messages %}}{{{{ ({user!r} if m.role == 'user' else {bot!r}) + m.content "
+        f"+ ({end!r} if m.role == 'assistant' else '') + '\n' }}}}{{% endfor %}}"
+    )
+    return replace(family, template=template)
+
+
+def encoded(tokenizer: ChatTokenizer, turns: list[dict[str, Any]], **settings: Any) -> Encoded | RowError:
+    encoder = ChatEncoder(tokenizer, ChatPreprocessing(**settings), {})
+    (made,) = encode_examples(encoder, [{"messages": turns}])
+    return made
+
+
+def trained(tokenizer: ChatTokenizer, made: Encoded | RowError) -> str:
+    assert isinstance(made, Encoded), made
+    return tokenizer.decode([token for token, bit in zip(made.ids, made.mask, strict=True) if bit])
+
+
+@pytest.mark.parametrize("family", [SENTENCEPIECE, BYTES], ids=lambda family: family.name)
+@pytest.mark.parametrize(("user", "bot", "end"), PLAIN_MARKERS)
+def test_markers_of_plain_text(tmp_path: Path, family: Family, user: str, bot: str, end: str) -> None:
+    tokenizer = loaded_tokenizer(tmp_path, plain(family, user, bot, end))
+    markers = {"assistant_start": bot, "assistant_end": end}
+
+    made = encoded(tokenizer, TURNS, assistant_markers=markers)
+
+    assert trained(tokenizer, made).replace(" ", "") == f"Four.{end}Seven.{end}".replace(" ", "")
+
+
+@pytest.mark.parametrize("quote", ["ASSISTANT: yes", "So ASSISTANT: yes", "ASSISTANT:"])
+@pytest.mark.parametrize("place", [0, 1, 2, 3])
+def test_texts_that_quote_a_marker_of_plain_text(tmp_path: Path, quote: str, place: int) -> None:
+    tokenizer = loaded_tokenizer(tmp_path, plain(SENTENCEPIECE, *PLAIN_MARKERS[1]))
+    turns = [{**turn, "content": quote} if index == place else turn for index, turn in enumerate(TURNS)]
+    markers = {"assistant_start": "ASSISTANT: ", "assistant_end": "<|stop|>"}
+
+    made = encoded(tokenizer, turns, assistant_markers=markers)
+
+    if isinstance(made, Encoded):
+        wanted = "".join(turn["content"] + "<|stop|>" for turn in turns if turn["role"] == "assistant")
+        assert trained(tokenizer, made).replace(" ", "") == wanted.replace(" ", "")
+    else:
+        assert made.reason in (DropReason.CONTROL_TOKENS_IN_TEXT, DropReason.NO_ASSISTANT_MASK)
+
+
+def test_a_marker_whose_end_joins_the_answer_is_named(tmp_path: Path) -> None:
+    """The blank behind the marker is part of the answer's first word."""
+    tokenizer = loaded_tokenizer(tmp_path, plain(SENTENCEPIECE, *PLAIN_MARKERS[1]))
+    markers = {"assistant_start": "ASSISTANT: ", "assistant_end": "<|stop|>"}
+    turns = [ASKED, {"role": "assistant", "content": "The user asks."}]
+    assert any(token.startswith("▁") and len(token) > 1 for token in tokenizer.backend.encode("x The user").tokens[1:])
+
+    made = encoded(tokenizer, turns, assistant_markers=markers)
+
+    assert isinstance(made, RowError)
+    told = "assistant_start, 'ASSISTANT:', occurs in the row's text, but "
+    assert made.detail.startswith(told)
+    assert "without white space at its ends" in made.detail
+    without = {**markers, "assistant_start": "ASSISTANT:"}
+    assert trained(tokenizer, encoded(tokenizer, turns, assistant_markers=without)).strip() == "The user asks.<|stop|>"
+
+
+def test_a_marker_that_the_template_does_not_write_is_named(tmp_path: Path) -> None:
+    tokenizer = loaded_tokenizer(tmp_path, BYTES)
+
+    made = encoded(tokenizer, TURNS, assistant_markers={"assistant_start": "<|bot|>", "assistant_end": "<|stop|>"})
+
+    assert isinstance(made, RowError)
+    assert made.detail == (
+        "assistant_start, '<|bot|>', occurs in the row's text nowhere; set preprocessing.assistant_markers."
+        "assistant_start to the text that the chat template writes right before an answer"
+    )
+
+
+def test_a_template_that_is_taken_for_a_family(tmp_path: Path) -> None:
+    """Phi-4 has ChatML's tokens, but another header."""
+    folder = write_quirks_tokenizer(tmp_path / "tokenizer", PHI_4)
+    tokenizer = load_tokenizer(TokenizerConfig(name_or_path=str(folder)))
+    told = (
+        "its chat template has the markers of a family whose answers begin with '<|im_start|>assistant', but it "
+        "writes '<|im_start|>assistant<|im_sep|>' before an answer and '<|im_end|>' behind it. Set preprocessing.assist"
+    )
+
+    with pytest.raises(TokenizerError, match=re.escape(told)):
+        encoded(tokenizer, TURNS)
+    assert trained(tokenizer, encoded(tokenizer, TURNS, **PHI_4.preprocessing)) == "Four.<|im_end|>Seven.<|im_end|>"
+    assert isinstance(encoded(tokenizer, TURNS, loss_mode="full"), Encoded)
+
+
+CHATML_TURNS = "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
+
+
+@pytest.mark.parametrize("appended", ["<|im_start|>assistant\n", "<|im_start|>assistant\n<|im_end|>\n"])
+def test_a_template_that_always_appends_an_answer_is_refused(tmp_path: Path, appended: str) -> None:
+    """The second was trained in the place of the answer."""
+    tokenizer = loaded_tokenizer(tmp_path, replace(CHATML, template=f"{CHATML_TURNS}{{{{ {appended!r} }}}}"))
+    told = (
+        f"writes {appended!r} behind the last answer of every conversation, as if another followed. Set tokenizer.chat"
+    )
+    markers = {"assistant_start": "<|im_start|>assistant\n", "assistant_end": "<|im_end|>"}
+
+    for settings in ({}, {"assistant_markers": markers}):
+        with pytest.raises(TokenizerError, match=re.escape(told)):
+            encoded(tokenizer, TURNS, **settings)
+    assert isinstance(encoded(tokenizer, TURNS, loss_mode="full"), Encoded)

@@ -1,0 +1,142 @@
+"""The sample of answers in every build, and the template's own switches that are found with it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scripts.quirks.families import Family, write_tokenizer
+
+import bridgepack
+from bridgepack.data.artifact.manifest import read_manifest
+from bridgepack.data.sequences.loading import load_stage
+from bridgepack.data.served.rows import ServedRows
+from bridgepack.data.served.switches import find_switch
+from bridgepack.data.tokenizers.templates import variables_of
+from bridgepack.records import ServedRecord
+from tests.support.read_rows import read_row
+from tests.support.served_templates import SERVED_FAMILIES, SETS
+from tests.support.small_builds import build, data_bytes, small_recipe, write_json_lines
+
+BY_NAME = {family.name: family for family in SERVED_FAMILIES}
+
+
+def _recipe(folder: Path, name: str = "Qwen3.5", rows: Any = (SETS["thoughts"],) * 30, **sections: Any) -> Any:
+    family: Family = BY_NAME[name]
+    tokenizer = folder / "tokenizer"
+    if not tokenizer.exists():
+        write_tokenizer(tokenizer, family)
+    train = write_json_lines(folder / "rows.jsonl", rows)
+    packing = {"packed_sequence_size": 512}
+    preprocessing = {"kind": "chat", **family.preprocessing}
+    return small_recipe(train, tokenizer, **{"packing": packing, "preprocessing": preprocessing, **sections})
+
+
+def _shares(record: ServedRecord | None) -> dict[str, int]:
+    assert record is not None
+    return {count.kind: count.num_answers for count in record.counts}
+
+
+def test_a_build_says_how_its_answers_are_served(tmp_path: Path) -> None:
+    manifest = build(_recipe(tmp_path), tmp_path / "packed").manifest
+
+    assert _shares(manifest.served) == {"context-differs": 30, "boundary-differs": 30}
+    assert manifest.served is not None
+    assert (manifest.served.num_rows, manifest.served.num_answers) == (30, 60)
+    first = manifest.served.counts[0]
+    assert (first.file_index, first.row, first.turn, first.is_row_exact) == (0, 1, 2, True)
+    assert (manifest.served.switch, manifest.served.switch_value) == ("preserve_thinking", True)
+    assert read_manifest(tmp_path / "packed") == manifest
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_workers_do_not_change_it(tmp_path: Path, num_workers: int) -> None:
+    recipe = _recipe(tmp_path)
+    alone = build(recipe, tmp_path / "alone")
+    together = build(recipe, tmp_path / "together", num_workers=num_workers, store=tmp_path / "store")
+    assert alone.manifest.served == together.manifest.served
+    assert alone.manifest.fingerprint == together.manifest.fingerprint
+
+
+def test_it_ends_after_some_hundred_answers(tmp_path: Path) -> None:
+    record = build(_recipe(tmp_path, rows=[SETS["plain"]] * 4000), tmp_path / "packed").manifest.served
+    assert record is not None
+    assert 500 <= record.num_answers < 600
+
+
+def test_another_server_needs_another_comparison_but_no_other_packs(tmp_path: Path) -> None:
+    recipe = _recipe(tmp_path, "Qwen2.5", [SETS["plain"]])
+    first = build(recipe, tmp_path / "packed")
+    before = data_bytes(tmp_path / "packed")
+    assert _shares(first.manifest.served) == {"equal": 2}
+    assert bridgepack.build(recipe, output=tmp_path / "packed").was_built_before
+
+    other = recipe.override({"serving.system": "Be kind."})
+    second = bridgepack.build(other, output=tmp_path / "packed")
+
+    assert not second.was_built_before
+    assert _shares(second.manifest.served) == {"context-differs": 2}
+    assert second.manifest.fingerprint == first.manifest.fingerprint
+    assert data_bytes(tmp_path / "packed") == before
+
+
+def test_a_repack_keeps_it_unless_it_cuts_otherwise(tmp_path: Path) -> None:
+    recipe = _recipe(tmp_path, "Qwen2.5", [SETS["plain"]])
+    first = build(recipe, tmp_path / "packed").manifest.served
+    same = bridgepack.repack(tmp_path / "packed", {"packing.seed": 3}, output=tmp_path / "seeded").manifest
+    longer = {"packing.packed_sequence_size": 1024}
+    other = bridgepack.repack(tmp_path / "packed", longer, output=tmp_path / "longer").manifest
+    assert (same.served, other.served) == (first, None)
+
+
+def test_other_rows_have_none(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    train = write_json_lines(tmp_path / "rows.jsonl", [{"prompt": "Who?", "completion": "Me."}])
+    recipe = small_recipe(train, chatml_tokenizer, preprocessing={"kind": "prompt_completion"})
+    assert build(recipe, tmp_path / "packed").manifest.served is None
+    assert bridgepack.preview(recipe).served is None
+
+
+def test_preview_and_check_say_it(tmp_path: Path) -> None:
+    recipe = _recipe(tmp_path, rows=[SETS["thoughts"]] * 3)
+    build(recipe, tmp_path / "packed")
+    assert _shares(bridgepack.preview(recipe).served) == {"context-differs": 3, "boundary-differs": 3}
+    findings = {item.code: item for item in bridgepack.check(tmp_path / "packed", select=["BP55"]).findings}
+    found = findings["BP555"]
+    assert "50.0% of 6 sampled answers: context-differs, e.g. " in found.found
+    assert "rows.jsonl row 1: turn 2: the tokens before the answer are not what the server sends" in found.found
+    assert found.allowed.startswith(
+        "none; set tokenizer.chat_template_kwargs.preserve_thinking to true and the same at"
+    )
+    assert "--default-chat-template-kwargs '{\"preserve_thinking\": true}'" in found.allowed
+    assert "preprocessing.mask_generation_prompt to true" in findings["BP557"].allowed
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "switch"),
+    [
+        ("Qwen3.5", "thoughts", ("preserve_thinking", True)),
+        ("Qwen3.5", "agents", ("preserve_thinking", True)),
+        ("Nemotron", "thoughts", ("truncate_history_thinking", False)),
+        ("Qwen3", "thoughts", ("", False)),
+        ("MiniMax-M2", "thoughts", ("", False)),
+    ],
+)
+def test_the_switch_of_a_template(tmp_path: Path, name: str, row: str, switch: tuple[str, bool]) -> None:
+    recipe = _recipe(tmp_path, name, [SETS[row]])
+    rows = ServedRows.of(load_stage(recipe.model_dump_json()))
+    assert find_switch(rows, read_row(SETS[row], recipe.preprocessing)) == switch
+
+
+def test_a_switch_that_loses_thoughts_is_no_cure(tmp_path: Path) -> None:
+    """`plain: true` strips every thought, so that all answers are as served, and no thought is trained."""
+    family = BY_NAME["Qwen3"]
+    template = family.template.replace("loop.index0 > seen.last and", "not plain and loop.index0 > seen.last and")
+    assert template != family.template
+    recipe = _recipe(tmp_path, "Qwen3", [SETS["thoughts"]])
+    (tmp_path / "tokenizer" / "chat_template.jinja").write_text(template)
+    rows = ServedRows.of(load_stage(recipe.model_dump_json()))
+    assert find_switch(rows, read_row(SETS["thoughts"], recipe.preprocessing)) == ("", False)
+
+
+def test_variables_of_a_template() -> None:
+    source = "{% set own = 1 %}{{ messages }}{{ own }}{{ think | default(true) }}{{ raise_exception('') }}"
+    assert variables_of(source) == {"messages", "think"}

@@ -1,0 +1,91 @@
+"""Comparisons of whole data with what is served: counts, shares, the first findings, and what the command prints."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scripts.quirks.families import write_tokenizer
+
+import bridgepack
+from bridgepack.errors import ConfigError
+from tests.support.served_templates import SERVED_FAMILIES, SETS
+from tests.support.small_builds import Command, build, small_recipe, write_json_lines, write_recipe
+
+QWEN_3 = next(family for family in SERVED_FAMILIES if family.name == "Qwen3")
+#: Tokens of `Answer 1.` with its end, and those of the thought before it; two line ends are one token.
+SHORT, THOUGHT = 10, 28
+CURE = "set preprocessing.split_conversations to when_context_differs, or preprocessing.loss_mode to last_turn"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a recipe and its artifact: three rows of thoughts, and one that is no conversation."""
+    folder = tmp_path_factory.mktemp("served")
+    tokenizer = write_tokenizer(folder / "tokenizer", QWEN_3)
+    rows: list[Any] = [SETS["thoughts"], {"text": "nothing"}, SETS["thoughts"], SETS["thoughts"]]
+    train = write_json_lines(folder / "rows.jsonl", rows)
+    recipe = small_recipe(train, tokenizer, preprocessing={"kind": "chat"}, packing={"packed_sequence_size": 256})
+    write_recipe(folder / "mine.yaml", recipe)
+    build(recipe, folder / "packed")
+    return folder
+
+
+@pytest.mark.parametrize("name", ["mine.yaml", "packed"])
+def test_shares_of_answers_and_tokens(folder: Path, name: str) -> None:
+    report = bridgepack.served(folder / name, num_rows=None, limit=2)
+
+    counts = [(count.kind, count.num_answers, count.num_trained_tokens) for count in report.record.counts]
+    assert counts == [("equal", 3, 3 * (SHORT + THOUGHT)), ("answer-differs", 3, 3 * SHORT)]
+    assert report.record.share("equal") == 0.5
+    assert report.outcome == "differs"
+    assert report.drops == {"missing_field": 1}
+    assert report.cures == {"answer-differs": CURE}
+    assert [(finding.row, finding.turn) for finding in report.findings] == [(1, 2), (3, 2)]
+    assert (report.num_rows, report.num_rows_read) == (4, 4)
+
+
+def test_a_sample_and_another_system_prompt(folder: Path) -> None:
+    report = bridgepack.served(folder / "packed", num_rows=2, overrides={"serving.system": "Be kind."})
+    assert (report.mode, report.seed, report.num_rows, report.num_rows_read) == ("sample", 0, 4, 2)
+    assert {count.kind for count in report.record.counts} == {"context-differs"}
+    with pytest.raises(ConfigError, match="only the location of its sources may change"):
+        bridgepack.served(folder / "packed", overrides={"packing.seed": 3})
+
+
+def test_a_recipe_without_a_difference(folder: Path, command: Command) -> None:
+    ran = command("masks", folder / "mine.yaml", "--served", "--set", "preprocessing.loss_mode=last_turn")
+    assert ran.code == 0
+    assert ran.output.endswith("all 3 answers are trained as they are served\n")
+
+
+def test_what_the_command_prints(folder: Path, command: Command) -> None:
+    ran = command("masks", folder / "mine.yaml", "--served", "--all", "--limit", 1)
+    assert ran.code == 1
+    assert (
+        ran.output
+        == f"""\
+{folder / "mine.yaml"}: every row, 4 of 4
+  rows dropped: missing_field 1
+
+answer-differs: {folder / "rows.jsonl"} row 1, message 2 (training)
+  the training text of the answer is not what the model writes when it is served, from token 30 on
+  trained: '\\n<|im_start|>assistant\\nAnswer 1.<|im_end|>\\n<|im_start|>'
+  served:  '\\n<|im_start|>assistant\\n<think>\\nThou'
+
+... and 2 more answers (--limit shows more)
+
+  equal                     3 answers (50.0%),         114 trained tokens (79.2%)
+  answer-differs            3 answers (50.0%),          30 trained tokens (20.8%)
+  answer-differs: {CURE}
+3 of 6 answers are not trained as they are served
+"""
+    )
+    printed = json.loads(command("masks", folder / "mine.yaml", "--served", "--json").output)
+    assert printed == bridgepack.served(folder / "mine.yaml").to_dict()
+
+
+def test_rows_without_conversations(folder: Path, command: Command) -> None:
+    ran = command("masks", folder / "mine.yaml", "--served", "--set", "preprocessing={kind: prompt_completion}")
+    assert ran.code == 2
+    assert "preprocessing.kind is prompt_completion" in ran.errors
