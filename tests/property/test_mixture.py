@@ -10,6 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from bridgepack.config.recipe.data import DataSource, MixtureConfig
+from bridgepack.data.sequences.over_long import HistoryCut
 from bridgepack.data.stages.finish import SEQUENCE
 from bridgepack.data.stages.mixture import mixed
 from bridgepack.data.stages.notes import Notes
@@ -42,12 +43,15 @@ def _split(lengths: list[list[int]]) -> TokenizedSplit:
         splits_rows=False,
         num_split=0,
         num_pieces=0,
+        num_partly_packed=0,
         num_untrained_pieces=0,
         num_rows_in=len(sequences),
         num_rows_of_files=sizes,
         num_blank_lines=0,
         drops=Notes(counts={}, examples=(), ledgers=()),
+        dropped_pieces=Notes(counts={}, examples=(), ledgers=()),
         losses=Notes(counts={}, examples=(), ledgers=()),
+        cut=HistoryCut(),
     )
 
 

@@ -231,6 +231,12 @@ BLOCKS = Family(
     injection="<:end:>\n<:user:>",
 )
 
+#: Its turns end with the marker of the next.
+GLM_MARKERS = {
+    "assistant_start": "<|assistant|>",
+    "stop_token": ["<|user|>", "<|observation|>"],
+    "other_role_starts": {"user": "<|user|>", "tool": "<|observation|>", "system": "<|system|>"},
+}
 _NEMOTRON_PROMPT = (
     "'<|im_start|>assistant\\n' + ('<think></think>' if '/no_think' in messages[0].content else '<think>\\n')"
 )
@@ -253,7 +259,11 @@ PROMPTED_FAMILIES = (
     _of("Mistral"),
     prompted(_of("DeepSeek-V3"), "'' if seen.tool else '<｜Assistant｜>'"),
     prompted(_of("gpt-oss"), "'<|start|>assistant'"),
-    prompted(GLM, "'<|assistant|>\\n<think></think>' if enable_thinking is false else '<|assistant|>'"),
+    prompted(
+        GLM,
+        "'<|assistant|>\\n<think></think>' if enable_thinking is false else '<|assistant|>'",
+        preprocessing={"assistant_markers": GLM_MARKERS},
+    ),
     prompted(APERTUS, "'' if seen.is_open else '<|assistant_start|>'"),
     LLAMA_2,
 )

@@ -13,9 +13,9 @@ from typing import Any
 
 from jinja2.exceptions import TemplateError
 
+from bridgepack.config.recipe.assistant_markers import AssistantMarkers
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.config.recipe.preprocessing import (
-    AssistantMarkers,
     ChatPreprocessing,
     PromptCompletionPreprocessing,
     mended_by_host,

@@ -68,10 +68,10 @@ class CheckOptions:
         InstanceOf[Environment] | None,
         _says("an Environment, as bridgepack.bridge.environment.environment_here() gives it"),
     ] = None
-    overrides: Annotated[Mapping[str, Any], _says("a mapping, dotted path -> value")] = Field(default_factory=dict)
+    overrides: Annotated[Mapping[str, Any], _says("a dict of dotted paths to values")] = Field(default_factory=dict)
     select: Annotated[Sequence[str], _SELECTORS] = ()
     ignore: Annotated[Sequence[str], _SELECTORS] = ()
-    given: Annotated[Mapping[str, Any], _says("a mapping, name -> value")] = Field(default_factory=dict)
+    given: Annotated[Mapping[str, Any], _says("a dict of names to values")] = Field(default_factory=dict)
     looks_at_files: Annotated[bool, _says("True or False")] = True
     real_validate: Annotated[bool, _says("True or False")] = False
     num_workers: Annotated[_Size, _says(_A_SIZE)] = 1

@@ -21,13 +21,13 @@ _PLACE = frozenset({str, Path, NoneType})
 MAX_NUMBER = 2**63 - 1
 _WORDS: Mapping[Any, str] = MappingProxyType(
     {
-        str: "text",
-        Path: "a path",
+        str: "str",
+        Path: "path",
         int: "a whole number from 0",
         float: "a number",
         bool: "True or False",
-        Mapping: "a mapping, name -> value",
-        Collection: "a list",
+        Mapping: "dict",
+        Collection: "list",
         NoneType: "None",
     }
 )
@@ -69,8 +69,10 @@ def local_path(given: str | Path, name: str) -> Path:
     """Return the path of an argument that is read or written on this machine.
 
     Raises:
-        ConfigError: it is a URL, which would become a folder named after its scheme.
+        ConfigError: it is a URL, which would become a folder named after its scheme, or no path can be so.
     """
+    if "\0" in str(given):
+        raise ConfigError(f"{name} is {str(given)!r}; allowed: a path, without null characters. Remove them.")
     if "://" in str(given):
         raise ConfigError(f"{name} is {given!r}, a URL; allowed: a local path. Give one.")
     return Path(given)
@@ -108,7 +110,8 @@ def refuse_types(values: Mapping[str, Any], kind: Callable[..., Any]) -> None:
         hint = hints.get(name, Any)
         allowed = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
         if not any(_fits(value, one) for one in allowed):
-            *others, last = dict.fromkeys(_words(one) for one in allowed)
+            kinds = [one for one in allowed if one is not str or Path not in allowed]
+            *others, last = dict.fromkeys(_words(one) for one in kinds)
             cure = "Give its `output`." if hasattr(value, "output") else "Give one of these."
             raise ConfigError(
                 f"{name} is {quoted(value)}; allowed: {', '.join(others)}{' or ' if others else ''}{last}. {cure}"
@@ -134,4 +137,4 @@ def _fits(value: Any, hint: Any) -> bool:
 
 def _words(hint: Any) -> str:
     origin = get_origin(hint) or hint
-    return ", ".join(get_args(hint)) if origin is Literal else _WORDS.get(origin, f"a {origin.__name__}")
+    return ", ".join(get_args(hint)) if origin is Literal else _WORDS.get(origin, origin.__name__)

@@ -44,7 +44,8 @@ def parse_overrides(
         path, separator, text = item.partition("=")
         if not separator or not path.strip():
             raise ConfigError(f"{option} {quoted(item)}; allowed: path=value, e.g. {option} {example}.")
-        overrides[path.strip()] = _parse_yaml(text, f"{option} {path}")
+        cure = f"Quote the value: {option} '{path}=\"{text}\"'." if not set(text) & set("'\"\\\n") else "Correct it."
+        overrides[path.strip()] = _parse_yaml(text, f"{option} {path}", cure)
     return overrides
 
 
@@ -117,8 +118,11 @@ def written_in(path: Path) -> Iterator[None]:
 
 def _neighbours(path: Path, mark: str = "") -> str:
     files = [entry for entry in path.parent.iterdir() if entry.is_file()] if path.parent.is_dir() else []
-    nearest = nearest_name(path.name, [entry.name for entry in files if not mark or _holds(entry, mark)])
-    return f" Did you mean {str(path.parent / nearest)!r}?" if nearest else " Check the path."
+    stems = {
+        entry.stem: entry.name for entry in files if not mark or _holds(entry, mark)
+    }  # a common suffix says nothing
+    nearest = nearest_name(path.stem, stems)
+    return f" Did you mean {str(path.parent / stems[nearest])!r}?" if nearest else " Check the path."
 
 
 def _holds(path: Path, mark: str) -> bool:
@@ -127,7 +131,7 @@ def _holds(path: Path, mark: str) -> bool:
     return False
 
 
-def _parse_yaml(text: str, where: str) -> Any:
+def _parse_yaml(text: str, where: str, cure: str = "Correct it.") -> Any:
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
@@ -138,7 +142,7 @@ def _parse_yaml(text: str, where: str) -> Any:
     except (YAMLError, ValueError, KeyError, RecursionError) as error:
         message = " ".join(str(error).split()).replace('in "<unicode string>",', "at")
         message = _OF_DUPLICATES.sub("", message)
-        raise ConfigError(f"{where} is not YAML: {message[:300]}. Correct it.") from None
+        raise ConfigError(f"{where} is not YAML: {message[:300]}. {cure}") from None
 
 
 def _num_values(node: Any, known: dict[int, float]) -> float:

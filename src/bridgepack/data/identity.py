@@ -66,10 +66,14 @@ def tokenization_settings(recipe: SFTRecipe) -> dict[str, Any]:
         "data": recipe.data.model_dump(mode="json", include={"role_aliases", "max_row_bytes", "layout"})
         | {split: list(map(rows_of, as_sources(getattr(recipe.data, split)))) for split in ("train", "validation")},
     }
-    habits = {"preprocessing.host_habits": sorted(recipe.host_habits)} if recipe.host_habits else {}
-    return habits | {
-        f"{section}.{name}": value for section, values in sections.items() for name, value in values.items()
-    }
+    settings = {f"{section}.{name}": value for section, values in sections.items() for name, value in values.items()}
+    if recipe.host_habits:
+        settings["preprocessing.host_habits"] = sorted(recipe.host_habits)
+    action = getattr(recipe.chat_preprocessing, "over_long", "drop")
+    if action == "truncate_history":  # what is left of a row depends on the length
+        settings["preprocessing.over_long"] = action
+        settings["packing.max_sequence_length"] = recipe.resolve().max_sequence_length.value
+    return settings
 
 
 def tokenization_identity(recipe: SFTRecipe, tokenizer: Mapping[str, Any], engine: str) -> dict[str, Any]:

@@ -195,7 +195,9 @@ def _refuse_other_tokens(before: SFTRecipe, after: SFTRecipe) -> None:
     if before.fields_on_auto != after.fields_on_auto:
         changed.append("packing.mode")  # where the host reads the data, `auto` decides nothing
     if changed:
+        length = "packing.max_sequence_length"
+        why = f" ({length} is by default packed_sequence_size; truncate_history depends on it)"
         raise ConfigError(
-            f"{', '.join(changed)} would be changed, which changes the tokens; repack can only change how sequences "
-            "are packed. Use `bridgepack build` with the changed recipe."
+            f"{', '.join(changed)} would be changed, which changes the tokens{why if length in changed else ''}; "
+            "repack can only change how sequences are packed. Use `bridgepack build` with the changed recipe."
         )

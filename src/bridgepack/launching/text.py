@@ -143,7 +143,7 @@ def describe_interrupt(result: LaunchResult) -> str:
 def describe_executors(listing: ExecutorListing) -> str:
     """Return all kinds of executors with their fields, then all kinds of their parts."""
     blocks = [
-        "Executors of a cluster file. `*` marks a field that must be set; [] holds the default.",
+        "Executors of a cluster file. `*` marks a field that must be set; [...] is the default.",
         *(_section_block(section, "executor.kind") for section in listing.executors),
     ]
     if not listing.knows_classes:

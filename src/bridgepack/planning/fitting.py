@@ -1,13 +1,14 @@
 """Fits the batch of a new recipe to its data: about 128 conversations a step, in at least 20 steps an epoch."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
 from bridgepack.bridge.wiring import RunLength
 from bridgepack.config.recipe.data import as_sources, path_of
+from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.files import has_in_cache, only_cache
 from bridgepack.data.reading.remote import scheme_of
@@ -16,7 +17,7 @@ from bridgepack.geometry import floor_to_multiple
 from bridgepack.planning.balance import balance_for
 from bridgepack.planning.limits import limits_of
 from bridgepack.planning.preview import Preview, preview_recipe
-from bridgepack.records import TRAIN, VALIDATION
+from bridgepack.records import TRAIN, VALIDATION, LostKind
 
 #: Conversations of a step in usual fine-tuning without packing, and steps of an epoch that a batch should leave.
 _USUAL_SEQUENCES, _LEAST_STEPS = 128, 20
@@ -28,6 +29,7 @@ _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model"
 _OFFLINE = "HF_HUB_OFFLINE is set, and "
 _MOST_CHARACTERS = 240
 _TOKENS, _FRACTION = "batch.tokens_per_step", "data.validation_fraction"
+_SPLITTING = "preprocessing.split_conversations"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,7 +54,9 @@ def fitted_batch(recipe: SFTRecipe) -> Fit:
         try:
             with only_cache():
                 preview = preview_recipe(recipe, num_rows=0)
-            return _fit(recipe, preview)
+                found, splitting = _fit(recipe, preview), _splitting(recipe, preview)
+            comments, values = {**found.comments, **splitting.comments}, {**found.values, **splitting.values}
+            return replace(found, comments=comments, values=values)
         except Exception as error:  # whatever data and tokenizer do, there is a recipe to start from
             reason = str(error) if isinstance(error, BridgepackError) else f"{type(error).__name__}: {error}"
     return _fallback_fit(recipe, reason)
@@ -116,6 +120,34 @@ def _fit(recipe: SFTRecipe, preview: Preview) -> Fit:
     if not is_enough:
         comments[_FRACTION] = f"no evaluation: {recipe.data.validation_fraction:.0%} of {rows} would be none"
     return Fit(line=line, comments=comments, values=values, sets_rows_aside=is_enough)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Splitting:
+    """The setting about splitting conversations; empty where the template keeps the reasoning of earlier answers."""
+
+    comments: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+def _splitting(recipe: SFTRecipe, preview: Preview) -> _Splitting:
+    """Return the setting as it is, and in a comment what another value does and costs for a sample of the data."""
+    settings, train = recipe.preprocessing, [one for one in preview.sources if one.split == TRAIN]
+    notes = [note for one in train for note in one.lost_content if note.kind == LostKind.EARLIER_REASONING]
+    if not notes or not isinstance(settings, ChatPreprocessing) or settings.loss_mode != "assistant":
+        return _Splitting()
+    when = "when_context_differs"
+    split = preview_recipe(recipe.override({_SPLITTING: when}), num_rows=0)
+    added = max((one.tokens.added_fraction for one in split.sources if one.tokens and one.split == TRAIN), default=0.0)
+    if not added:  # the template shows the reasoning nowhere
+        return _Splitting()
+    num_rows, num_read = sum(note.num_rows for note in notes), sum(one.num_rows_read for one in train)
+    comment = (
+        f"reasoning of earlier answers is not in the text of {num_rows:,} of {_count_text(num_read, 'row')} read; "
+        f"{when} shows each answer as a server does, with {added:.0%} more tokens"
+    )
+    own = {**settings.model_dump(mode="json", exclude_unset=True), "split_conversations": settings.split_conversations}
+    return _Splitting(comments={_SPLITTING: comment}, values={"preprocessing": own})
 
 
 def _has_validation(recipe: SFTRecipe, preview: Preview) -> bool:

@@ -1,6 +1,7 @@
 """Sequence lengths of a run before a pack size is chosen, and the packs of a given size."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,7 +16,7 @@ from bridgepack.data.identity import store_key, tokenization_identity
 from bridgepack.data.packing.plan import plan_packs
 from bridgepack.data.reading.ranges import iter_ranges
 from bridgepack.data.results import BuildOptions
-from bridgepack.data.stages.finish import RangePlace, RangeResult, finish_range
+from bridgepack.data.stages.finish import RangePlace, RangeResult, Sequences, finish_range
 from bridgepack.data.stages.write import ArtifactWriter
 from bridgepack.data.store.store import check_stored_tokens, store_at
 from bridgepack.data.tasks import InThisProcess, SilentProgress
@@ -65,7 +66,13 @@ def lengths_of(recipe: SFTRecipe, *, artifact: Path | None = None, store: Path |
             "artifact": None,
         }
     )
-    return _lengths_of_rows(unlimited) if store is None else _lengths_of_store(unlimited, store)
+    found = _lengths_of_rows(unlimited) if store is None else _lengths_of_store(unlimited, store)
+    action = recipe.preprocessing.over_long
+    others = [other.kind for other in recipe.preprocessing.others if other.over_long != action]
+    if not others:
+        return found
+    note = f"; over-long rows of kind {', '.join(others)} are counted as preprocessing.over_long says: {action}"
+    return replace(found, origin=f"{found.origin}{note}")
 
 
 def _lengths_of_artifact(folder: Path) -> Lengths:
@@ -84,6 +91,7 @@ def _lengths_of_rows(recipe: SFTRecipe) -> Lengths:
         sources = sampled_sources(files, max_row_bytes=recipe.data.max_row_bytes)
         is_complete = sampler.read(sources, times=_TIMES_BUDGET)
         samples = [one for source in sources for one in source.lengths([TRAIN])]
+        parts = [part for source in sources for file in source.files for part in file.parts(TRAIN)]
     num_read = sum(len(lengths) for lengths, _ in samples)
     total = sum(len(lengths) * weight for lengths, weight in samples)
     if not num_read:
@@ -93,6 +101,7 @@ def _lengths_of_rows(recipe: SFTRecipe) -> Lengths:
     origin = f"all {num_read:,} sequences" if exact else f"a sample of {num_read:,} of about {round(total):,} sequences"
     notes = "; mixtures and duplicates are not counted" if recipe.chooses_rows else ""
     notes += "" if is_complete else f"; {STOPPED_EARLY}"
+    notes += _cost_of_splitting([part.sequences for part in parts])
     return _limit(population(samples, 1 / least) - 1, 1 / least, f"{origin} of the recipe's data{notes}")
 
 
@@ -133,8 +142,19 @@ def _lengths_of_store(recipe: SFTRecipe, folder: Path) -> Lengths:
         writer = ArtifactWriter(
             spec=spec, folder=Path(scratch), runner=InThisProcess(), progress=SilentProgress(), watch=lambda _: None
         )
-        runtime = writer.splits({TRAIN: results})[0].runtime_lengths(1)
-    return _limit(runtime, 1.0, f"all {len(runtime):,} training sequences of the recipe's data, from {folder}")
+        split = writer.splits({TRAIN: results})[0]
+        runtime, notes = split.runtime_lengths(1), _cost_of_splitting([split.sequences])
+    return _limit(runtime, 1.0, f"all {len(runtime):,} training sequences of the recipe's data, from {folder}{notes}")
+
+
+def _cost_of_splitting(parts: Sequence[Sequences]) -> str:
+    """Return what splitting conversations adds, as the end of an origin; empty if none is split."""
+    runtime = np.concatenate([np.empty(0, dtype=np.int64), *(part["stored_length"] - np.int64(1) for part in parts)])
+    is_added = np.concatenate([np.empty(0, dtype=np.bool_), *(part["is_added"] for part in parts)])
+    if not is_added.any():
+        return ""
+    share = runtime[is_added].sum() / max(runtime[~is_added].sum(), 1)
+    return f"; split conversations show earlier turns again, {share:.0%} more tokens than one sequence per row"
 
 
 def _limit(runtime: IntArray, share: float, origin: str) -> Lengths:
@@ -170,7 +190,7 @@ def pack_lengths(lengths: Lengths, recipe: SFTRecipe, multiple: int) -> PackedLe
     is_over_long = runtime > limit
     kept = runtime[~is_over_long]
     action, cut = recipe.preprocessing.over_long, runtime[is_over_long]
-    if action == "truncate":
+    if action in ("truncate", "truncate_history"):  # of a cut history at most so much is left
         kept = np.minimum(runtime, limit)
     elif action == "split":
         kept = np.concatenate([kept, np.repeat(limit, int((cut // limit).sum())), (cut % limit)[cut % limit > 0]])

@@ -36,6 +36,9 @@ class Tokens:
     p99: int
     max: int  #: longest sequence that was read
     trained_fraction: float  #: share of trained tokens (0-1)
+    sequences_per_row: float = 1.0  #: of rows that give any
+    #: tokens that splitting conversations adds, for each token of one sequence per row; 0 if none is split
+    added_fraction: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -193,13 +196,25 @@ def _tokens(source: SampledSource, splits: tuple[str, ...]) -> Tokens | None:
     lengths = population(source.lengths(splits), 1 / max(source.share, *(file.factor for file in source.files))) - 1
     if not len(lengths):
         return None
-    num_tokens = num_trained = 0.0
+    num_tokens = num_trained = num_added = num_sequences = num_rows = 0.0
     for file in source.files:
         for part in (part for name in splits for part in file.parts(name)):
-            num_tokens += file.factor * (int(part.sequences["stored_length"].sum()) - len(part.sequences))
+            runtime = part.sequences["stored_length"] - 1
+            num_tokens += file.factor * int(runtime.sum())
+            num_added += file.factor * int(runtime[part.sequences["is_added"]].sum())
             num_trained += file.factor * int(part.sequences["num_trained"].sum())
+            num_sequences += file.factor * len(part.sequences)
+            num_rows += file.factor * len(np.unique(part.sequences["row_offset"]))
     p50, p95, p99 = np.percentile(lengths, [50, 95, 99], method="higher").astype(int).tolist()
-    return Tokens(p50=p50, p95=p95, p99=p99, max=int(lengths.max()), trained_fraction=num_trained / num_tokens)
+    return Tokens(
+        p50=p50,
+        p95=p95,
+        p99=p99,
+        max=int(lengths.max()),
+        trained_fraction=num_trained / num_tokens,
+        sequences_per_row=num_sequences / num_rows,
+        added_fraction=num_added / max(num_tokens - num_added, 1.0),
+    )
 
 
 def _notes(source: SampledSource, splits: tuple[str, ...], field: str) -> tuple[Note, ...]:

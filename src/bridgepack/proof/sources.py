@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import batched
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from bridgepack.data.layouts.reader import readers_of
 from bridgepack.data.reading.inputs import InputFile, find_inputs
 from bridgepack.data.reading.ranges import iter_ranges
 from bridgepack.data.reading.rows import read_range
-from bridgepack.data.sequences.encoding import Encoded, Loss, encode_examples
+from bridgepack.data.sequences.encoding import Encoded, Loss, encode_rows
 from bridgepack.data.sequences.loading import forget_stage, identity_of, load_stage
 from bridgepack.data.sequences.over_long import REASONS, SequencePolicy
 from bridgepack.data.tokenizers.load import load_tokenizer
@@ -73,7 +73,7 @@ def tokenizer_identity(recipe: SFTRecipe) -> dict[str, Any]:
     return identity_of(recipe, load_tokenizer(recipe.tokenizer))
 
 
-#: (row number, from 1; its sequence or why there is none; content that its text lacks)
+#: (row number, from 1; one of its sequences or why it or there is none; content that its text lacks)
 GivenRow = tuple[int, Sequence | RowError, tuple[Loss, ...]]
 
 
@@ -97,13 +97,20 @@ class SourceRows:
             raise DataError(f"{self.names[file_index]} is gone")
         identity = load_stage(self.recipe.model_dump_json()).identity()
         policy = SequencePolicy.of(self.recipe.resolve(), identity, file.kind_of_rows)
+        before, first_token = 0, 0
         for row, _, made in encoded_rows(self.recipe, file, rows):
+            first_token = first_token if row == before else 0
+            before = row
             if isinstance(made, RowError):
                 yield row, made, ()
-            else:
-                ids, mask = np.array(made.ids, dtype=np.int32), np.array(made.mask, dtype=np.int8)
-                for item in finished_sequences(policy, ids, mask, made.num_context):
-                    yield row, item, made.losses
+                continue
+            ids, mask = np.array(made.ids, dtype=np.int32), np.array(made.mask, dtype=np.int8)
+            for item in finished_sequences(policy, ids, mask, made.num_context):
+                found = item
+                if isinstance(item, Sequence):
+                    found = replace(item, first_token=item.first_token + first_token)
+                yield row, found, made.losses
+            first_token += len(ids)
 
     def label(self, file_index: int) -> str:
         """Return the input's present name."""
@@ -121,7 +128,8 @@ EncodedRow = tuple[int, Mapping[str, Any], Encoded | RowError]
 def encoded_rows(recipe: SFTRecipe, file: InputFile, rows: set[int] | None = None) -> Iterator[EncodedRow]:
     """Yield rows of a file with their tokens from the build's tokenisation, in row order; skips blank lines.
 
-    `rows` are row numbers, from 1; by default all.
+    A row whose conversation is split is yielded once for each of its sequences, in order. `rows` are row numbers, from
+    1; by default all.
 
     Raises:
         DataError: the file cannot be read.
@@ -129,12 +137,14 @@ def encoded_rows(recipe: SFTRecipe, file: InputFile, rows: set[int] | None = Non
     """
     encoder = load_stage(recipe.model_dump_json()).encoder
     for batch in row_batches(recipe, file, rows):
-        made = iter(encode_examples(encoder, [item for _, item in batch if isinstance(item, Mapping)]))
+        made = iter(encode_rows(encoder, [item for _, item in batch if isinstance(item, Mapping)]))
         for row, item in batch:
-            if isinstance(item, Mapping):
-                yield row, item, next(made)
-            else:
+            if not isinstance(item, Mapping):
                 yield row, {}, item
+                continue
+            found = next(made)
+            for encoded in [found] if isinstance(found, RowError) else found:
+                yield row, item, encoded
 
 
 def row_batches(recipe: SFTRecipe, file: InputFile, rows: set[int] | None = None) -> Iterator[tuple[ReadRow, ...]]:

@@ -124,13 +124,18 @@ class SplitStatistics:
     #: (upper bound of the bucket in runtime tokens, number of sequences), ascending
     length_histogram: tuple[tuple[int, int], ...]
     num_repeated: int = 0  #: sequences that repeat earlier ones, because the mixture uses rows more than once
-    num_split: int = 0  #: rows that were split into pieces without losing trained tokens
-    num_pieces: int = 0  #: sequences that are such pieces, without repeated ones
+    num_split: int = 0  #: rows that were split into pieces: over-long ones, and conversations
+    num_pieces: int = 0  #: sequences that are such pieces, without repetitions
     num_untrained_pieces: int = 0  #: pieces that were left out because they have no trained tokens
+    num_partly_packed: int = 0  #: split rows of which a piece was dropped; `dropped_pieces` says why
+    #: tokens that splitting conversations adds: of all their sequences but the last, which shows the whole
+    num_added_tokens: int = 0
+    num_cut_exchanges: int = 0  #: exchanges that `truncate_history` left out; `lost_content` counts their rows
+    num_cut_turns: int = 0  #: turns of these exchanges, and turns after the last answers of such rows
 
     @property
     def num_rows_packed(self) -> int:
-        """Number of rows that became one or more sequences."""
+        """Number of rows that became one or more sequences, packed in part included."""
         return self.num_sequences - self.num_repeated - self.num_pieces + self.num_split
 
     @property
@@ -189,6 +194,9 @@ class SplitRecord:
     statistics: SplitStatistics
     drops: Mapping[str, int]  #: number of dropped rows per reason that occurred
     drop_examples: tuple[Drop, ...]  #: the first few of each reason
+    #: number of dropped pieces of rows that are packed in part, per reason that occurred
+    dropped_pieces: Mapping[str, int] = field(default_factory=dict)
+    piece_examples: tuple[Drop, ...] = ()  #: the first few of each reason
     #: number of sequences whose text lacks or garbles content of the row, per kind
     lost_content: Mapping[str, int] = field(default_factory=dict)
     lost_examples: tuple[LostContent, ...] = ()  #: the first few of each kind

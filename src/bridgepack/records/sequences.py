@@ -76,6 +76,7 @@ class LostKind(StrEnum):
     TOOL_SCHEMA = "tool_schema"
     NO_END = "no_end"
     EARLIER_REASONING = "earlier_reasoning"
+    CUT_HISTORY = "cut_history"
     RENDERED_CHAT = "rendered_chat"
 
 
@@ -95,6 +96,7 @@ TOLERATED_LOSSES = frozenset(
         *(LostKind.REASONING, LostKind.EARLIER_REASONING, LostKind.NO_REASONING, LostKind.INJECTED_TURN),
         *(LostKind.WEIGHT, LostKind.TEMPLATE_KWARGS, LostKind.NO_END),
         *(LostKind.DOUBLED_TOKEN, LostKind.NO_SCHEMAS, LostKind.TOOL_SCHEMA, LostKind.RENDERED_CHAT),
+        LostKind.CUT_HISTORY,
     }
 )
 _OTHER_TEMPLATE = "set tokenizer.chat_template to a template that writes"
@@ -120,6 +122,9 @@ LOSS_CURES: Mapping[str, str] = {
     LostKind.NO_SCHEMAS: "name the column of the schemas in tools of data.layout, or set preprocessing.tool_schemas",
     LostKind.TOOL_SCHEMA: "write the parameters as {type: object, properties: {city: {type: string}}}",
     LostKind.NO_END: f"{_OTHER_TEMPLATE} an end after every answer, and name it in preprocessing.assistant_markers",
+    LostKind.CUT_HISTORY: (
+        "on purpose, by preprocessing.over_long truncate_history; raise packing.max_sequence_length to keep more"
+    ),
     LostKind.RENDERED_CHAT: "cut the text at its turns into a column messages, and read that with layout kind chat",
     LostKind.EARLIER_REASONING: (
         "the model is trained to answer there without thinking; set preprocessing.loss_mode to last_turn, or "
@@ -135,7 +140,7 @@ class Sequence:
     input_ids: TokenArray  #: shape [stored_length], int32
     loss_mask: MaskArray  #: shape [stored_length], int8, token-aligned: 1 where this token is trained as a target
     is_truncated: bool = False  #: it was cut to the maximum length that the recipe allows
-    first_token: int = 0  #: start in its row if the row was split, stored coordinates; otherwise 0
+    first_token: int = 0  #: start in its row, see `PlanEntry`; 0 unless the row became several sequences
 
     @property
     def stored_length(self) -> int:
@@ -150,13 +155,14 @@ class Sequence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Drop:
-    """One input row that gave no sequence."""
+    """One input row that gave no sequence, or a piece of a row that was dropped while others stay."""
 
     file_index: int  #: index of its file in the split's list of inputs
     #: 1-based; the line in a JSON Lines file, the row in a Parquet or Arrow file, the element of a JSON array
     row: int
     reason: DropReason
     detail: str
+    first_token: int | None = None  #: of a piece, its start in the row, see `PlanEntry`; None for a row
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

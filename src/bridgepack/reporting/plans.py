@@ -13,13 +13,12 @@ from bridgepack.planning.plan import Plan
 from bridgepack.planning.preview import Note, Preview, SourcePreview
 from bridgepack.planning.sample import STOPPED_EARLY
 from bridgepack.records import LOSS_CURES
+from bridgepack.reporting.packs import draw_sequence, trained_text_note
 from bridgepack.reporting.served import describe_sample
 from bridgepack.reporting.terminal import (
     TOKENIZER_WARNING,
     describe_run,
     describe_unread,
-    draw_sequence,
-    trained_text_note,
 )
 from bridgepack.reporting.text import printable, without_middle
 
@@ -99,7 +98,8 @@ def _why(plan: Plan) -> Iterator[str]:
         yield f"      layers of each stage: {_stages(best.layout)}"
     action = plan.recipe.preprocessing.over_long
     if best.over_long_fraction:
-        what = {"truncate": "are cut", "split": "are split", "error": "stop a build"}.get(action, "are dropped")
+        cut = {"truncate": "are cut", "truncate_history": "lose old exchanges or are dropped"}
+        what = {**cut, "split": "are split", "error": "stop a build"}.get(action, "are dropped")
         yield (
             f"      {best.over_long_fraction:.1%} of the sequences are too long and {what} (preprocessing.over_long "
             f"{action}); {best.lost_fraction:.1%} of the tokens are not trained"
@@ -190,10 +190,14 @@ def _describe_source(source: SourcePreview, *, has_colour: bool) -> Iterator[str
     if tokens is None:
         yield f"  {'tokens':<20}none: no row would become a sequence"
     else:
-        yield (
-            f"  {'tokens per row':<20}p50 {tokens.p50:,}  p95 {tokens.p95:,}  p99 {tokens.p99:,}  max {tokens.max:,}"
-        )
+        of_what = "tokens per sequence" if tokens.added_fraction else "tokens per row"
+        yield f"  {of_what:<20}p50 {tokens.p50:,}  p95 {tokens.p95:,}  p99 {tokens.p99:,}  max {tokens.max:,}"
         yield f"  {'trained':<20}{tokens.trained_fraction:.1%} of the tokens"
+        if tokens.added_fraction:
+            yield (
+                f"  {'split conversations':<20}{tokens.sequences_per_row:.2f} sequences per row, "
+                f"{tokens.added_fraction:.0%} more tokens than one sequence per row"
+            )
     num_dropped = sum(drop.num_rows for drop in source.drops)
     yield f"  {'rows dropped':<20}{num_dropped:,} of {source.num_rows_read:,}"
     yield from _describe_notes(source.drops)

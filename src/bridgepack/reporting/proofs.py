@@ -17,7 +17,7 @@ from bridgepack.proof.trace.records import (
 )
 from bridgepack.proof.verify.records import RowDifference, VerifyReport
 from bridgepack.records import SourceRecord
-from bridgepack.reporting.terminal import draw_pack, draw_sequence, origin_of
+from bridgepack.reporting.packs import draw_pack, draw_sequence, origin_of
 from bridgepack.reporting.text import printable
 
 _MARKS = {"same": "ok", "differs": "DIFFERS", "could not run": "not run"}

@@ -22,12 +22,11 @@ from bridgepack.records import (
     UnreadField,
     Waiting,
 )
+from bridgepack.reporting.pieces import added_line, cut_history_line
 from bridgepack.reporting.text import printable, without_middle
 
 if TYPE_CHECKING:
-    from bridgepack.data.artifact.inspection import PackView, SequenceView
     from bridgepack.data.results import ArtifactPlan, BuildResult
-    from bridgepack.proof.trace.records import TracedSequence
 
 TOKENIZER_WARNING = (
     "this version of transformers loads the tokenizer as one that loses text (spaces, line ends), although its "
@@ -35,7 +34,6 @@ TOKENIZER_WARNING = (
     "another version of transformers."
 )
 _BAR_WIDTH = 40
-_STRIP_WIDTH = 72
 _LABEL_WIDTH = 38
 #: Characters of what is wrong with a row; of more, the middle is left out, because the remedy stands at the end.
 _DETAIL_CHARACTERS = 500
@@ -136,7 +134,7 @@ def _summary(manifest: Manifest, folder: Path, waiting: Waiting | None) -> Itera
     for split in manifest.splits:
         yield ""
         yield from _describe_split(manifest, split)
-        if set(split.drops) - {DropReason.NOT_SAMPLED}:
+        if set(split.drops) - {DropReason.NOT_SAMPLED} or split.dropped_pieces:
             yield f"  every dropped row: {folder / PLAN_FOLDER / DROPPED_ROWS_FILE}"
         if split.lost_content:
             yield f"  every row with lost content: {folder / PLAN_FOLDER / LOST_CONTENT_FILE}"
@@ -158,6 +156,8 @@ def _describe_split(manifest: Manifest, split: SplitRecord) -> Iterator[str]:
         "fill": f"{manifest.fill_fraction(split):.2%} of the capacity is tokens, {alignment:.2%} alignment padding",
         "tokens": f"{numbers.num_tokens:,}, of which {numbers.num_trained_tokens:,} "
         f"({numbers.num_trained_tokens / max(numbers.num_tokens, 1):.1%}) trained",
+        **added_line(numbers),
+        **cut_history_line(split),
         "shards": f"{len(split.shards)}, {sum(shard.num_bytes for shard in split.shards) / 1e6:,.1f} MB",
     }
     yield split.name
@@ -168,6 +168,7 @@ def _describe_split(manifest: Manifest, split: SplitRecord) -> Iterator[str]:
                 drop = next((drop for drop in split.drop_examples if drop.reason == reason), None)
                 example = "left out of the mixture by the seed" if drop is None else f"e.g. {_example(split, drop)}"
                 yield f"    {reason:<28}{count:>8,}   {example}"
+            yield from _describe_pieces(split)
     if split.is_mixture:
         yield f"  {'sources':<38}{'rows':>9} {'sequences':>10} {'tokens':>13} {'trained':>13}  asked  actual"
         yield from (_source_line(sources, depth) for depth, sources in source_tree(split))
@@ -179,6 +180,17 @@ def _describe_split(manifest: Manifest, split: SplitRecord) -> Iterator[str]:
         yield f"      fix: {LOSS_CURES.get(kind, 'see the docs of the bridgepack that built it')}"
     sources = [" ".join(source.name) for source in split.sources] if split.sources[1:] else []
     yield from describe_unread(split.unread, sources)
+
+
+def _describe_pieces(split: SplitRecord) -> Iterator[str]:
+    """Yield the lines about dropped pieces of rows that are packed in part."""
+    if split.dropped_pieces:
+        num_rows = split.statistics.num_partly_packed
+        num_dropped = sum(split.dropped_pieces.values())
+        yield f"  {'pieces dropped':<20}{num_dropped:,}, of {num_rows:,} rows that are packed in part"
+    for reason, count in split.dropped_pieces.items():
+        drop = next((drop for drop in split.piece_examples if drop.reason == reason), None)
+        yield f"    {reason:<28}{count:>8,}   e.g. {_example(split, drop)}"
 
 
 def describe_unread(fields: Sequence[UnreadField], sources: Sequence[str] = ()) -> Iterator[str]:
@@ -258,66 +270,6 @@ def describe_plan(plan: ArtifactPlan, *, source: Path | None = None) -> str:
         derived["balance"]["value"] = balance.describe()
     lines += [f"  {name} = {item['value']} ({item['because']})" for name, item in derived.items()]
     return printable("\n".join([*lines, "", "recipe:", plan.spec.resolved.recipe.model_dump_json(indent=2)]))
-
-
-def draw_pack(view: PackView, *, has_colour: bool, limit: int | None = None) -> str:
-    """Return one pack, or its first sequences; trained text is between ⟦ and ⟧, and green on a terminal."""
-    used = sum(item.runtime_length + item.num_alignment_tokens for item in view.sequences)
-    lines = [
-        f"{view.split} row {view.index}: {len(view.sequences)} sequences, {used:,} of {view.packed_sequence_size:,} "
-        f"runtime tokens, {view.packed_sequence_size - used:,} empty",
-        _strip(view),
-        trained_text_note(has_colour=has_colour),
-    ]
-    if view.note:
-        lines.append(view.note)
-    for item in view.sequences[:limit]:
-        lines += ["", draw_sequence(item, has_colour=has_colour)]
-    if limit is not None and limit < len(view.sequences):
-        lines += ["", f"... and {len(view.sequences) - limit} more sequences (omit --limit to see all)"]
-    return "\n".join(lines)
-
-
-def trained_text_note(*, has_colour: bool) -> str:
-    """Return how `draw_sequence` marks trained text."""
-    return "trained text is green, between ⟦ and ⟧" if has_colour else "trained text is between ⟦ and ⟧"
-
-
-def draw_sequence(item: SequenceView, *, has_colour: bool) -> str:
-    """Return one sequence as text, with a heading that says where it came from; arguments as of `draw_pack`."""
-    opening, closing = ("\x1b[32m⟦", "⟧\x1b[0m") if has_colour else ("⟦", "⟧")
-    parts = [(printable(span.text), span.is_trained) for span in item.spans]
-    text = "".join(f"{opening}{part}{closing}" if is_trained else part for part, is_trained in parts)
-    return f"{_heading(item)}\n{text}"
-
-
-def origin_of(item: SequenceView | TracedSequence) -> str:
-    """Return the row that a sequence comes from, and of a later piece of a split row its first token."""
-    origin = f"{printable(item.file)} row {item.row}" if item.file else "source unknown"
-    return f"{origin} from token {item.first_token:,}" if item.first_token else origin
-
-
-def _strip(view: PackView) -> str:
-    """Return the pack as a strip, a letter per sequence: `|aaaaabbbcc··|`."""
-    cells = ["·"] * _STRIP_WIDTH
-    position = 0
-    for item in view.sequences:
-        length = item.runtime_length + item.num_alignment_tokens
-        first = position * _STRIP_WIDTH // view.packed_sequence_size
-        position += length
-        stop = max(position * _STRIP_WIDTH // view.packed_sequence_size, first + 1)
-        letter = "abcdefghijklmnopqrstuvwxyz"[item.position % 26]
-        cells[first : min(stop, _STRIP_WIDTH)] = letter * (min(stop, _STRIP_WIDTH) - first)
-    return f"|{''.join(cells)}|"
-
-
-def _heading(item: SequenceView) -> str:
-    padding = f" + {item.num_alignment_tokens} alignment" if item.num_alignment_tokens else ""
-    skipped = _if_any(item.num_skipped_tokens, " ({} after EOS, which Megatron-Bridge 0.6 does not train)")
-    return (
-        f"--- sequence {item.position}: {origin_of(item)}, {item.runtime_length:,}{padding} runtime tokens, "
-        f"{item.num_trained_tokens:,} trained{skipped}"
-    )
 
 
 def _if_any(count: int, text: str) -> str:

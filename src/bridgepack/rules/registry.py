@@ -40,8 +40,8 @@ SUPPRESSION_RULES = tuple(rule for rule in ALL_RULES if isinstance(rule, Suppres
 #: Codes of rules that are gone, mostly of releases that are no longer supported. None of them is given again.
 RETIRED = frozenset(
     {
-        *("BP006", "BP041", "BP526", "BP613", "BP633", "BP801", "BP907", "BP960", "BP968", "BP969", "BP970", "BP974"),
-        "BP975",
+        *("BP006", "BP041", "BP521", "BP524", "BP526", "BP613", "BP633", "BP801", "BP907", "BP960", "BP968", "BP969"),
+        *("BP970", "BP974", "BP975"),
     }
 )
 

@@ -83,6 +83,10 @@ LAYOUT = {"kind": "chat", "messages": [{"from_column": "messages"}]}
             {"preprocessing": {"kind": "tokenized"}},
             "preprocessing.kind is tokenized; allowed: chat or prompt_compl",
         ),
+        (
+            {"preprocessing": {"kind": "text"}},
+            "preprocessing.kind is text; allowed: chat or prompt_completion",
+        ),
         ({"preprocessing__null_content": "auto"}, "null_content is 'auto'; allowed: 'keep' with packing.mode none"),
     ],
 )
@@ -92,6 +96,19 @@ def test_reading_that_the_host_does_not_do_is_an_error(changes: dict[str, Any], 
     assert text in said
     assert "(BP852). " in said
     assert refusals_of(recipe_of(DENSE, **changes)) == ()
+
+
+def test_sources_of_other_kinds_are_refused_where_the_host_reads_them() -> None:
+    documents = {"path": "b.jsonl", "layout": {"kind": "text"}}
+    sections = {"data__train": ["a.jsonl", documents], "preprocessing__others": [{"kind": "text"}]}
+    said = [refusal_text(one) for one in refusals_of(recipe_of(DENSE, packing__mode="in_batch", **sections))]
+
+    assert len(said) == 2
+    assert (
+        "preprocessing.others is a section of kind text; allowed: none with packing.mode in_batch: the host" in said[0]
+    )
+    assert "data.train is a list of 2 sources; allowed: one with packing.mode in_batch" in said[1]
+    assert refusals_of(recipe_of(DENSE, **sections)) == ()
 
 
 def test_overrides_of_a_model_that_is_not_known_here_are_not_judged() -> None:

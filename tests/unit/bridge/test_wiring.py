@@ -246,7 +246,8 @@ def test_the_host_is_told_how_rows_were_made(kind: str, name: str) -> None:
     found = values_of(preprocessing__kind=kind)["dataset.preprocessing"]
 
     assert found["_target_"] == f"megatron.bridge.data.sft_processing.{name}"
-    assert values_of(preprocessing__kind="tokenized")["dataset.preprocessing"] is None
+    for other in ("text", "tokenized"):
+        assert values_of(preprocessing__kind=other)["dataset.preprocessing"] is None
     assert "dataset.trust_remote_code" not in values_of(packing__mode="none", preprocessing__kind=kind)
 
 

@@ -4,11 +4,11 @@ from typing import Annotated, Any
 
 import pytest
 
+from bridgepack.config.recipe.assistant_markers import AssistantMarkers
 from bridgepack.config.recipe.data import DataConfig, DataSource, MixtureConfig
 from bridgepack.config.recipe.fingerprint import fingerprint_of
 from bridgepack.config.recipe.preprocessing import (
     PREPROCESSING_KINDS,
-    AssistantMarkers,
     ChatPreprocessing,
     PromptCompletionPreprocessing,
     TextPreprocessing,

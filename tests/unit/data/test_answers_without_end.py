@@ -13,10 +13,11 @@ from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.config.section import without_younger
 from bridgepack.data.sequences.chat import ChatEncoder
-from bridgepack.data.sequences.encoding import Encoded, encode_examples
+from bridgepack.data.sequences.encoding import Encoded, encode_examples, encode_rows
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError, TokenizerError
+from bridgepack.proof.masks.masks import check_masks
 from bridgepack.records import DropReason, LostKind
 from tests.support.endless_families import APERTUS, GLM, LLAMA_2, LLAMA_31
 from tests.support.judged_masks import Judged
@@ -114,6 +115,33 @@ def test_the_comparison_of_masks_does_not_judge_the_stop_token(tmp_path: Path) -
 
         assert verdict.num_judges == 1
         assert verdict.findings == ()
+
+
+def test_pieces_of_conversations_learn_the_stop_token_of_the_next_turn(tmp_path: Path) -> None:
+    """Answers need sequences of their own, as the template takes earlier thoughts out; the last has no next turn."""
+    stops = {**GLM_STOPS, "stop_token": ["<|user|>", "<|observation|>"]}
+    thinking = [{**one, "reasoning_content": "why"} if one["role"] == "assistant" else one for one in TWO_ROUNDS]
+    messages = [
+        ASKED,
+        {**CALLING, "reasoning_content": "call"},
+        RESULT,
+        {**ANSWERED, "reasoning_content": "so"},
+        *thinking,
+    ]
+    chat = {"assistant_markers": stops, "split_conversations": "when_context_differs"}
+    encoder, tokenizer = _encoder(tmp_path, GLM, **chat)
+
+    (made,) = encode_rows(encoder, [{"messages": messages}])
+
+    assert not isinstance(made, RowError)
+    spans = [span for item in made for span in _spans(tokenizer, item)]
+    assert [span.rpartition("<|")[2] for span in spans[:-1]] == ["observation|>", "user|>", "user|>"]
+    assert len(spans) == 4
+    assert all("</think>" in span for span in spans)
+    source = write_json_lines(tmp_path / "a.jsonl", [{"messages": messages}])
+    folder = write_tokenizer(tmp_path / "judged", GLM)
+    report = check_masks(small_recipe(source, folder, preprocessing={"kind": "chat", **chat}))
+    assert (report.num_sequences, report.num_agreed, report.findings) == (len(made), len(made), ())
 
 
 def test_turns_without_end_that_quote_markers(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.inspection import view_pack
 from bridgepack.errors import ArtifactError
-from bridgepack.reporting.terminal import draw_pack
+from bridgepack.reporting.packs import draw_pack
 from tests.support.artifact_mutations import Row, cast_column, rewrite_rows
 from tests.support.small_builds import build, chat_row, tokenized_recipe, write_json_lines
 

@@ -1,6 +1,7 @@
 """One artifact from chats, documents, prompts and token ids: each source is read by its own kind of settings."""
 
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -167,7 +168,7 @@ def test_proofs_know_every_kind(tmp_path: Path, sources: list[dict[str, Any]], c
 def test_masks_find_a_document_whose_mask_is_wrong(
     tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bridgepack.data.sequences import documents
+    from bridgepack.data.sequences.plain import documents
 
     texts = small.write_json_lines(tmp_path / "texts.jsonl", DOCUMENTS)
     recipe = _recipe(str(texts), chatml_tokenizer, preprocessing={"kind": "text"})
@@ -369,3 +370,46 @@ def test_an_artifact_says_how_each_source_was_read(
     kinds = [source["layout"] and source["layout"]["kind"] for source in manifest.recipe["data"]["train"]]
     assert kinds == [None, "text", "prompt_completion", "tokenized"]
     assert json.loads((tmp_path / "out" / "manifest.json").read_text())["fingerprint"] == manifest.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, {"BP532"}),
+        ({"preprocessing.others": [{"kind": "text", "add_bos": True}]}, set()),
+        ({"preprocessing.others": [{"kind": "text", "add_bos": True, "over_long": "split"}]}, set()),
+    ],
+    ids=["without", "with", "with, split"],
+)
+def test_documents_without_bos_are_told_beside_chats(
+    tmp_path: Path, chatml_tokenizer: Path, changes: dict[str, Any], expected: set[str]
+) -> None:
+    """The tokenizer puts BOS before every text, as Gemma's does."""
+    folder = shutil.copytree(chatml_tokenizer, tmp_path / "tokenizer")
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    tokenizer["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {"<|endoftext|>": {"id": "<|endoftext|>", "ids": [0], "tokens": ["<|endoftext|>"]}},
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    chats = small.write_json_lines(tmp_path / "chats.jsonl", CHATS)
+    texts = small.write_json_lines(tmp_path / "texts.jsonl", [*DOCUMENTS, {"text": LONG}])
+    data = [str(chats), {"path": str(texts), "layout": {"kind": "text"}}]
+
+    manifest = small.build(_recipe(data, folder).override(changes), tmp_path / "out").manifest
+
+    assert manifest.tokenizer["adds_bos"]
+    assert {finding.code for finding in check(tmp_path / "out").findings} & {"BP532"} == expected
+
+
+def test_chats_in_documents_are_reported(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    rendered = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello"
+    texts = small.write_json_lines(tmp_path / "texts.jsonl", [*DOCUMENTS, {"text": rendered}])
+
+    small.build(_recipe(str(texts), chatml_tokenizer, preprocessing={"kind": "text"}), tmp_path / "out")
+
+    (found,) = [finding for finding in check(tmp_path / "out").findings if finding.code == "BP559"]
+    assert "1 of 5 sequences" in str(found)
+    assert "texts.jsonl row 5: the text has turns of a chat, '<|im_start|>'" in str(found)

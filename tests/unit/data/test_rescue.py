@@ -13,7 +13,7 @@ import pytest
 
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.sequences.encoder import encoder_of, texts_of_rows
-from bridgepack.data.sequences.tokenized import TokenizedEncoder
+from bridgepack.data.sequences.plain.tokenized import TokenizedEncoder
 from bridgepack.data.tokenizers import templates
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.errors import DataError, TokenizerError
@@ -25,7 +25,7 @@ ROWS = [small.tokenized_row(10 + index, 20 + index, 30) for index in range(60)]
 SITE = """
 import os, sys
 sys.dont_write_bytecode = True
-import bridgepack.data.sequences.tokenized as module
+import bridgepack.data.sequences.plain.tokenized as module
 prepare = module.TokenizedEncoder.prepare
 
 def poisoned(self, columns):

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from bridgepack.config.recipe.preprocessing import TokenizedPreprocessing
 from bridgepack.data.sequences.encoding import Encoded, encode_examples
-from bridgepack.data.sequences.one_sample import LAYOUT_COLUMNS
-from bridgepack.data.sequences.tokenized import TokenizedEncoder
+from bridgepack.data.sequences.plain.one_sample import LAYOUT_COLUMNS
+from bridgepack.data.sequences.plain.tokenized import TokenizedEncoder
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
 from bridgepack.proof.masks.masks import MaskOptions, check_masks

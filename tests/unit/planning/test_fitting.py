@@ -21,6 +21,7 @@ from bridgepack.config.starting import Wish
 from bridgepack.planning import fitting, sample
 from bridgepack.planning.fitting import fitted_batch
 from bridgepack.planning.plan import new_recipe
+from tests.support import thoughtful
 from tests.support.small_builds import (
     CLI,
     Command,
@@ -30,6 +31,8 @@ from tests.support.small_builds import (
     tokenized_row,
     write_json_lines,
 )
+from tests.support.thoughtful import TWO_THOUGHTS
+from tests.support.tokenizers import write_tokenizer as write_family
 
 TWO_TOKENS, WHOLE_PACK = tokenized_row(10, 11, 12), tokenized_row(*range(10, 51))
 NEW = ("recipes", "new", "mine", "--model", "Qwen/Qwen3-8B", "--gpus", 8, "--seq-length", 4096)  # 2 data-parallel ranks
@@ -184,6 +187,29 @@ def test_rows_of_which_none_would_be_set_aside_are_built_at_the_first_try(
     assert line.endswith("steps an epoch; no validation data")
     assert "validation_fraction: 0.0 # no evaluation: 2% of 20 rows would be none" in Path("mine.yaml").read_text()
     assert command("build", "mine.yaml", "--output", "packed", "--check").code == 0
+
+
+@pytest.mark.parametrize(("family", "is_proposed"), [("exchanges", True), ("keeping", False)])
+def test_split_conversations_is_proposed_where_the_template_takes_reasoning_out(
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch, family: str, is_proposed: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = write_family(tmp_path / "tokenizer", thoughtful.FAMILIES[family])
+    turns = [[{**turn, "content": f"{number} {turn['content']}"} for turn in TWO_THOUGHTS] for number in range(60)]
+    thoughtful.write_rows(tmp_path / "rows.jsonl", turns)
+
+    ran = command(*NEW, "--data", "rows.jsonl", "--tokenizer", folder)
+    text = Path("mine.yaml").read_text()
+
+    assert ran.code == 0
+    assert ("split_conversations: never" in text) == is_proposed
+    if is_proposed:
+        line = next(line for line in text.splitlines() if "split_conversations:" in line)
+        assert "not in the text of 60 of 60 rows read; when_context_differs" in line
+        recipe = load_recipe("mine.yaml").override({"preprocessing.split_conversations": "when_context_differs"})
+        tokens = bridgepack.preview(recipe).sources[0].tokens
+        assert tokens is not None
+        assert f"with {tokens.added_fraction:.0%} more tokens" in line
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,15 @@ from bridgepack.proof.masks.prefixes import OTHER_PROMPT, PROMPT_GOES_ON
 from bridgepack.proof.masks.thoughts import lost_parts
 from tests.support.judged_masks import MISTRAL, PROMPTED, Judged
 from tests.support.prompted_families import SEED_OSS
-from tests.support.small_builds import build, chat_row, tokenized_recipe, tokenized_row, with_changes, write_json_lines
+from tests.support.small_builds import (
+    build,
+    chat_row,
+    small_recipe,
+    tokenized_recipe,
+    tokenized_row,
+    with_changes,
+    write_json_lines,
+)
 from tests.support.tokenizers import CHATML, FAMILIES, NOT_SPACE_SENSITIVE, THINKING, Family, write_tokenizer
 
 Mask = list[int]
@@ -218,10 +226,8 @@ def test_a_header_that_the_server_writes(tmp_path: Path) -> None:
     folder = write_quirks_tokenizer(tmp_path / "tokenizer", SEED_OSS)
     judged = Judged.of_tokenizer(folder, kind="chat", **SEED_OSS.preprocessing)
     row = {"messages": ROW["messages"][-2:]}
-    (finding,) = judged.verdict(row).findings
 
-    assert finding.kind == "other-turn-trained"
-    assert finding.advice.startswith("The server writes this text before the answer: set preprocessing.mask_generation")
+    assert (judged.verdict(row).findings, judged.verdict(row).trains_prompt) == ((), True)
     cured = Judged.of_tokenizer(folder, kind="chat", mask_generation_prompt=True, **SEED_OSS.preprocessing)
     assert cured.verdict(row).findings == ()
     assert cured.verdict(row).num_judges == 2
@@ -433,3 +439,29 @@ def test_calls_that_are_lost(text: str, calls: list[dict[str, Any]], expected: l
 @pytest.mark.parametrize("calls", [None, [], "text", [None], [{}], [{"function": "x"}], _calls(None), _calls(" ")])
 def test_what_is_no_call_loses_nothing(calls: Any) -> None:
     assert lost_parts("forecast", calls) == []
+
+
+def test_a_header_that_the_server_writes_is_told_once(tmp_path: Path) -> None:
+    """A mask that trains it is sound for Megatron-Bridge; what to do about it is a note, not a finding of each row."""
+    tokenizer = write_quirks_tokenizer(tmp_path / "tokenizer", SEED_OSS)
+    train = write_json_lines(tmp_path / "rows.jsonl", [ROW, ROW, ROW])
+    preprocessing = {"kind": "chat", **SEED_OSS.preprocessing}
+    recipe = small_recipe(train, tokenizer, preprocessing=preprocessing, packing={"packed_sequence_size": 4096})
+
+    report = check_masks(recipe)
+
+    assert (report.outcome, report.num_agreed, report.findings) == ("agree", 3, ())
+    (note,) = (note for note in report.notes if "server" in note)
+    assert "is trained in 3 sequences, e.g. " in note
+    assert "rows.jsonl row 1; set preprocessing.mask_generation_prompt to true" in note
+    masked = check_masks(recipe.override({"preprocessing.mask_generation_prompt": True}))
+    assert (masked.outcome, [note for note in masked.notes if "server" in note]) == ("agree", [])
+
+
+def test_other_text_beside_a_trained_header_is_still_found(tmp_path: Path) -> None:
+    folder = write_quirks_tokenizer(tmp_path / "tokenizer", SEED_OSS)
+    judged = Judged.of_tokenizer(folder, kind="chat", **SEED_OSS.preprocessing)
+    assert judged.verdict(ROW).trains_prompt
+    (finding,) = judged.verdict(ROW, _with(judged, "Who asks?", 1)).findings
+    assert finding.kind == "other-turn-trained"
+    assert "⟦Who asks?⟧" in finding.texts["mask"]

@@ -13,7 +13,7 @@ import pytest
 from bridgepack.records import Change, Finding
 from bridgepack.rules.judging.report import CheckReport, SkippedRule, Suppressed
 from bridgepack.rules.judging.sarif import render_github, render_sarif
-from bridgepack.rules.judging.text import render_json, render_text
+from bridgepack.rules.judging.text import caught_text, render_json, render_text
 from bridgepack.rules.registry import ALL_RULES
 
 FINDING = Finding(
@@ -142,3 +142,25 @@ def test_workflow_commands_are_one_line_each() -> None:
     assert "50 %25%0Aof it" in first
     assert second.startswith("::notice title=")
     assert (summary, end) == ("bridgepack: 1 error, 0 warnings in recipes/mine.yaml", "")
+
+
+@pytest.mark.parametrize(
+    ("noticed", "text"),
+    [
+        ("bridgepack build.", "at bridgepack build"),
+        ("first step.", "by Megatron-Bridge: first step"),
+        ("first step, or never.", "by Megatron-Bridge: first step, or never"),
+        ("never.", "never by Megatron-Bridge"),
+        ("never, or first step.", "never by Megatron-Bridge, or first step"),
+        ("never; the host logs it.", "never by Megatron-Bridge; the host logs it"),
+        ("", ""),
+    ],
+)
+def test_who_catches_a_violation(noticed: str, text: str) -> None:
+    assert caught_text(noticed) == text
+
+
+def test_every_fix_is_something_to_do() -> None:
+    idle = [rule.code for rule in ALL_RULES if rule.fix.lower().startswith(("none", "nothing", "do what the finding"))]
+
+    assert (idle, len(ALL_RULES) > 100) == ([], True)

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from bridgepack.config.recipe.assistant_markers import AssistantMarkers
 from bridgepack.config.section import Before, Section
 from bridgepack.host import HostRelease
 
@@ -14,82 +15,7 @@ CONVERSATION_COLUMNS = ("messages", "conversation", "conversations")
 #: Fields that say in which form turns are given to the chat template.
 FORM_FIELDS = ("null_content", "tool_arguments", "content_parts")
 OverLong = Literal["drop", "truncate", "split", "error"]
-
-
-class AssistantMarkers(Section):
-    """Texts around an assistant turn, for chat templates whose turn boundaries Megatron-Bridge does not know.
-
-    Examples. DeepSeek-V3: start `[<｜Assistant｜>, <｜tool▁outputs▁end｜>]`, end `<｜end▁of▁sentence｜>`.
-    Mistral: start `["[/INST]", "[/TOOL_RESULTS]"]`, end `</s>`, other_role_starts `{tool: "[TOOL_RESULTS]"}`.
-    GLM-4.6, whose turns end with the next one's marker: start `<|assistant|>`, stop_token `["<|user|>",
-    "<|observation|>"]`, other_role_starts `{user: "<|user|>", tool: "<|observation|>", system: "<|system|>"}`.
-    """
-
-    assistant_start: str | Annotated[tuple[str, ...], Field(min_length=1)]
-    """Text right before the first trained token of an assistant turn; a list if the text after tool results differs. A
-    start that is directly followed by another turn or the end of the text is ignored."""
-    assistant_end: str | None = None
-    """Text that ends an assistant turn. It is trained, so that the model learns to stop. Where the next turn's marker
-    or the text ends a turn, leave it out and set `stop_token` or `learns_no_end`, and every `other_role_starts`."""
-    assistant_end_fallbacks: tuple[str, ...] = ()
-    """Other texts that may end an assistant turn."""
-    other_role_starts: dict[str, str] = Field(default_factory=dict)
-    """Role -> text that starts a turn of that role, e.g. `{user: "<｜User｜>"}`."""
-    joins_starts: bool = False
-    """An assistant turn may contain several starts, as with gpt-oss's channels: starts without another turn between
-    them form one turn, trained from after the first start to the last end. `other_role_starts` must then list the start
-    of every other turn, e.g. `{any: "<|start|>"}`."""
-
-    stop_token: Annotated[str | Annotated[tuple[str, ...], Field(min_length=1)] | None, Before(None)] = None
-    """In place of `assistant_end`: the token with which the next turn begins and at which the server stops, or a list
-    of them. Trained as a turn's last label where it follows; an answer at the text's end learns no stop."""
-    learns_no_end: Annotated[bool, Before(False)] = False
-    """In place of `assistant_end`: `true` trains an answer up to the next turn or the text's end, and nothing to stop
-    with."""
-
-    @property
-    def starts(self) -> tuple[str, ...]:
-        """The texts of `assistant_start`."""
-        return (self.assistant_start,) if isinstance(self.assistant_start, str) else self.assistant_start
-
-    @property
-    def ends(self) -> tuple[str, ...]:
-        """Every text that is trained as the end of an assistant turn, preferred first."""
-        if self.assistant_end is not None:
-            return (self.assistant_end, *self.assistant_end_fallbacks)
-        return (self.stop_token,) if isinstance(self.stop_token, str) else self.stop_token or ()
-
-    @model_validator(mode="after")
-    def _check_end(self) -> Self:
-        given = [name for name in ("assistant_end", "stop_token", "learns_no_end") if getattr(self, name)]
-        if not given:
-            raise ValueError(
-                "assistant_end is not set, so it is unknown what the model learns to stop with. Set assistant_end to "
-                "the text that ends a turn. If the next turn's marker ends it, set stop_token to that token, e.g. "
-                '"<|user|>", or learns_no_end to true.'
-            )
-        if len(given) > 1:
-            raise ValueError(f"{' and '.join(given)} are set; a turn has one kind of end. Remove all but one.")
-        if self.assistant_end is None and self.assistant_end_fallbacks:
-            raise ValueError(
-                f"assistant_end_fallbacks is {list(self.assistant_end_fallbacks)!r} and assistant_end is not set. Set "
-                "assistant_end, or list the tokens as stop_token."
-            )
-        if self.assistant_end is None and not self.other_role_starts:
-            raise ValueError(
-                f"{given[0]} is set and other_role_starts is empty, so it is unknown where a turn ends. Give the start "
-                'of every other turn, e.g. {user: "<|user|>", tool: "<|observation|>"}.'
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_other_starts(self) -> Self:
-        if self.joins_starts and not self.other_role_starts:
-            raise ValueError(
-                "joins_starts is true and other_role_starts is empty, so the start of other turns is unknown. Give "
-                'the start of every other turn, e.g. {any: "<|start|>"}.'
-            )
-        return self
+OverLongChat = Literal[OverLong, "truncate_history"]
 
 
 class _Common(Section):
@@ -138,6 +64,11 @@ class ChatPreprocessing(_Common):
     `keep` for `null_content`, `tool_arguments` and `content_parts`, for every row.
     """
 
+    over_long: OverLongChat = "drop"  # type: ignore[assignment]  # chats have one value more
+    """For sequences longer than `packing.max_sequence_length`: `drop` (recorded in the ledger), `truncate`, `split`
+    into several sequences that keep every trained token, `error` (stop the build), or `truncate_history`: whole old
+    exchanges are left out, each from a user's turn to the next, calls with their results, until the render fits. The
+    system prompt and the tools stay; a row whose last exchange alone is too long is dropped."""
     kind: Literal["chat"] = "chat"
     """Selects this kind of preprocessing."""
     loss_mode: Literal["assistant", "last_turn", "full"] = "assistant"
@@ -177,6 +108,11 @@ class ChatPreprocessing(_Common):
     message_weights: Literal["ignore", "mask"] = "ignore"
     """For turns with `weight: 0`, `train: false` or `training: false`: `ignore` trains them, as Megatron-Bridge does;
     `mask` does not train them, and drops rows with other weights."""
+    split_conversations: Annotated[Literal["never", "when_context_differs"], Before("never")] = "never"
+    """For templates that show an answer otherwise once the conversation goes on, e.g. without its reasoning: `never`
+    makes one sequence of a conversation; `when_context_differs` makes as few as show every trained answer as a server
+    shows it. Each ends with an answer and trains only the answers that it shows so; every answer is trained in one.
+    Turns after the last trained answer are left out. Rows of which the template refuses a part are dropped."""
     reasoning_loss: Annotated[Literal["keep", "mask", "mask_empty"], Before("keep")] = "keep"
     """Reasoning in trained turns, between the markers of the template's family (`<think>`, gpt-oss's analysis channel):
     `keep` trains it, as Megatron-Bridge does (with `bridge_version: 0.7` not the `<think></think>` or `<think>` that an
@@ -223,6 +159,16 @@ class ChatPreprocessing(_Common):
             raise ValueError(
                 f"reasoning_loss is {self.reasoning_loss!r} and loss_mode is 'full', which trains everything. Set "
                 "loss_mode to assistant or last_turn, or reasoning_loss to keep."
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_splitting(self) -> Self:
+        if self.split_conversations != "never" and self.loss_mode != "assistant":
+            raise ValueError(
+                f"split_conversations is {self.split_conversations!r} and loss_mode is {self.loss_mode!r}; allowed "
+                "with it: assistant, because each sequence trains its own answers. Set loss_mode to assistant, or "
+                "split_conversations to never."
             )
         return self
 

@@ -34,6 +34,7 @@ from bridgepack.config.recipe.training import (
     PrecisionConfig,
     ScheduleConfig,
 )
+from bridgepack.config.section import Name
 from bridgepack.errors import ConfigError
 from bridgepack.host import TARGET, HostRelease, release_for, release_of
 from bridgepack.records import SPLITS, TRAIN, BalanceRecord
@@ -92,7 +93,7 @@ class SFTRecipe(Document):
     """Parallel topology that the packs are aligned for."""
     batch: BatchConfig = BatchConfig()
     """Batch sizes."""
-    artifact: Annotated[str, Field(min_length=1)] | None = None
+    artifact: Annotated[Name, Field(min_length=1)] | None = None
     """Folder of the packs: `build` writes them there and the run reads them."""
     bridge_version: str | None = None
     """Version of Megatron-Bridge that the run uses, e.g. `0.7`; null for the installed one, or 0.6 where none is. Rows
@@ -195,6 +196,11 @@ class SFTRecipe(Document):
             return settings.model_copy(update=habits) if habits else settings
         others = [one.model_copy(update=habits) if one.kind == "chat" else one for one in settings.others]
         return settings.model_copy(update={"others": tuple(others)})
+
+    @property
+    def splits_conversations(self) -> bool:
+        """True if a conversation may become several sequences."""
+        return getattr(self.chat_preprocessing, "split_conversations", "never") != "never"
 
     @property
     def mixes_sources(self) -> bool:

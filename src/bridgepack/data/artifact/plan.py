@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from bridgepack.data.shards.row_groups import numpy_array
 from bridgepack.errors import ArtifactError
 from bridgepack.geometry import IntArray
 
-#: Column that only plans of recipes that split rows have.
+#: Column that only plans of recipes that make several sequences of a row have.
 FIRST_TOKEN = "first_token"
 #: Maximum packs in one Parquet filter; a longer filter costs more than it saves.
 _PACKS_PER_FILTER = 4096
@@ -25,7 +25,12 @@ _PACKS_PER_FILTER = 4096
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlanEntry:
-    """One sequence of an artifact."""
+    """One sequence of an artifact.
+
+    The sequences of a row are numbered by their first tokens: those of its sequences before sizes apply, one after the
+    other. A row of two conversations with 100 and 60 stored tokens, pieces of at most 50 runtime tokens -> 0, 50, 100,
+    150.
+    """
 
     pack: int  #: row of the split, from 0
     position: int  #: in the pack, from 0
@@ -33,18 +38,24 @@ class PlanEntry:
     row: int  #: of that file, from 1
     runtime_length: int  #: without alignment padding
     is_truncated: bool  #: it was cut and lost tokens
-    first_token: int = 0  #: start in its row if the row was split, stored coordinates; otherwise 0
+    first_token: int = 0  #: start in its row, stored coordinates; 0 unless the row became several sequences
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DroppedRow:
-    """An input row that gave no sequence; `split` is where it would have gone, `row` counts from 1."""
+    """An input row that gave no sequence, or a piece of one that was dropped while others stay; `row` counts from 1.
+
+    Attributes:
+        split: where it would have gone.
+        first_token: of a piece, its start in the row, see `PlanEntry`; None for a row.
+    """
 
     split: str
     file: str
     row: int
     reason: str
     detail: str
+    first_token: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -153,7 +164,8 @@ def _entries[Entry: (DroppedRow, LostRow)](
             for line in stream:
                 if any(mark in line for mark in marks):
                     entry = json.loads(line)
-                    yield kind(**{field.name: entry[field.name] for field in fields(kind)})
+                    names = [item.name for item in fields(kind) if item.default is MISSING or item.name in entry]
+                    yield kind(**{name: entry[name] for name in names})
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _unreadable(path, error) from None
 

@@ -35,7 +35,7 @@ from bridgepack.data.layouts.values import (
     variable_at,
     variables_in,
 )
-from bridgepack.data.sequences.one_sample import LAYOUT_COLUMNS
+from bridgepack.data.sequences.plain.one_sample import LAYOUT_COLUMNS
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
 

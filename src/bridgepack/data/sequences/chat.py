@@ -1,7 +1,7 @@
 """Conversations -> tokens and masks, equal to Megatron-Bridge's chat preprocessing; renders each chat once."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any
@@ -17,9 +17,10 @@ from bridgepack.data.sequences.encoding import FlatBatch, Loss, Prepared, mask_o
 from bridgepack.data.sequences.generation_prompts import GenerationPrompts
 from bridgepack.data.sequences.lost_content import LostContentFinder
 from bridgepack.data.sequences.marked_text import OLD_CALL, REASONING, REFUSAL
-from bridgepack.data.sequences.marker_tokens import MarkerTokens, check_appended_turn, check_family
 from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers, infer_markers, markers_from_recipe
+from bridgepack.data.sequences.marking.tokens import MarkerTokens, check_appended_turn, check_family
 from bridgepack.data.sequences.masks import ChatMasks, RenderedChat, found_turns, texts_of
+from bridgepack.data.sequences.splitting.parts import PartMaker
 from bridgepack.data.sequences.thoughts import ReasoningMasks, ThoughtOpenings, has_thoughts
 from bridgepack.data.sequences.tool_findings import ToolFindings
 from bridgepack.data.tokenizers.engines import FlatIds, joined
@@ -51,11 +52,13 @@ class ChatEncoder:
         decides_forms: bool = True,
         as_host: Collection[str] = (),
         trims_openings: bool = False,
+        max_runtime_length: int | None = None,
     ) -> None:
         """Check that the template supports the settings.
 
         `decides_forms` is false where the host reads the data itself: `auto` is then `keep`. `as_host` as of `Mender`.
         `trims_openings` as of `SFTRecipe.trims_thought_openings`.
+        `max_runtime_length` is needed where over-long conversations lose their history.
 
         Raises:
             TokenizerError: there is no chat template, or no way to tell which tokens the assistant wrote.
@@ -68,6 +71,7 @@ class ChatEncoder:
         self._read = ConversationReader(settings, role_aliases, forms, as_host=as_host).read
         self._null_hint = _null_hint(settings, forms)
         self._masks = ChatMasks(tokenizer, settings, markers)
+        self._parts = PartMaker(tokenizer, settings, markers, self._rendered, max_runtime_length)
         self._losses = LostContentFinder(tokenizer, markers, settings.loss_mode)
         #: of every row, where the recipe does not say that the model learns no end
         is_endless = markers is not None and not markers.ends and settings.assistant_markers is None
@@ -84,7 +88,7 @@ class ChatEncoder:
         self._never_trained = sorted(tokenizer.never_trained_ids) if settings.masks_control_tokens else []
 
     def prepare(self, columns: Mapping[str, Any]) -> Prepared:
-        """Return a row's conversation with its rendered text.
+        """Return a row's conversation with its rendered text, or the parts that it is split into.
 
         Raises:
             RowError: there is no conversation, the template rejects it, or loses content that the recipe wants kept.
@@ -95,26 +99,34 @@ class ChatEncoder:
             if found is not None:
                 raise RowError(DropReason.CONTROL_TOKENS_IN_TEXT, f"the text contains {found!r}")
         try:
-            chat = self._rendered(conversation)
+            parts = self._parts.parts(conversation)
         except RowError as error:
             is_null = any(message["content"] is None for message in conversation.messages)
             raise RowError(error.reason, error.detail + (self._null_hint if is_null else "")) from None
         unread = self._unread_fields(columns, conversation)
-        losses = (
-            *self._losses.find(conversation, chat.text),
-            *self._unread(columns, chat),
-            *losses_of(unread),
-            *self._doubled.find(conversation, chat.text),
-            *self._tools.find(conversation),
-        )
+        chats, losses = [], list(parts.losses)
+        for chat, stop in zip(parts.chats, parts.stops or [""] * len(parts.chats), strict=True):
+            own = [*self._losses.find(chat.conversation, chat.text, stop), *self._losses_of(columns, chat, unread)]
+            has_no_end = any(loss.kind == LostKind.NO_END for loss in own)
+            chats.append(chat._replace(lacks_end=True) if has_no_end else chat)
+            losses += own
         for kind, detail in losses if self._settings.on_lost_content != "keep" else ():
             if kind not in TOLERATED_LOSSES:
                 raise RowError(DropReason.LOST_CONTENT, f"{kind}: {detail}; {LOSS_CURES[kind]}")
         if losses[1:]:
-            losses = tuple({loss.kind: loss for loss in reversed(losses)}.values())[::-1]
-        if losses and any(loss.kind == LostKind.NO_END for loss in losses):
-            chat = chat._replace(lacks_end=True)
-        return Prepared(len(chat.text), chat, (*losses, *self._endless), unread)
+            losses = list({loss.kind: loss for loss in reversed(losses)}.values())[::-1]
+        num_characters, more = sum(len(chat.text) for chat in chats), tuple(chats[1:])
+        all_losses = (*losses, *self._endless)
+        return Prepared(num_characters, chats[0], all_losses, unread, more, parts.turns, parts.removed, parts.stops)
+
+    def _losses_of(self, columns: Mapping[str, Any], chat: RenderedChat, unread: Iterable[UnreadCount]) -> list[Loss]:
+        """Return the findings of one rendered conversation and its row, without content that the text lacks."""
+        return [
+            *self._unread(columns, chat),
+            *losses_of(unread),
+            *self._doubled.find(chat.conversation, chat.text),
+            *self._tools.find(chat.conversation),
+        ]
 
     def encode(self, rows: Sequence[RenderedChat]) -> FlatBatch:
         """Return the tokens and masks of conversations."""

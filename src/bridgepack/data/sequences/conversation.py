@@ -1,8 +1,8 @@
 """A row's turns -> OpenAI-style messages, tools and variables; turns may be OpenAI's or ShareGPT's."""
 
 from collections.abc import Collection, Mapping, Sequence, Set
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 from bridgepack.config.layouts.contents import flag_of, is_mask_claim, plain_name
 from bridgepack.config.recipe.layout import TURN_FIELD
@@ -35,6 +35,46 @@ class Conversation:
     untrained: frozenset[int] = frozenset()  #: positions of assistant messages that the row excludes from training
     overruled: frozenset[int] = frozenset()  #: positions of messages whose weight is ignored and not 1
     is_plain: bool = False  #: its messages have only a role and a text, and there are no tools or variables
+    #: it is one of several sequences of its row's conversation; other answers than its own are untrained
+    is_piece: bool = False
+
+    @property
+    def trained(self) -> list[int]:
+        """Positions of the assistant's messages that the row does not exclude from training."""
+        roles = enumerate(message["role"] for message in self.messages)
+        return [index for index, role in roles if role == ASSISTANT and index not in self.untrained]
+
+    def through(self, stop: int) -> Self:
+        """Return the conversation's messages before a position."""
+        if stop == len(self.messages):
+            return self
+        return replace(
+            self,
+            messages=self.messages[:stop],
+            untrained=frozenset(index for index in self.untrained if index < stop),
+            overruled=frozenset(index for index in self.overruled if index < stop),
+        )
+
+    def without(self, removed: Collection[int]) -> Self:
+        """Return the conversation without the messages at some positions."""
+        if not removed:
+            return self
+        kept = [index for index in range(len(self.messages)) if index not in removed]
+        place_of = {index: place for place, index in enumerate(kept)}
+        return replace(
+            self,
+            messages=[self.messages[index] for index in kept],
+            untrained=frozenset(place_of[index] for index in self.untrained if index in place_of),
+            overruled=frozenset(place_of[index] for index in self.overruled if index in place_of),
+        )
+
+    def piece(self, trained: Collection[int]) -> Self:
+        """Return the messages up to the last of some trained answers, with only these trained."""
+        part = self.through(max(trained) + 1)
+        others = frozenset(part.trained).difference(trained)
+        if not others:
+            return part
+        return replace(part, untrained=part.untrained | others, overruled=part.overruled - others, is_piece=True)
 
 
 class ConversationReader:

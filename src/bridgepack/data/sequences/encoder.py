@@ -10,18 +10,18 @@ from bridgepack.config.recipe.preprocessing import (
     PromptCompletionPreprocessing,
     TextPreprocessing,
 )
-from bridgepack.config.recipe.recipe import ResolvedRecipe, SFTRecipe
+from bridgepack.config.recipe.recipe import ResolvedRecipe
 from bridgepack.data.layouts.unread import losses_of, unread_fields, unread_of
 from bridgepack.data.reading.inputs import names_of
 from bridgepack.data.reading.rows import RowRead
 from bridgepack.data.sequences.chat import ChatEncoder
-from bridgepack.data.sequences.documents import TextEncoder
 from bridgepack.data.sequences.doubled_tokens import DoubledInPairs
 from bridgepack.data.sequences.encoding import Encoder, FlatBatch, Prepared, mask_out
 from bridgepack.data.sequences.kinds import EncoderOfKinds, OfKind
-from bridgepack.data.sequences.special import special_ids
-from bridgepack.data.sequences.tokenized import TokenizedEncoder
+from bridgepack.data.sequences.plain.documents import TextEncoder
+from bridgepack.data.sequences.plain.tokenized import TokenizedEncoder
 from bridgepack.data.tokenizers.engines import FlatIds
+from bridgepack.data.tokenizers.special import special_ids
 from bridgepack.data.tokenizers.templates import TimeLimit
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
@@ -32,11 +32,12 @@ from bridgepack.records import DropReason, TokenArray
 def encoder_of(resolved: ResolvedRecipe, tokenizer: ChatTokenizer) -> Encoder:
     """Return the encoder of a recipe's rows; raises TokenizerError if the tokenizer cannot do what the recipe asks."""
     recipe = resolved.recipe
-    encoders = {kind: _encoder_of_kind(kind, recipe, tokenizer) for kind in recipe.kinds}
+    encoders = {kind: _encoder_of_kind(kind, resolved, tokenizer) for kind in recipe.kinds}
     return next(iter(encoders.values())) if len(encoders) == 1 else EncoderOfKinds(encoders)
 
 
-def _encoder_of_kind(kind: str, recipe: SFTRecipe, tokenizer: ChatTokenizer) -> Encoder:
+def _encoder_of_kind(kind: str, resolved: ResolvedRecipe, tokenizer: ChatTokenizer) -> Encoder:
+    recipe = resolved.recipe
     settings = recipe.applied_preprocessing.of_kind(kind)
     if isinstance(settings, ChatPreprocessing):
         return ChatEncoder(
@@ -44,6 +45,7 @@ def _encoder_of_kind(kind: str, recipe: SFTRecipe, tokenizer: ChatTokenizer) -> 
             settings,
             recipe.data.role_aliases,
             decides_forms=bool(recipe.fields_on_auto),
+            max_runtime_length=resolved.max_sequence_length.value,
             as_host=recipe.host_habits.keys(),
             trims_openings=recipe.trims_thought_openings,
         )

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 import numpy.typing as npt
@@ -27,6 +26,10 @@ class Encoded(NamedTuple):
     mask: list[int]  #: shape [stored_length], 1 where the token is trained as a target
     num_context: int = -1  #: leading tokens before the completion; -1 if not applicable
     losses: tuple[Loss, ...] = ()  #: content that the text lacks or garbles, one per kind
+    #: positions of the messages that it trains, of a conversation that may become several sequences; empty otherwise
+    turns: frozenset[int] = frozenset()
+    removed: frozenset[int] = frozenset()  #: positions of messages that were taken out on purpose, after that
+    stop: str = ""  #: text behind its render: the beginning of the next turn, which ends the last answer
 
 
 class Prepared(NamedTuple):
@@ -36,6 +39,16 @@ class Prepared(NamedTuple):
     value: Any
     losses: tuple[Loss, ...] = ()  #: content that the text lacks or garbles, one per kind
     unread: tuple[UnreadCount, ...] = ()  #: columns and fields of turns that nobody reads
+    more: tuple[Any, ...] = ()  #: values of the row's further sequences
+    #: positions of the messages that each sequence trains, of a conversation that may become several; empty otherwise
+    turns: tuple[frozenset[int], ...] = ()
+    removed: tuple[frozenset[int], ...] = ()  #: messages of each sequence that were taken out on purpose; empty if none
+    stops: tuple[str, ...] = ()  #: text behind each sequence's render, see `Encoded`; empty if there is none
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """Values of all of the row's sequences."""
+        return (self.value, *self.more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,28 +71,51 @@ class Encoder(Protocol):
         ...
 
     def encode(self, rows: Sequence[Any]) -> FlatBatch:
-        """Return the tokens of rows; takes the `value` of each prepared row."""
+        """Return the tokens of sequences; takes the `values` of each prepared row."""
         ...
 
 
 def encode_examples(encoder: Encoder, examples: Sequence[Mapping[str, Any]]) -> list[Encoded | RowError]:
-    """Return ids and mask or the row's error, one per example, in order."""
-    results: list[Encoded | RowError | None] = []
-    prepared = []
+    """Return ids and mask of every sequence, or the row's error, in the order of the examples."""
+    return [
+        item for made in encode_rows(encoder, examples) for item in ([made] if isinstance(made, RowError) else made)
+    ]
+
+
+def encode_rows(encoder: Encoder, examples: Sequence[Mapping[str, Any]]) -> list[list[Encoded] | RowError]:
+    """Return the sequences of each example, one unless its conversation is split, or the row's error; in order."""
+    prepared: list[Prepared | RowError] = []
     for columns in examples:
         try:
             prepared.append(encoder.prepare(columns))
-            results.append(None)
         except RowError as error:
-            results.append(error)
-    batch = encoder.encode([item.value for item in prepared])
-    ids, mask, offsets = batch.input_ids.tolist(), batch.loss_mask.tolist(), batch.offsets.tolist()
-    made = (
-        batch.errors.get(index)
-        or Encoded(ids[start:stop], mask[start:stop], int(batch.num_context[index]), prepared[index].losses)
-        for index, (start, stop) in enumerate(pairwise(offsets))
+            prepared.append(error)
+    batch = encoder.encode([value for item in prepared if isinstance(item, Prepared) for value in item.values])
+    results: list[list[Encoded] | RowError] = []
+    first = 0
+    for item in prepared:
+        if isinstance(item, RowError):
+            results.append(item)
+            continue
+        places = range(first, first + len(item.values))
+        first = places.stop
+        failed = next((batch.errors[place] for place in places if place in batch.errors), None)
+        results.append(failed or [_encoded(batch, place, item, place - places.start) for place in places])
+    return results
+
+
+def _encoded(batch: FlatBatch, place: int, row: Prepared, index: int) -> Encoded:
+    """Return a sequence of a batch, which is the row's of an index."""
+    own = slice(int(batch.offsets[place]), int(batch.offsets[place + 1]))
+    return Encoded(
+        ids=batch.input_ids[own].tolist(),
+        mask=batch.loss_mask[own].tolist(),
+        num_context=int(batch.num_context[place]),
+        losses=row.losses,
+        turns=row.turns[index] if row.turns else frozenset(),
+        removed=row.removed[index] if row.removed else frozenset(),
+        stop=row.stops[index] if row.stops else "",
     )
-    return [next(made) if result is None else result for result in results]
 
 
 def mask_out(mask: MaskArray, input_ids: TokenArray, never_trained_ids: Sequence[int]) -> None:

@@ -27,7 +27,8 @@ class EncoderOfKinds:
         """Return a row, ready to be encoded; raises RowError if it cannot become a sequence."""
         kind: str = columns.kind  # type: ignore[attr-defined]
         prepared = self._encoders[kind].prepare(columns)
-        return prepared._replace(value=OfKind(kind, prepared.value))
+        more = tuple(OfKind(kind, value) for value in prepared.more)
+        return prepared._replace(value=OfKind(kind, prepared.value), more=more)
 
     def encode(self, rows: Sequence[OfKind]) -> FlatBatch:
         """Return the tokens and masks of rows, in their order."""

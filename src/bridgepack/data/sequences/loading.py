@@ -37,7 +37,7 @@ _PROBED, _PROBED_TEXTS = 4_000, 16
 
 class _Pending:
     def __init__(self) -> None:
-        self.rows: list[Any] = []
+        self.values: list[Any] = []
         self.row_offsets: list[int] = []
         self.drops: list[RowNote] = []
         self.losses: list[RowNote] = []
@@ -54,8 +54,8 @@ class _Pending:
         except RowError as error:
             self.drops.append(RowNote(offset, error.reason, error.detail))
             return error.reason
-        self.rows.append(prepared.value)
-        self.row_offsets.append(offset)
+        self.values += prepared.values
+        self.row_offsets += [offset] * len(prepared.values)
         self.losses += [RowNote(offset, *loss) for loss in prepared.losses]
         for field in prepared.unread:
             known = self.unread.setdefault(field[:2], field._replace(num_rows=0, row_offset=offset))
@@ -64,21 +64,29 @@ class _Pending:
         return ""
 
     def encoded(self, encoder: Encoder) -> TokenBatch:
-        """Return the sequences of the rows; rows without a mask or with fewer than two tokens are drops."""
-        flat = encoder.encode(self.rows)
+        """Return the sequences of the rows; rows without a mask or with fewer than two tokens are drops.
+
+        A row with several sequences, one of which has no mask, is a drop as a whole.
+        """
+        flat = encoder.encode(self.values)
         lengths = np.diff(flat.offsets)
+        row_offsets = np.array(self.row_offsets, dtype=np.int64)
         is_kept = lengths >= 2
         is_kept[list(flat.errors)] = False
+        dropped: dict[int, RowNote] = {}
         for index in np.flatnonzero(~is_kept).tolist():
             too_short = RowError(DropReason.TOO_SHORT, f"{lengths[index]} tokens; next-token loss needs at least 2")
             error = flat.errors.get(index, too_short)
-            self.drops.append(RowNote(self.row_offsets[index], error.reason, error.detail))
+            row = self.row_offsets[index]
+            dropped.setdefault(row, RowNote(row, error.reason, error.detail))
+        self.drops += dropped.values()
+        is_kept &= ~np.isin(row_offsets, list(dropped))
         is_kept_token = slice(None) if is_kept.all() else np.repeat(is_kept, lengths)
         return TokenBatch(
             input_ids=flat.input_ids[is_kept_token],
             loss_mask=flat.loss_mask[is_kept_token],
             offsets=np.concatenate(([0], np.cumsum(lengths[is_kept]))),
-            row_offsets=np.array(self.row_offsets, dtype=np.int64)[is_kept],
+            row_offsets=row_offsets[is_kept],
             num_context=flat.num_context[is_kept],
             drops=tuple(sorted(self.drops)),
             losses=tuple(self.losses),

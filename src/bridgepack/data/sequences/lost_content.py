@@ -56,8 +56,11 @@ class LostContentFinder:
         #: Every text that contains a control token contains one of these.
         self._hints = sorted({text[:_HINT] if text in tokenizer.added_tokens else text for text in self._controls})
 
-    def find(self, conversation: Conversation, text: str) -> tuple[Loss, ...]:
-        """Return the content that a conversation's render `text` lacks or garbles, the first of each kind."""
+    def find(self, conversation: Conversation, text: str, stop: str = "") -> tuple[Loss, ...]:
+        """Return the content that a conversation's render `text` lacks or garbles, the first of each kind.
+
+        `stop` is what stands behind the render: the beginning of the next turn, which ends the last answer.
+        """
         if conversation.is_plain:
             num_open = _num_open(conversation.messages, text, self._hints, self._ends)
             if num_open >= 0:
@@ -65,7 +68,7 @@ class LostContentFinder:
         found: dict[str, Loss] = {}
         try:
             if not self._is_whole(conversation, text):
-                for loss in self._losses(conversation, text):
+                for loss in self._losses_of(conversation, text, stop):
                     found.setdefault(loss.kind, loss)
         except RecursionError:  # arguments are nested too deeply to inspect
             pass
@@ -120,12 +123,12 @@ class LostContentFinder:
             "{'" not in text and all(isinstance(name, str) and 0 <= text.find(name) < first_user for name in names)
         )
 
-    def _losses(self, conversation: Conversation, text: str) -> Iterator[Loss]:
+    def _losses_of(self, conversation: Conversation, text: str, stop: str) -> Iterator[Loss]:
         marked = MarkedChat(conversation, text, self._trained(conversation))
         render = self._rendered(marked.messages, marked.tools, conversation.template_kwargs)
         if render is not None:
             yield from marked.losses(render)
-            for index in marked.turns_without_end(render, self._ends) if self._ends else ():
+            for index in marked.turns_without_end(render + stop, self._ends) if self._ends else ():
                 yield _without_end(conversation, index)
         yield from self._nulls(conversation, text)
         for index, message in enumerate(conversation.messages):

@@ -9,6 +9,9 @@ kinds of conversations need no such renders, provided that no turn's text has a 
 - The render of the turns up to the first answer differs from the whole from where that answer begins. The answer then
   does not lie between the renders, and the scan counts. This is so if a template shows only the last answer's thoughts.
 
+Megatron-Bridge knows no pieces of conversations. Of a piece only the trained turns are looked for; a scan that finds
+every turn counts.
+
 Where Megatron-Bridge leaves an answer untrained because nothing ends it, it is trained here to where the next turn or
 the text's end is. The chat's text must then show the same (`RenderedChat.lacks_end`), or the row is dropped.
 """
@@ -23,7 +26,6 @@ import numpy as np
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.sequences.conversation import Conversation
-from bridgepack.data.sequences.marker_tokens import why_missing
 from bridgepack.data.sequences.markers import (
     ASSISTANT,
     BoolArray,
@@ -32,7 +34,9 @@ from bridgepack.data.sequences.markers import (
     find_all,
     scan_turns,
 )
+from bridgepack.data.sequences.marking.tokens import why_missing
 from bridgepack.data.sequences.prefixes import CuttingTokens, FoundTurns, Message, Prefixes, find_span
+from bridgepack.data.sequences.splitting.untrained import take_off_untrained, without_untrained
 from bridgepack.data.tokenizers.engines import FlatIds, joined
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer, is_unicode
 from bridgepack.errors import RowError
@@ -75,13 +79,17 @@ class ChatMasks:
         is_open, has_only_answer = scanned.is_open.tolist(), scanned.ends_with_only_answer.tolist()
         for index in np.flatnonzero(scanned.is_found).tolist():
             chat, turns = chats[index], roles[index]
-            is_settled = self._markers.joins_starts or (has_only_answer[index] and turns[-1] == ASSISTANT)
+            is_piece = chat.conversation.is_piece
+            is_settled = is_piece or self._markers.joins_starts or (has_only_answer[index] and turns[-1] == ASSISTANT)
             is_decided[index] = (
-                not chat.conversation.untrained
+                (is_piece or not chat.conversation.untrained)
                 and is_open[index] == chat.lacks_end
                 and (is_settled or self._loses_first_answer(chat, turns))
                 and not self._has_any(chat.conversation, self._stops)
             )
+            if is_piece and is_decided[index]:
+                bits = scanned.mask[flat.offsets[index] : flat.offsets[index + 1]]
+                is_decided[index] = take_off_untrained(bits, chat.conversation)
         return scanned, is_decided
 
     @cached_property
@@ -132,7 +140,10 @@ class ChatMasks:
         has_own = own is not None and any(own)
         found = scanned if is_certain else None
         turns = self._assistant_turns(conversation, input_ids, own, scanned, prefixes) if found is None else found
-        kept = self._without_untrained(turns.mask, conversation, prefixes) if conversation.untrained else turns.mask
+        has_others = conversation.untrained and not turns.has_only_trained and not is_certain
+        kept = turns.mask
+        if has_others:
+            kept = without_untrained(turns.mask, conversation, prefixes, has_markers=self._markers is not None)
         if self._settings.loss_mode == "last_turn":
             start = self._last_turn_start(turns, conversation, prefixes, has_own=has_own)
             kept = [bit if index >= start else 0 for index, bit in enumerate(kept)]
@@ -199,7 +210,8 @@ class ChatMasks:
         if found is None and scan_is_first:
             found = by_prefixes()
         if found is not None and own is not None:
-            return found._replace(mask=[max(bits) for bits in zip(own, found.mask, strict=True)])
+            mask = [max(bits) for bits in zip(own, found.mask, strict=True)]
+            return found._replace(mask=mask, has_only_trained=False)
         if found is not None:
             return found
         if own is not None:
@@ -209,27 +221,6 @@ class ChatMasks:
     def _num_quoted(self, messages: Sequence[Message], patterns: Sequence[Sequence[int]]) -> int:
         """Return at how many places the texts of messages have some of the markers' or openers' tokens."""
         return self._num_in(list(_texts_of([said_in(message) for message in messages])), patterns)
-
-    def _without_untrained(self, mask: list[int], conversation: Conversation, prefixes: Prefixes) -> list[int]:
-        """Return a mask without the turns that the row excludes from training; one span of ones is one turn.
-
-        A turn found by markers is one span, its end included. A template's own blocks may differ, so each must lie in
-        its turn.
-        """
-        turns = [index for index, message in enumerate(conversation.messages) if message["role"] == ASSISTANT]
-        edges = np.flatnonzero(np.diff([0, *mask, 0])).reshape(-1, 2).tolist()
-        is_told = len(turns) == len(edges)
-        if is_told and self._markers is None:
-            ends = [prefixes.shared_length(turn + 1) for turn in turns]
-            is_told = all(end is not None and stop <= end for (_, stop), end in zip(edges, ends, strict=True))
-        if not is_told:
-            detail = f"{len(turns)} assistant turns but {len(edges)} trained spans, so untrained turns cannot be found"
-            raise RowError(DropReason.NO_ASSISTANT_MASK, detail)
-        kept = list(mask)
-        for turn, (start, stop) in zip(turns, edges, strict=True):
-            if turn in conversation.untrained:
-                kept[start:stop] = [0] * (stop - start)
-        return kept
 
     def _scanned(self, conversation: Conversation, ids: list[int], *, includes_content: bool) -> FoundTurns | None:
         """Return what a scan finds of one conversation whose texts have no marker, but perhaps openers.

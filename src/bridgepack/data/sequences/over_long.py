@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -35,11 +35,35 @@ class Piece(NamedTuple):
     first_token: int = 0  #: start in the sequence if that was split, stored coordinates; otherwise 0
 
 
+class HistoryCut(NamedTuple):
+    """What `truncate_history` takes out of a row."""
+
+    num_exchanges: int = 0
+    num_turns: int = 0
+
+    def detail(self, max_runtime_length: int) -> str:
+        """Return the ledger's detail."""
+        what = f"{self.num_exchanges} exchanges, {self.num_turns} turns are left out"
+        return f"{what}, so that at most {max_runtime_length} runtime tokens remain"
+
+    @classmethod
+    def of_detail(cls, detail: str) -> Self:
+        """Return what a ledger's detail says."""
+        words = detail.split()
+        return cls(int(words[0]), int(words[2]))
+
+    @classmethod
+    def total(cls, cuts: Iterable[Self]) -> Self:
+        """Return the sum of several."""
+        found = list(cuts)
+        return cls(sum(one.num_exchanges for one in found), sum(one.num_turns for one in found))
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SequencePolicy:
     """The recipe's settings for uncut sequences: what becomes of over-long ones, and of labels after an EOS."""
 
-    action: str  #: `drop`, `truncate`, `split` or `error`
+    action: str  #: `drop`, `truncate`, `truncate_history`, `split` or `error`
     max_runtime_length: int  #: maximum runtime length of a sequence, in tokens
     eos_token_id: int  #: of the tokenizer
     masks_after_eos: bool  #: labels whose input is EOS are not trained
@@ -89,7 +113,8 @@ class SequencePolicy:
     def detail(self, code: int, stored_length: int) -> str:
         """Return the ledger's detail for a dropped sequence."""
         if code == _OVER_LONG:
-            return f"{stored_length - 1} runtime tokens; at most {self.max_runtime_length}"
+            left = " of the last exchange alone" if self.action == "truncate_history" else ""
+            return f"{stored_length - 1} runtime tokens{left}; at most {self.max_runtime_length}"
         return f"none of its {stored_length - 1} runtime tokens is trained"
 
     def cut(self, input_ids: TokenArray, loss_mask: MaskArray, num_context: int) -> list[Piece] | RowError:

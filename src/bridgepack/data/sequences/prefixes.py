@@ -57,6 +57,7 @@ class FoundTurns(NamedTuple):
     mask: list[int]  #: shape [num_tokens], 1 at the assistant's tokens
     #: assistant message without an end -> (start, stop) of its tokens, which is where the next turn or the text begins
     open_turns: Mapping[int, tuple[int, int]]
+    has_only_trained: bool = False  #: untrained turns were not looked for
 
 
 class Prefixes:
@@ -78,14 +79,15 @@ class Prefixes:
         *,
         includes_content: bool = True,
     ) -> FoundTurns | None:
-        """Return the assistant's turns, finding each between two renders; None if a turn is not found.
+        """Return the assistant's turns, each found between two renders; None if one is not found.
 
-        A turn ends at the last end marker before the next turn, so that markers inside its text do no harm.
-        `num_quoted` counts the places of markers in the texts of messages. Without `includes_content`, only end markers
-        are 1, for templates that mark the content themselves.
+        Of a piece, only the trained turns are looked for. A turn ends at the last end marker before the next turn, so
+        that markers inside its text do no harm. `num_quoted` counts the places of markers in the texts of messages.
+        Without `includes_content`, only end markers are 1, for templates that mark the content themselves.
         """
-        messages, ids = self._conversation.messages, self._input_ids
+        messages, ids, is_piece = self._conversation.messages, self._input_ids, self._conversation.is_piece
         turns = [index for index, message in enumerate(messages) if message["role"] == ASSISTANT]
+        turns = self._conversation.trained if is_piece else turns
         mask, open_turns = [0] * len(ids), {}
         for turn in turns:
             search_from = self.shared_length(turn)
@@ -115,7 +117,7 @@ class Prefixes:
             end, after = span
             first = content if includes_content else end
             mask[first:after] = [1] * (after - first)
-        return FoundTurns(mask, open_turns) if turns else None
+        return FoundTurns(mask, open_turns, is_piece) if turns else None
 
     def _last_end(self, markers: TurnMarkers, window: tuple[int, int], num_quoted: int) -> tuple[int, int] | None:
         """Return (start, stop) of the last end marker in a turn's window; None if that is the text's own.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
+from bridgepack.data.sequences.encoding import Prepared
 from bridgepack.data.sequences.kinds import EncoderOfKinds, OfKind
 from bridgepack.data.sequences.markers import ASSISTANT
 from bridgepack.data.sequences.masks import RenderedChat
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
 
 
 _CHAT = "chat"
+_CUT = "earlier exchanges are left out, as preprocessing.over_long truncate_history says"
+#: Reasons for which a piece of a conversation is dropped alone.
+_OF_PIECES = frozenset({*REASONS, DropReason.TRUNCATED_NO_TRAINED_TOKEN})
 #: Rendering a message costs as much as so many characters.
 _MESSAGE_COST = 300
 
@@ -66,20 +71,20 @@ class ServedRows:
         Rows of other kinds give no answers, nor do those of which more than `most_characters` would be rendered.
         """
         found: list[list[ServedAnswer] | RowError] = [[] for _ in rows]
-        chats: list[RenderedChat] = []
-        places = []
+        pieces: list[_Piece] = []
         with TimeLimit() as limit:
             for place, columns in enumerate(rows):
                 try:
-                    chat = chat_of(limit(self.stage.encoder.prepare, columns).value)
+                    prepared = limit(self.stage.encoder.prepare, columns)
                 except RowError as error:
                     found[place] = error
                     continue
-                if chat is not None and (most_characters is None or num_rendered(chat) <= most_characters):
-                    chats.append(chat)
-                    places.append(place)
-            for place, result in zip(places, self.compare_chats(chats, limit), strict=True):
-                found[place] = result
+                own = list(_pieces_of(place, prepared))
+                if most_characters is None or sum(num_rendered(one.chat) for one in own) <= most_characters:
+                    pieces += own
+            compared = self.compare_chats([one.chat for one in pieces], limit)
+            for place, members in groupby(zip(pieces, compared, strict=True), key=lambda item: item[0].place):
+                found[place] = _of_row(list(members))
         return found
 
     def compare_chats(
@@ -120,6 +125,45 @@ class ServedRows:
             return [(0, len(ids))]
         cut = self.policy.cut(ids, mask, num_context)
         return cut if isinstance(cut, RowError) else [(one.first_token, one.first_token + len(one[0])) for one in cut]
+
+
+class _Piece(NamedTuple):
+    """A conversation, or a piece of one."""
+
+    place: int  #: of its row
+    chat: RenderedChat
+    removed: frozenset[int]  #: positions of messages that were left out on purpose
+
+    @property
+    def kept(self) -> list[int]:
+        """Positions in the row of the messages that are left."""
+        num_messages = len(self.chat.conversation.messages) + len(self.removed)
+        return [index for index in range(num_messages) if index not in self.removed]
+
+    def named(self, answer: ServedAnswer) -> ServedAnswer:
+        """Return an answer with its turn in the row; one that equals what is served but for its history is cut."""
+        turn = self.kept[answer.turn - 1] + 1
+        if answer.kind == ServedKind.EQUAL and any(index < turn for index in self.removed):
+            return replace(answer, turn=turn, kind=ServedKind.CUT, detail=_CUT)
+        return replace(answer, turn=turn)
+
+
+def _pieces_of(place: int, prepared: Prepared) -> Iterator[_Piece]:
+    removed = prepared.removed or (frozenset[int](),) * len(prepared.values)
+    for value, gone in zip(prepared.values, removed, strict=True):
+        chat = chat_of(value)
+        if chat is not None:
+            yield _Piece(place, chat, gone)
+
+
+def _of_row(members: Sequence[tuple[_Piece, list[ServedAnswer] | RowError]]) -> list[ServedAnswer] | RowError:
+    """Return the answers of a row's pieces, in order; an error that is not about a length drops the whole row."""
+    errors = [found for _, found in members if isinstance(found, RowError)]
+    dropping = [error for error in errors if error.reason not in _OF_PIECES]
+    if dropping or len(errors) == len(members):
+        return (dropping or errors)[0]
+    answers = [piece.named(one) for piece, found in members if not isinstance(found, RowError) for one in found]
+    return sorted(answers, key=lambda answer: answer.turn)
 
 
 def chat_of(prepared: Any) -> RenderedChat | None:

@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bridgepack.data.packing.order import seeded_hash
-from bridgepack.data.sequences.over_long import REASONS, Piece, SequencePolicy
+from bridgepack.data.sequences.over_long import REASONS, HistoryCut, Piece, SequencePolicy
 from bridgepack.data.stages.notes import Notes, noted
+from bridgepack.data.stages.rows import DroppedSequence, RowFates, of_duplicates, row_fates
 from bridgepack.data.store.token_file import Int32Array, TokenIndex, read_token_index, token_arrays, write_token_file
 from bridgepack.errors import DataError, RowError
 from bridgepack.geometry import IntArray
@@ -29,10 +30,12 @@ SEQUENCE = np.dtype(
         ("index", np.int32),  # index in its token file
         ("stored_length", np.int32),  # stored tokens, without alignment padding
         ("row_offset", np.int32),  # input row, relative to the range's first row
-        ("first_token", np.int32),  # start in its row, stored coordinates; 0 if the row was not split
+        ("first_token", np.int32),  # start in its row, see `PlanEntry`; 0 unless the row became several sequences
+        ("num_pieces", np.int32),  # packed and dropped pieces of its row; 0 if the row is one sequence
         ("num_trained", np.int32),  # ones of the label-aligned mask
-        ("is_cut", np.bool_),  # truncated or a piece of its row, so stored in the file of cut sequences
-        ("is_piece", np.bool_),  # one of the pieces of an over-long row
+        ("is_added", np.bool_),  # of an earlier sequence of its row: without splitting conversations, only the last is
+        ("is_cut", np.bool_),  # truncated, or split because it is over-long, so stored in the file of cut sequences
+        ("is_truncated", np.bool_),  # it was cut and lost tokens
         ("num_left_out", np.int32),  # untrained pieces of its row, left out; 0 at all but the row's first
     ]
 )
@@ -58,11 +61,12 @@ class FinishSettings:
     stops_at_losses: bool  #: stop the build at a row of which the chat template loses content
     folder: Path  #: working folder, for cut sequences and parts of the ledger
     others: Mapping[str, SequencePolicy] = field(default_factory=dict)  #: another kind of rows -> its policy
+    splits_conversations: bool = False  #: a conversation may become several sequences
 
     @property
     def splits_rows(self) -> bool:
-        """Whether over-long rows of any kind are split."""
-        return any(policy.splits for policy in (self.policy, *self.others.values()))
+        """Whether rows may become several sequences: conversations, or over-long rows of any kind."""
+        return self.splits_conversations or any(policy.splits for policy in (self.policy, *self.others.values()))
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -90,12 +94,14 @@ class RangePart:
     """The rows of a range that go to one split."""
 
     sequences: Sequences  #: in row order
-    hashes: npt.NDArray[np.uint64] | None  #: shape [num_sequences, 2], uint64, of their rows; None if not needed
-    num_split: int  #: rows that were split
-    num_untrained_pieces: int  #: untrained pieces of these rows, left out
+    #: shape [num_sequences, 2], uint64, of the whole sequences that they are or were cut from; None if not needed
+    hashes: npt.NDArray[np.uint64] | None
+    sources: IntArray | None  #: shape [num_sequences], int64, index of these in the token file; None if not needed
     num_rows: int  #: rows read, drops included
     drops: Notes[Drop]
+    dropped_pieces: Notes[Drop]  #: drops of pieces whose rows are packed in part
     losses: Notes[LostContent]  #: losses of sequences whose text lacks content of the row
+    cut: HistoryCut  #: exchanges and turns that were left out of its rows
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,7 +124,7 @@ def finish_range(
 ) -> RangeResult:
     """Return the result of a range whose tokens are in the store.
 
-    `duplicates` are 0-based rows within the range to drop as duplicates -> detail for the ledger.
+    `duplicates` are sequences to drop as duplicates, by their index in the token file -> detail for the ledger.
 
     Raises:
         DataError: a row is bad and the recipe says `on_bad_row: error`, is over-long with `over_long: error`, or loses
@@ -127,24 +133,30 @@ def finish_range(
     """
     index, policy = read_token_index(place.token_file), settings.policy_of(place.kind)
     judgement = policy.judge(index.stored_lengths, index.num_learned)
-    is_first = np.isin(index.row_offsets, list(duplicates), invert=True)
+    is_first = np.ones(len(index.row_offsets), dtype=np.bool_)
+    is_first[list(duplicates)] = False
     is_whole = (judgement.codes == 0) & ~judgement.needs_cut & is_first
-    cut, drops = _cut(policy, place.token_file, index, np.flatnonzero(judgement.needs_cut & is_first))
-    drops += _stored(index, index.drop_rows, index.drop_kinds)
+    cut, dropped = _cut(policy, place.token_file, index, np.flatnonzero(judgement.needs_cut & is_first))
+    dropped += of_duplicates(duplicates)
     for position in np.flatnonzero(judgement.codes).tolist():
         code, length = int(judgement.codes[position]), int(index.stored_lengths[position])
-        row, reason = int(index.row_offsets[position]), str(REASONS[code])
-        drops.append(RowNote(row, reason, policy.detail(code, length)))
-    drops += [RowNote(row, DropReason.DUPLICATE, detail) for row, detail in duplicates.items()]
+        dropped.append(DroppedSequence(position, str(REASONS[code]), policy.detail(code, length)))
+    counts = is_whole.astype(np.int64)
+    for position, pieces in cut.items():
+        counts[position] = len(pieces)
+    is_split = judgement.needs_cut & is_first & policy.splits
+    num_parts = np.where(is_split, policy.num_pieces(index.stored_lengths), 0).astype(np.int64)
+    fates = row_fates(index, counts, num_parts, dropped)
+    drops = [*_stored(index, index.drop_rows, index.drop_kinds), *(RowNote(*drop) for drop in fates.row_drops)]
     drops.sort(key=lambda drop: drop.row_offset)
-    _refuse_bad_rows(settings, place, drops)
+    _refuse_bad_rows(settings, place, [*drops, *(RowNote(*drop[:3]) for drop in fates.piece_drops)])
     cut_file = settings.folder / f"{settings.split}-{place.file_index:06d}-{place.first_row}.cut" if cut else None
-    kept = _kept(policy, index, is_whole, cut, cut_file)
+    kept = _kept(policy, index, is_whole, cut, cut_file, counts, fates)
     if settings.hashes_rows:
         kept = kept._replace(hashes=_hashes(policy, place.token_file, kept.sources, cut))
     of_kept = np.isin(index.loss_rows, kept.sequences["row_offset"])
     losses = _stored(index, index.loss_rows[of_kept], index.loss_kinds[of_kept])
-    parts = {name: _part(settings, place, name, kept, drops, losses) for name in settings.splits}
+    parts = {name: _part(settings, place, name, kept, fates, drops, losses) for name in settings.splits}
     return RangeResult(
         place=place,
         parts=parts,
@@ -169,28 +181,27 @@ def _kept(
     is_whole: npt.NDArray[np.bool_],
     cut: Mapping[int, Sequence[Piece]],
     cut_file: Path | None,
+    counts: IntArray,
+    fates: RowFates,
 ) -> _Kept:
     """Return the kept sequences of a token file: uncut ones, and cut ones, which are written to another file."""
-    counts = is_whole.astype(np.int64)
-    for position, pieces in cut.items():
-        counts[position] = len(pieces)
     sources = np.repeat(np.arange(len(counts)), counts)
     whole, is_cut = index.stored_lengths[sources], ~is_whole[sources]
     found = np.zeros(len(sources), dtype=SEQUENCE)
     found["index"], found["is_cut"], found["stored_length"] = sources, is_cut, whole
     found["row_offset"], found["num_trained"] = index.row_offsets[sources], _num_trained(policy, index)[sources]
+    found["first_token"], found["num_pieces"] = fates.first_tokens[sources], fates.num_pieces[sources]
+    found["is_added"] = fates.is_earlier[sources]
     if cut_file is not None:
         pieces = [piece for members in cut.values() for piece in members]
         shorter = _written_cut(cut_file, pieces, policy.eos_token_id)
         found["index"][is_cut] = np.arange(len(pieces))
         found["stored_length"][is_cut] = shorter.stored_lengths
         found["num_trained"][is_cut] = _num_trained(policy, shorter)
-        found["first_token"][is_cut] = [piece.first_token for piece in pieces]
-    if cut_file is not None and policy.splits:
-        found["is_piece"] = is_cut
-        _, firsts, num_kept = np.unique(sources[is_cut], return_index=True, return_counts=True)
-        firsts = np.flatnonzero(is_cut)[firsts]
-        found["num_left_out"][firsts] = policy.num_pieces(whole[firsts]) - num_kept
+        found["first_token"][is_cut] += np.array([piece.first_token for piece in pieces], dtype=np.int32)
+        found["is_truncated"] = is_cut & (not policy.splits)
+    is_first = np.diff(found["row_offset"], prepend=-1) != 0
+    found["num_left_out"][is_first] = fates.num_left_out[sources[is_first]]
     return _Kept(found, sources)
 
 
@@ -202,7 +213,7 @@ def _num_trained(policy: SequencePolicy, index: TokenIndex) -> Int32Array:
 def _hashes(
     policy: SequencePolicy, token_file: Path, sources: IntArray, cut: Mapping[int, Sequence[Piece]]
 ) -> npt.NDArray[np.uint64]:
-    """Return a 128-bit hash per sequence, of ids and label-aligned mask; of the whole row if it was split."""
+    """Return a 128-bit hash per sequence, of ids and label-aligned mask; of the whole one if it was split."""
     rows, counts = np.unique(sources, return_counts=True)
     arrays, digests = token_arrays(token_file), bytearray()
     for row in rows.tolist():
@@ -218,6 +229,7 @@ def _part(
     place: RangePlace,
     name: str,
     kept: _Kept,
+    fates: RowFates,
     drops: Sequence[RowNote],
     losses: Sequence[RowNote],
 ) -> RangePart:
@@ -232,21 +244,31 @@ def _part(
         Drop(file_index=file, row=first + row, reason=DropReason(reason), detail=detail)
         for row, reason, detail in compress(drops, is_of_part([drop.row_offset for drop in drops]))
     ]
+    pieces = [
+        Drop(file_index=file, row=first + row, reason=DropReason(reason), detail=detail, first_token=first_token)
+        for row, reason, detail, first_token in compress(
+            fates.piece_drops, is_of_part([drop.row_offset for drop in fates.piece_drops])
+        )
+    ]
     lost = [
         LostContent(file_index=file, row=first + row, kind=LostKind(kind), detail=detail)
         for row, kind, detail in compress(losses, is_of_part([loss.row_offset for loss in losses]))
     ]
-    ledger = f"{settings.split}-{file:06d}-{first}-{name}"
-    is_piece = chosen & kept.sequences["is_piece"]
-    split_rows = np.unique(kept.sequences["row_offset"][is_piece])
+    sequences = kept.sequences[chosen]
+
+    def notes[Item: (Drop, LostContent)](items: Sequence[Item], of_what: str, field: str) -> Notes[Item]:
+        ledger = settings.folder / f"{settings.split}-{file:06d}-{first}-{name}-{of_what}.jsonl"
+        return noted(ledger, items, split=name, file=place.label, field=field)
+
     return RangePart(
-        sequences=kept.sequences[chosen],
+        sequences=sequences,
         hashes=kept.hashes[chosen] if kept.hashes is not None else None,
-        num_split=len(split_rows),
-        num_untrained_pieces=int(kept.sequences["num_left_out"][chosen].sum()),
-        num_rows=int((chosen & ~is_piece).sum()) + len(split_rows) + len(dropped),
-        drops=noted(settings.folder / f"{ledger}-reason.jsonl", dropped, split=name, file=place.label, field="reason"),
-        losses=noted(settings.folder / f"{ledger}-kind.jsonl", lost, split=name, file=place.label, field="kind"),
+        sources=kept.sources[chosen] if kept.hashes is not None else None,
+        num_rows=int((np.diff(sequences["row_offset"], prepend=-1) != 0).sum()) + len(dropped),
+        drops=notes(dropped, "reason", "reason"),
+        dropped_pieces=notes(pieces, "piece", "reason"),
+        losses=notes(lost, "kind", "kind"),
+        cut=HistoryCut.total(HistoryCut.of_detail(one.detail) for one in lost if one.kind == LostKind.CUT_HISTORY),
     )
 
 
@@ -261,16 +283,16 @@ def _is_set_aside(settings: FinishSettings, place: RangePlace, row_offsets: npt.
 
 def _cut(
     policy: SequencePolicy, token_file: Path, index: TokenIndex, positions: npt.NDArray[np.intp]
-) -> tuple[dict[int, list[Piece]], list[RowNote]]:
+) -> tuple[dict[int, list[Piece]], list[DroppedSequence]]:
     """Return (index -> pieces of cut sequences, drops of those without a trainable piece)."""
-    cut, drops, arrays = {}, [], token_arrays(token_file)
+    cut, dropped, arrays = {}, [], token_arrays(token_file)
     for position in positions.tolist():
         result = policy.cut(*arrays.sequence(position), int(index.num_context[position]))
         if isinstance(result, RowError):
-            drops.append(RowNote(int(index.row_offsets[position]), str(result.reason), result.detail))
+            dropped.append(DroppedSequence(position, str(result.reason), result.detail))
         else:
             cut[position] = result
-    return cut, drops
+    return cut, dropped
 
 
 def _written_cut(path: Path, pieces: Sequence[Piece], eos_token_id: int) -> TokenIndex:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from bridgepack.config.recipe.data import DataSource, MixtureConfig, Source, amounts_of, label_of, sets_amount
 from bridgepack.data.packing.order import seeded_hash
 from bridgepack.data.stages.finish import FILE_BITS
-from bridgepack.data.stages.split import TokenizedSplit
+from bridgepack.data.stages.split import TokenizedSplit, begins_row, files_of, rows_of, with_piece_counts
 from bridgepack.errors import DataError
 from bridgepack.geometry import IntArray
 from bridgepack.records import DropReason, SourceRecord
@@ -63,7 +63,7 @@ def mixed(
         DataError: a source with such a setting gives no sequences.
     """
     firsts = np.flatnonzero(begins_row(split))
-    source_of = np.array([record.source for record in split.inputs])[_files(split)[firsts]]
+    source_of = np.array([record.source for record in split.inputs])[files_of(split)[firsts]]
     bounds = np.searchsorted(source_of, np.arange(len(split.inputs) + 1))
     lengths = split.sequences["stored_length"].astype(np.int64) - 1
     units = np.add.reduceat(lengths, firsts) if mixture.by == "tokens" else np.ones_like(firsts)
@@ -110,30 +110,11 @@ def _counts(
     return counts
 
 
-def begins_row(split: TokenizedSplit) -> npt.NDArray[np.bool_]:
-    """Return whether each sequence is the first of its row, not another piece; shape [num_sequences], bool."""
-    changes = [np.diff(values, prepend=-1) != 0 for values in (_files(split), _rows(split))]
-    is_first: npt.NDArray[np.bool_] = changes[0] | changes[1]
-    return is_first
-
-
 def _hashes(split: TokenizedSplit, firsts: IntArray, source_of: IntArray, seed: int) -> npt.NDArray[np.uint64]:
     """Return a hash of the position of each row in its source; `firsts` are the rows' first sequences."""
     first_files = np.searchsorted([record.source for record in split.inputs], source_of)
-    files, rows = _files(split)[firsts] - first_files, _rows(split)[firsts]
+    files, rows = files_of(split)[firsts] - first_files, rows_of(split)[firsts]
     return seeded_hash((rows + (files << FILE_BITS)).astype(np.uint64), seed + _SEED_OFFSET)
-
-
-def _files(split: TokenizedSplit) -> IntArray:
-    """Return the index of each sequence's input."""
-    files: IntArray = split.file_indices[split.sequences["store_file"]]
-    return files
-
-
-def _rows(split: TokenizedSplit) -> IntArray:
-    """Return each sequence's row in its input, from 1."""
-    rows: IntArray = split.first_rows[split.sequences["store_file"]] + split.sequences["row_offset"]
-    return rows
 
 
 def _node(
@@ -231,14 +212,13 @@ def _taken(split: TokenizedSplit, firsts: IntArray, uses: IntArray) -> Tokenized
     taken = taken[np.argsort(passes, kind="stable")]
     num_left_out = int((uses == 0).sum())
     kept = split.sequences[counts > 0]
+    sizes = np.diff(firsts, append=len(split.sequences))[uses > 0]
+    firsts_of_kept = np.cumsum(sizes) - sizes
     drops = dict(split.drops.counts) | ({DropReason.NOT_SAMPLED: num_left_out} if num_left_out else {})
     return replace(
-        split,
+        with_piece_counts(split, kept, firsts_of_kept),
         sequences=split.sequences[taken],
         num_repeated=len(taken) - len(kept),
-        num_pieces=int(kept["is_piece"].sum()),
-        num_split=int((split.sequences["is_piece"][firsts] & (uses > 0)).sum()),
-        num_untrained_pieces=int(kept["num_left_out"].sum()),
         drops=replace(split.drops, counts=dict(sorted(drops.items(), key=lambda item: -item[1]))),
     )
 

@@ -36,6 +36,8 @@ def noted[Item: (Drop, LostContent)](
     with ledger.open("w", encoding="utf-8") as stream:
         for item in items:
             line = {"split": split, "file": file, "row": item.row, field: getattr(item, field), "detail": item.detail}
+            first_token = getattr(item, "first_token", None)
+            line |= {} if first_token is None else {"first_token": first_token}
             stream.write(json.dumps(line, ensure_ascii=False) + "\n")
     counts = Counter(str(getattr(item, field)) for item in items)
     return Notes(counts=counts, examples=_first_of_each(items, field), ledgers=(ledger,))

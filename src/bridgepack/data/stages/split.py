@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from bridgepack.data.artifact.plan import FIRST_TOKEN
 from bridgepack.data.files import replaced_when_whole
-from bridgepack.data.sequences.over_long import SequencePolicy
+from bridgepack.data.sequences.over_long import HistoryCut, SequencePolicy
 from bridgepack.data.shards.row_groups import arrow_array
 from bridgepack.data.shards.write import ShardPlan, shard_name
 from bridgepack.data.stages.finish import SEQUENCE, RangeResult, Sequences
@@ -40,15 +40,18 @@ class TokenizedSplit:
     file_indices: IntArray  #: shape [num_token_files], int64: index into `inputs`
     first_rows: IntArray  #: shape [num_token_files], int64: 1-based row of that input at row offset 0
     sequences: Sequences  #: in input order; `store_file` is an index into `token_files`
-    splits_rows: bool  #: the recipe splits over-long rows, so a sequence may be a piece of a row
+    splits_rows: bool  #: the recipe may make several sequences of a row
     num_split: int  #: rows that were split
     num_pieces: int  #: sequences that are pieces of these rows, repetitions left out
     num_untrained_pieces: int  #: untrained pieces of these rows, left out
+    num_partly_packed: int  #: rows of which a piece was dropped, among them
     num_rows_in: int
     num_rows_of_files: IntArray  #: shape [num_inputs], int64: the split's rows in each input
     num_blank_lines: int
     drops: Drops
+    dropped_pieces: Drops  #: of pieces whose rows are packed in part
     losses: Losses  #: of sequences whose text lacks content of the row
+    cut: HistoryCut  #: exchanges and turns that were left out of its rows
     num_repeated: int = 0  #: repetitions of sequences
     sources: tuple[SourceRecord, ...] = ()  #: its rows and tokens per source
     unread: tuple[UnreadField, ...] = ()  #: what nobody reads
@@ -61,6 +64,38 @@ class TokenizedSplit:
     def runtime_lengths(self, multiple: int) -> IntArray:
         """Return runtime lengths, padded to `multiple`; shape [num_sequences], int64."""
         return aligned_runtime_lengths(self.sequences["stored_length"].astype(np.int64) - 1, multiple)
+
+
+def files_of(split: TokenizedSplit) -> IntArray:
+    """Return the index of each sequence's input."""
+    files: IntArray = split.file_indices[split.sequences["store_file"]]
+    return files
+
+
+def rows_of(split: TokenizedSplit) -> IntArray:
+    """Return each sequence's row in its input, from 1."""
+    rows: IntArray = split.first_rows[split.sequences["store_file"]] + split.sequences["row_offset"]
+    return rows
+
+
+def begins_row(split: TokenizedSplit) -> npt.NDArray[np.bool_]:
+    """Return whether each sequence is the first of its row, not another piece; shape [num_sequences], bool."""
+    changes = [np.diff(values, prepend=-1) != 0 for values in (files_of(split), rows_of(split))]
+    is_first: npt.NDArray[np.bool_] = changes[0] | changes[1]
+    return is_first
+
+
+def with_piece_counts(split: TokenizedSplit, sequences: Sequences, firsts: IntArray) -> TokenizedSplit:
+    """Return a split with its counts of pieces; `sequences` are those packed, none repeated, `firsts` their rows'."""
+    num_pieces, num_packed = sequences["num_pieces"][firsts], np.diff(firsts, append=len(sequences))
+    is_split = num_pieces > 0
+    return replace(
+        split,
+        num_split=int(is_split.sum()),
+        num_pieces=int(num_packed[is_split].sum()),
+        num_partly_packed=int((num_packed < num_pieces).sum()),
+        num_untrained_pieces=int(sequences["num_left_out"].sum()),
+    )
 
 
 def gather_split(
@@ -91,21 +126,24 @@ def gather_split(
         first_rows=np.array([row for _, row in places], dtype=np.int64),
         sequences=sequences,
         splits_rows=splits_rows,
-        num_split=sum(part.num_split for part in parts),
-        num_pieces=int(sequences["is_piece"].sum()),
-        num_untrained_pieces=sum(part.num_untrained_pieces for part in parts),
+        num_split=0,
+        num_pieces=0,
+        num_partly_packed=0,
+        num_untrained_pieces=0,
         num_rows_in=sum(part.num_rows for part in parts),
         num_rows_of_files=np.bincount(files_of_parts, [part.num_rows for part in parts], len(inputs)).astype(np.int64),
         num_blank_lines=0 if is_aside else sum(result.num_blank_lines for result in results),
         drops=joined([part.drops for part in parts], "reason"),
+        dropped_pieces=joined([part.dropped_pieces for part in parts], "reason"),
         losses=joined([part.losses for part in parts], "kind"),
+        cut=HistoryCut.total(part.cut for part in parts),
         unread=() if is_aside else unread_fields([record.source for record in inputs], results),
     )
-    num_packed = len(sequences) - split.num_pieces + split.num_split
-    assert split.num_rows_in == num_packed + sum(split.drops.counts.values()), "the ledger must balance"
+    firsts = np.flatnonzero(begins_row(split))
+    assert split.num_rows_in == len(firsts) + sum(split.drops.counts.values()), "the ledger must balance"
     if not len(sequences):
         raise DataError(_why_empty(split))
-    return split
+    return with_piece_counts(split, sequences, firsts)
 
 
 def unread_fields(sources: Sequence[int], results: Sequence[RangeResult]) -> tuple[UnreadField, ...]:
@@ -194,7 +232,7 @@ def _provenance(split: TokenizedSplit, plan: PackPlan, first: int, stop: int) ->
         "file_index": split.file_indices[files].astype(np.int32),
         "row": split.first_rows[files] + sequences["row_offset"],
         "runtime_length": sequences["stored_length"] - np.int32(1),
-        "is_truncated": _is_truncated(sequences),
+        "is_truncated": sequences["is_truncated"],
     }
     if split.splits_rows:
         columns[FIRST_TOKEN] = sequences["first_token"]
@@ -211,7 +249,7 @@ def split_statistics(split: TokenizedSplit, plan: PackPlan, multiple: int) -> Sp
         num_rows_in=split.num_rows_in,
         num_blank_lines=split.num_blank_lines,
         num_sequences=len(logical),
-        num_truncated=int(_is_truncated(split.sequences).sum()),
+        num_truncated=int(split.sequences["is_truncated"].sum()),
         num_packs=plan.num_packs,
         num_tokens=num_tokens,
         num_alignment_tokens=int(physical.sum(dtype=np.int64)) - num_tokens,
@@ -224,13 +262,11 @@ def split_statistics(split: TokenizedSplit, plan: PackPlan, multiple: int) -> Sp
         num_split=split.num_split,
         num_pieces=split.num_pieces,
         num_untrained_pieces=split.num_untrained_pieces,
+        num_partly_packed=split.num_partly_packed,
+        num_added_tokens=int(logical[split.sequences["is_added"]].sum(dtype=np.int64)),
+        num_cut_exchanges=split.cut.num_exchanges,
+        num_cut_turns=split.cut.num_turns,
     )
-
-
-def _is_truncated(sequences: Sequences) -> npt.NDArray[np.bool_]:
-    """Return whether sequences are the kept part of their row; shape [num_sequences], bool."""
-    is_truncated: npt.NDArray[np.bool_] = sequences["is_cut"] & ~sequences["is_piece"]
-    return is_truncated
 
 
 def _histogram(lengths: npt.NDArray[Any]) -> tuple[tuple[int, int], ...]:

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -67,6 +67,7 @@ class ArtifactSpec:
             stops_at_bad_rows=recipe.data.on_bad_row == "error",
             hashes_rows=recipe.data.deduplicate == "exact",
             stops_at_losses=getattr(recipe.chat_preprocessing, "on_lost_content", "keep") == "error",
+            splits_conversations=recipe.splits_conversations,
             folder=folder / staging.WORK,
         )
 
@@ -95,7 +96,10 @@ class ArtifactWriter:
         splits = self.splits(results)
         make_folders(artifact / PLAN_FOLDER)
         records = [self._write_split(split) for split in splits]
-        write_ledger(artifact / PLAN_FOLDER / DROPPED_ROWS_FILE, [split.drops for split in splits])
+        write_ledger(
+            artifact / PLAN_FOLDER / DROPPED_ROWS_FILE,
+            [part for split in splits for part in (split.drops, split.dropped_pieces)],
+        )
         write_ledger(artifact / PLAN_FOLDER / LOST_CONTENT_FILE, [split.losses for split in splits])
         entries = [bridge_metadata_entry(record.statistics, packed_sequence_size=size) for record in records]
         write_bridge_metadata(artifact / BRIDGE_METADATA_FILE, entries)
@@ -170,6 +174,8 @@ class ArtifactWriter:
             statistics=split_statistics(split, plan, multiple),
             drops=split.drops.counts,
             drop_examples=split.drops.examples,
+            dropped_pieces=split.dropped_pieces.counts,
+            piece_examples=split.dropped_pieces.examples,
             lost_content=split.losses.counts,
             lost_examples=split.losses.examples,
             sources=split.sources,
@@ -200,17 +206,17 @@ class ArtifactWriter:
         return outcome
 
 
-#: (settings, range, 0-based row -> detail for the ledger)
+#: (settings, range, index in the token file -> detail for the ledger)
 _Task = tuple[FinishSettings, RangePlace, Mapping[int, str]]
 
 
 def without_duplicates(
     results: Mapping[str, Sequence[RangeResult]], settings: Mapping[str, FinishSettings], runner: Runner
 ) -> dict[str, list[RangeResult]]:
-    """Return split -> results of its ranges, keeping only the first of equal rows.
+    """Return split -> results of its ranges, keeping only the first of equal rows, or of equal pieces of conversations.
 
-    Which row is first depends only on the inputs: validation before training, then files and rows in order. Takes
-    16 bytes of memory per row, and 70 during the comparison.
+    Which one is first depends only on the inputs: validation before training, then files and rows in order. Takes
+    20 bytes of memory per row, and 80 during the comparison.
 
     Raises:
         DataError: workers keep dying.
@@ -222,10 +228,13 @@ def without_duplicates(
         for position, result in enumerate(ranges)
         if split in result.parts
     ]
-    rows = [_rows(results[source][position].parts[split]) for source, position, split in parts]
-    part_of = np.repeat(np.arange(len(parts), dtype=np.int32), [len(offsets) for offsets, _ in rows])
-    offsets = np.concatenate([np.empty(0, dtype=np.int32), *(offsets for offsets, _ in rows)])
-    firsts = first_equal(np.concatenate([np.empty((0, 2), dtype=np.uint64), *(hashes for _, hashes in rows)]))
+    rows = [_hashed(results[source][position].parts[split]) for source, position, split in parts]
+    part_of = np.repeat(np.arange(len(parts), dtype=np.int32), [len(one.offsets) for one in rows])
+    offsets, indices = (
+        np.concatenate([np.empty(0, dtype=np.int32), *(getattr(one, name) for one in rows)])
+        for name in ("offsets", "indices")
+    )
+    firsts = first_equal(np.concatenate([np.empty((0, 2), dtype=np.uint64), *(one.hashes for one in rows)]))
     found: dict[tuple[str, int], dict[int, str]] = defaultdict(dict)
     for row in np.flatnonzero(firsts != np.arange(len(firsts))).tolist():
         (source, position, _), (kept, at, split) = parts[part_of[row]], parts[part_of[firsts[row]]]
@@ -234,9 +243,9 @@ def without_duplicates(
             for place, index in ((results[source][position].place, row), (results[kept][at].place, firsts[row]))
         )
         detail = f"tokens and mask equal those of {first}, in {split}"
-        if own == first:
+        if own == first and results[source][position].place != results[kept][at].place:
             detail = f"data names its file more than once; {split} already has the row"
-        found[source, position][int(offsets[row])] = detail
+        found[source, position][int(indices[row])] = detail
     less = {source: list(ranges) for source, ranges in results.items()}
     tasks = ((settings[source], less[source][position].place, same) for (source, position), same in found.items())
     for (source, position), outcome in zip(found, runner.run(_finish_again, tasks), strict=True):
@@ -252,12 +261,20 @@ def first_equal(hashes: npt.NDArray[np.uint64]) -> IntArray:
     return firsts
 
 
-def _rows(part: RangePart) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint64]]:
-    """Return (0-based rows within the range, hashes) of a part; a row that was split appears once."""
+class _Hashed(NamedTuple):
+    """The sequences of a part before over-long ones are split; arrays have shape [num_sequences]."""
+
+    offsets: npt.NDArray[np.int32]  #: 0-based row within the range
+    indices: npt.NDArray[np.int32]  #: index in the token file
+    hashes: npt.NDArray[np.uint64]  #: shape [num_sequences, 2]
+
+
+def _hashed(part: RangePart) -> _Hashed:
     assert part.hashes is not None
-    row_offsets = part.sequences["row_offset"]
-    is_first = np.diff(row_offsets, prepend=-1) != 0
-    return row_offsets[is_first], part.hashes[is_first]
+    assert part.sources is not None
+    is_first = np.diff(part.sources, prepend=-1) != 0
+    indices = part.sources[is_first].astype(np.int32)
+    return _Hashed(part.sequences["row_offset"][is_first], indices, part.hashes[is_first])
 
 
 def _finish_again(task: _Task, _: Beat) -> RangeResult:

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
-from jinja2.exceptions import TemplateError, TemplateSyntaxError
+from jinja2.exceptions import TemplateError
 
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.data.tokenizers.engines import REFERENCE, Engine, joined, reference_engine
@@ -22,7 +22,14 @@ from bridgepack.data.tokenizers.probe import (
     no_template_error,
     normalizes,
 )
-from bridgepack.data.tokenizers.templates import GENERATION_BLOCK, ChatTemplate, Messages, Span, Tools
+from bridgepack.data.tokenizers.templates import (
+    GENERATION_BLOCK,
+    ChatTemplate,
+    Messages,
+    Span,
+    Tools,
+    compile_template,
+)
 from bridgepack.errors import RowError, TokenizerError
 from bridgepack.records import DropReason
 
@@ -218,17 +225,15 @@ class ChatTokenizer:
 
     @cached_property
     def template(self) -> ChatTemplate:
-        """The compiled chat template; raises TokenizerError if there is none, or it is not valid Jinja."""
+        """The compiled chat template.
+
+        Raises:
+            TokenizerError: there is none, it is not valid Jinja or nested too deeply, or it chooses at random.
+        """
         if self.chat_template is None:
             raise self.no_template_error
         where = f"tokenizer.name_or_path is {self.config.name_or_path!r}"
-        try:
-            return ChatTemplate(self.chat_template, self.template_variables)
-        except TemplateSyntaxError as error:
-            raise TokenizerError(
-                f"{where}; line {error.lineno} of its chat template is not valid Jinja: {error.message}. Correct the "
-                "template, or set tokenizer.chat_template to another."
-            ) from None
+        return compile_template(self.chat_template, self.template_variables, where)
 
     def render_text(self, messages: Messages, tools: Tools, kwargs: Mapping[str, Any] = MappingProxyType({})) -> str:
         """Return the chat template's text for a conversation, with the conversation's own variables.
@@ -239,6 +244,7 @@ class ChatTokenizer:
         """
         with _REFUSALS:
             text = self.template.render("".join, messages, tools, kwargs)
+            self.template.refuse_address(text, messages, tools, self.template_variables, kwargs)
         check_is_unicode(text)
         return text
 
@@ -260,6 +266,7 @@ class ChatTokenizer:
         """Return the text and the (start, stop) characters of the template's generation blocks, as `render_text`."""
         with _REFUSALS:
             text, spans = self.template.render(self.template.join_marked, messages, tools, kwargs)
+            self.template.refuse_address(text, messages, tools, self.template_variables, kwargs)
         check_is_unicode(text)
         return text, spans
 

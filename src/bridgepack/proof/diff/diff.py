@@ -238,6 +238,7 @@ def _numbers(record: SplitRecord | None) -> dict[str, Any]:
     numbers = asdict(record.statistics)
     numbers.pop("length_histogram")
     dropped = {f"dropped_{reason}": count for reason, count in record.drops.items()}
+    dropped |= {f"dropped_pieces_{reason}": count for reason, count in record.dropped_pieces.items()}
     return {**numbers, **dropped, **{f"lost_{kind}": count for kind, count in record.lost_content.items()}}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,7 @@ from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.geometry import IntArray
 from bridgepack.proof.masks.markers import NO_END, LearnedMarks, derive_from_blocks, derive_from_marks, learn_marks
 from bridgepack.proof.masks.prefixes import ASSISTANT, Rendering, Renders, derive_from_prefixes
-from bridgepack.proof.masks.prompts import as_served, leave_ends
+from bridgepack.proof.masks.prompts import as_served, leave_ends, trained_prompt
 from bridgepack.proof.masks.records import RowFinding, RowVerdict
 from bridgepack.proof.masks.thoughts import (
     has_trimmed_openings,
@@ -30,6 +30,7 @@ from bridgepack.proof.masks.thoughts import (
     without_thoughts,
 )
 from bridgepack.proof.masks.votes import (
+    NOT_JUDGED,
     TRAINED,
     Derivation,
     Span,
@@ -52,10 +53,8 @@ _BLOCK = re.compile(r"\{%-?\s*generation\s*-?%\}")
 _REFUSED = "transformers cannot render the conversation"
 _NO_PLACES = "the tokenizer is written in Python and does not report tokens' positions"
 _LOST_SHOWN = 3
-_MASK_PROMPT = (
-    "The server writes this text before the answer: set preprocessing.mask_generation_prompt to true, or end "
-    "preprocessing.assistant_markers.assistant_start with it."
-)
+#: Kinds of findings of a row whose mask may be sound but for a generation prompt that it trains.
+_ABOUT_OTHER_TEXT = frozenset({"other-turn-trained", "tool-call-lost"})
 _CORRECT_CALLS = (
     "Give the calls in the form that the template takes, or set tokenizer.chat_template to one that writes them."
 )
@@ -77,6 +76,7 @@ class ChatJudge:
         self._never = tokenizer.never_trained_ids if settings.masks_control_tokens else frozenset()
         self._only_empty = settings.reasoning_loss == "mask_empty"
         self._trims_openings = recipe.trims_thought_openings and has_trimmed_openings(tokenizer.chat_template or "")
+        self._may_train_prompts = settings.loss_mode != "full" and not settings.mask_generation_prompt
         self.names: tuple[str, ...] = (EVERYTHING,)
         if settings.loss_mode != "full":
             self.names = (*((BLOCKS,) if self._has_blocks else ()), PREFIXES, MARKS)
@@ -84,6 +84,9 @@ class ChatJudge:
     def judge(self, columns: Mapping[str, Any], encoded: Encoded) -> RowVerdict:
         """Return the derivations' verdict on a row's tokens and mask."""
         conversation = self._read(columns)
+        if encoded.turns:
+            conversation = conversation.piece(encoded.turns)
+        conversation = conversation.without(encoded.removed)
         render = partial(self._rendering.text, tools=conversation.tools, kwargs=conversation.template_kwargs)
         blocks: list[Span] = []
         text = None
@@ -92,6 +95,7 @@ class ChatJudge:
             text, blocks = marked or (None, [])
         else:
             text = render(conversation.messages)
+        text = text and text + encoded.stop
         if text is None or not self._rendering.knows_places:
             return RowVerdict.unjudged(self.names, _REFUSED if text is None else _NO_PLACES)
         wanted, bounds = self._rendering.tokens(text)
@@ -108,10 +112,18 @@ class ChatJudge:
         }
         if not derivations:
             votes = {EVERYTHING: without_tokens(np.full(len(ids), TRAINED, dtype=np.int8), ids, self._never)}
+        findings, prompt = tuple(self._findings(chat, ids, mask, votes, derivations)), np.empty(0, dtype=np.int64)
+        if findings and {finding.kind for finding in findings} <= _ABOUT_OTHER_TEXT and self._may_train_prompts:
+            prompt = trained_prompt(chat.text, chat.trained(self._settings.loss_mode), chat.renders, chat.bounds, mask)
+        if len(prompt):
+            for item in votes.values():
+                item[prompt] = NOT_JUDGED
+            findings = tuple(self._findings(chat, ids, mask, votes, derivations))
         return RowVerdict(
             reasons=dict.fromkeys(votes, ()) | {name: item.reasons for name, item in derivations.items()},
             silent=frozenset(name for name, item in derivations.items() if item.is_silent),
-            findings=tuple(self._findings(chat, ids, mask, votes, derivations)),
+            findings=findings,
+            trains_prompt=len(prompt) > 0,
             trains_empty_thoughts=self._trains_empty_thoughts(chat, mask, derivations.values()),
         )
 
@@ -166,9 +178,7 @@ class ChatJudge:
             message_of=chat.message_of,
             thoughts=thoughts,
         )
-        for finding in case.findings():
-            is_prompt = finding.kind == "other-turn-trained" and chat.is_in_prompt(finding.token or 0)
-            yield replace(finding, advice=_MASK_PROMPT) if is_prompt else finding
+        yield from case.findings()
         yield from _lost_calls(chat, turns)
 
     def _trained_turns(
@@ -249,21 +259,17 @@ class _Chat:
         """The assistant's messages."""
         return [message for message in self.conversation.messages if message["role"] == ASSISTANT]
 
+    def trained(self, loss_mode: str) -> list[int]:
+        """Return the positions of the assistant's messages that the recipe trains."""
+        turns = [index for index, role in enumerate(self.roles) if role == ASSISTANT]
+        turns = turns[-1:] if loss_mode == "last_turn" else turns
+        return [turn for turn in turns if turn not in self.conversation.untrained]
+
     def words(self) -> Iterator[str]:
         """Yield every text of its messages, calls and tool schemas."""
         turns = [{key: value for key, value in item.items() if key != "role"} for item in self.conversation.messages]
         leaves = leaves_of([turns, self.conversation.tools, self.conversation.template_kwargs])
         return (leaf for leaf in leaves if isinstance(leaf, str))
-
-    def is_in_prompt(self, token: int) -> bool:
-        """Return whether a token is part of the generation prompt before an answer, which the server writes."""
-        place = int(self.bounds[token, 0])
-        for index in (index for index, role in enumerate(self.roles) if role == ASSISTANT):
-            before, served = self.renders.before(index), self.renders.prompted(index)
-            is_known = before is not None and served is not None and served.startswith(before)
-            if is_known and self.text.startswith(served or "") and len(before or "") <= place < len(served or ""):
-                return True
-        return False
 
     def message_of(self, token: int) -> tuple[int, str] | None:
         """Return (message of a token, from 1; its role), or None if the renders of prefixes do not tell."""

@@ -18,7 +18,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.reading.inputs import InputFile
 from bridgepack.data.reading.ranges import iter_ranges
 from bridgepack.data.sequences.encoding import Encoded
-from bridgepack.data.sequences.tokenized import IGNORED_LABEL
+from bridgepack.data.sequences.plain.tokenized import IGNORED_LABEL
 from bridgepack.data.tasks import Progress, SilentProgress
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import ConfigError, DataError, RowError
@@ -157,6 +157,10 @@ def _trained_from(num_tokens: int, first: int) -> VoteArray:
     return votes
 
 
+_PROMPTS = (
+    "what the server writes before an answer is trained in {:,} sequences, e.g. {}; set "
+    "preprocessing.mask_generation_prompt to true (`masks --served` shows the tokens)"
+)
 _EMPTY_THOUGHTS = (
     "an empty reasoning block is trained in {:,} sequences, e.g. {}; where the prompt gives it to the model, set "
     "preprocessing.reasoning_loss to mask_empty"
@@ -245,6 +249,7 @@ class _Comparison:
         self._lost: Counter[str] = Counter()
         self._first_lost: dict[str, str] = {}
         self._empty_thoughts: list[str] = []
+        self._prompts: list[str] = []
 
     def run(self, inputs: list[tuple[str, InputFile]]) -> None:
         """Judge every row, or the rows of the sample."""
@@ -258,17 +263,20 @@ class _Comparison:
         progress.finish()
 
     def _judge_file(self, split: str, file: InputFile, rows: set[int] | None) -> None:
+        before = 0
         for row, columns, encoded in encoded_rows(self._recipe, file, rows):
-            self._num_read += 1
-            self._options.progress.advance(1)
+            is_next, before = row != before, row  # a row may have several sequences
+            self._num_read += is_next
+            self._options.progress.advance(int(is_next))
             if isinstance(encoded, RowError):
                 self._drops[str(encoded.reason)] += 1
             else:
-                for kind, detail in encoded.losses:
+                for kind, detail in encoded.losses if is_next else ():
                     self._lost[kind] += 1
                     self._first_lost.setdefault(kind, f"{file.label} row {row}: {detail}; {LOSS_CURES[kind]}")
                 verdict = self._judge.judge(columns, encoded)
                 self._empty_thoughts += [f"{file.label} row {row}"] if verdict.trains_empty_thoughts else []
+                self._prompts += [f"{file.label} row {row}"] if verdict.trains_prompt else []
                 self._note(split, file.label, row, verdict)
 
     def _note(self, split: str, file: str, row: int, verdict: RowVerdict) -> None:
@@ -321,6 +329,7 @@ class _Comparison:
                     f"lost content, {kind} of {count:,} sequences, e.g. {self._first_lost[kind]}"
                     for kind, count in self._lost.most_common()
                 ),
+                *(_PROMPTS.format(len(rows), rows[0]) for rows in [self._prompts] if rows),
                 *(_EMPTY_THOUGHTS.format(len(rows), rows[0]) for rows in [self._empty_thoughts] if rows),
             ),
         )

@@ -7,8 +7,20 @@ begin it. Elsewhere its beginning is not judged.
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
+from bridgepack.geometry import IntArray
 from bridgepack.proof.masks.prefixes import Renders
-from bridgepack.proof.masks.votes import NOT_JUDGED, NOT_TRAINED, TRAINED, Derivation, Span, common_prefix
+from bridgepack.proof.masks.votes import (
+    NOT_JUDGED,
+    NOT_TRAINED,
+    TRAINED,
+    Derivation,
+    Span,
+    common_prefix,
+    tokens_within,
+)
+from bridgepack.records import MaskArray
 
 NOT_AS_SERVED = "the text before a turn is not what a server sends, so the turn's beginning is not judged"
 
@@ -37,6 +49,23 @@ def as_served(derivation: Derivation, text: str, answers: Sequence[int], renders
             own[own == NOT_TRAINED] = NOT_JUDGED
             reasons[NOT_AS_SERVED] = None
     return replace(derivation, votes=votes, turns=tuple(turns), reasons=tuple(reasons))
+
+
+def trained_prompt(text: str, answers: Sequence[int], renders: Renders, bounds: IntArray, mask: MaskArray) -> IntArray:
+    """Return the trained tokens that a server writes before a turn, its generation prompt; ascending.
+
+    `answers` are the positions of trained messages, `bounds` each token's characters, and `mask` is token-aligned. Only
+    tokens right before what the model writes count.
+    """
+    found: list[int] = []
+    for index in answers:
+        before, served = renders.before(index), renders.prompted(index)
+        if before is None or served is None or not (text.startswith(served) and served.startswith(before)):
+            continue
+        within = tokens_within((len(before), len(served)), bounds)
+        untrained = np.flatnonzero(mask[within] == 0)
+        found += within[int(untrained[-1]) + 1 if len(untrained) else 0 :].tolist()
+    return np.array(sorted(set(found)), dtype=np.int64)
 
 
 def leave_ends(derivation: Derivation, text: str, ends: Sequence[str]) -> Derivation:

@@ -46,6 +46,7 @@ class RowVerdict:
     reasons: Mapping[str, tuple[str, ...]]
     silent: frozenset[str] = frozenset()  #: derivations that judged nothing of it
     findings: tuple[RowFinding, ...] = ()
+    trains_prompt: bool = False  #: the mask trains a part of the generation prompt, which a server writes
     trains_empty_thoughts: bool = False  #: the mask trains a block of thoughts without a thought, as the recipe says
 
     @classmethod

@@ -20,7 +20,7 @@ from bridgepack.data.artifact.artifact import (
     unlisted_files,
 )
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE, bridge_metadata_entry, read_bridge_metadata
-from bridgepack.data.artifact.plan import iter_dropped_rows, iter_plan_columns, plan_path
+from bridgepack.data.artifact.plan import DroppedRow, iter_dropped_rows, iter_plan_columns, plan_path
 from bridgepack.data.identity import library_versions
 from bridgepack.data.reading.inputs import InputFile, hash_file
 from bridgepack.data.tasks import Progress
@@ -39,6 +39,7 @@ _FROM_TEMPLATE = ("end_of_turn_ids", "drops_tool_names", "forms", "trimmed_openi
 _TEMPLATE_FILES = ("chat_template", "tokenizer_config.json")
 _NAMED = 3
 _SHORT = 12
+_ROWS, _PIECES = "rows", "pieces of rows"
 
 
 def compare_inputs(
@@ -304,22 +305,28 @@ def _first(is_wrong: npt.NDArray[np.bool_]) -> int | None:
 
 
 def _ledger(artifact: Artifact) -> str | None:
-    found = Counter((drop.split, drop.reason) for drop in iter_dropped_rows(artifact))
+    found = Counter((drop.split, drop.reason, _what(drop)) for drop in iter_dropped_rows(artifact))
     listed = Counter(
         {
-            (split.name, reason): count
+            (split.name, reason, what): count
             for split in artifact.manifest.splits
-            for reason, count in split.drops.items()
+            for what, drops in ((_ROWS, split.drops), (_PIECES, split.dropped_pieces))
+            for reason, count in drops.items()
             if reason != DropReason.NOT_SAMPLED  # the plan lists the chosen ones
         }
     )
-    for split, reason in sorted({*found, *listed}):
-        if found[(split, reason)] != listed[(split, reason)]:
+    for place in sorted({*found, *listed}):
+        split, reason, what = place
+        if found[place] != listed[place]:
             return (
-                f"plan/{DROPPED_ROWS_FILE} has {found[(split, reason)]} rows dropped from {split} as {reason}; the "
-                f"manifest says {listed[(split, reason)]}"
+                f"plan/{DROPPED_ROWS_FILE} has {found[place]} {what} dropped from {split} as {reason}; the manifest "
+                f"says {listed[place]}"
             )
     return None
+
+
+def _what(drop: DroppedRow) -> str:
+    return _ROWS if drop.first_token is None else _PIECES
 
 
 def _listed(items: list[str]) -> str:

@@ -16,7 +16,7 @@ def content_lost_in_render(facts: ArtifactFacts) -> Found:
     Why: Silent: tool calls, results, schemas or whole turns are missing, or the model learns to write `None`, Python
         list syntax, or arguments as JSON inside JSON strings. Megatron-Bridge would produce the same tokens.
     Bad: lost_content has 3 for tool_call. Good: lost_content is empty.
-    Fix: Do what the finding says, or set preprocessing.on_lost_content to drop; then build again.
+    Fix: Set the field or correct the rows that lose it, or set preprocessing.on_lost_content to drop; then build again.
     """
     return _find_losses(facts, [kind for kind in LostKind if kind not in TOLERATED_LOSSES and kind != LostKind.UNREAD])
 
@@ -173,7 +173,9 @@ def _find_losses(facts: ArtifactFacts, kinds: Sequence[LostKind], splits: Sequen
                 first = next((lost for lost in split.lost_examples if lost.kind == kind), None)
                 where = f"{MANIFEST_FILE} {split.name} lost_content.{kind}"
                 found = f"{count} of {_num_made(split)} sequences{example_of(split, first)}"
-                yield wrong(where, found, f"none; {LOSS_CURES[kind]}", group=where)
+                cure = LOSS_CURES[kind] if len(kinds) > 1 else ""  # a rule on one kind says it itself
+                fix = f"{cure[0].upper()}{cure[1:]}; then build again." if cure else ""
+                yield wrong(where, found, "none", group=where, fix=fix)
 
 
 def _num_made(split: SplitRecord) -> int:

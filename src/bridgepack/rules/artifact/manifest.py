@@ -174,6 +174,10 @@ def drops_not_balanced(facts: ArtifactFacts) -> Found:
         if not 0 <= statistics.num_split <= statistics.num_pieces <= statistics.num_sequences:
             allowed = f"0 to {statistics.num_pieces} pieces, of {statistics.num_sequences} sequences"
             yield wrong(f"{place} num_split", str(statistics.num_split), allowed)
+        most = min(statistics.num_split, sum(split.dropped_pieces.values()))
+        if not 0 <= statistics.num_partly_packed <= most:
+            allowed = f"0 to {most}: split rows, of each of which a piece is dropped"
+            yield wrong(f"{place} num_partly_packed", str(statistics.num_partly_packed), allowed)
         if statistics.num_rows_in != statistics.num_rows_packed + num_drops:
             repeated = f" - {num_repeated} repeated" if num_repeated else ""
             pieces = f" - {statistics.num_pieces} pieces + {statistics.num_split} split rows"

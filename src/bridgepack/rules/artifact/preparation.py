@@ -34,7 +34,8 @@ _CURES: Mapping[str, str] = {
     DropReason.CONTROL_TOKENS_IN_TEXT: "remove the control tokens from the texts",
     DropReason.LOST_CONTENT: "fix the data or the template, or set preprocessing.on_lost_content to keep",
     DropReason.NO_ASSISTANT_MASK: "set preprocessing.assistant_markers, or use another template",
-    DropReason.BOUNDARY_IN_TOKEN: "use a tokenizer that has the template's markers as tokens",
+    DropReason.BOUNDARY_IN_TOKEN: "train and serve rows without thoughts with the template's switch, such as "
+    "enable_thinking: false, or use a tokenizer that has the template's markers as tokens",
     DropReason.OVER_LONG: "raise packing.max_sequence_length, or set preprocessing.over_long to truncate or split",
     DropReason.NO_TRAINED_TOKEN: "check that the rows have answers",
 }
@@ -61,6 +62,7 @@ def many_rows_over_long(facts: ArtifactFacts) -> Found:
     Noticed: never; the host writes a log line.
     """
     yield from _find_drops(facts, _OVER_LONG, DROPPED_FRACTION, "over-long")
+    yield from _dropped_pieces(facts, _OVER_LONG, DROPPED_FRACTION, "over-long")
     yield from _shares(facts, _num_cut_alone, CUT_CHATS_FRACTION, "over-long rows, dropped or cut")
 
 
@@ -105,12 +107,12 @@ def many_rows_refused(facts: ArtifactFacts) -> Found:
 
 
 @artifact_rule("BP543", ERROR, "bridgepack manifest", noticed="never", evidence=READ)
-def most_rows_dropped(facts: ArtifactFacts) -> Found:
+def many_rows_dropped(facts: ArtifactFacts) -> Found:
     """More than 20% of a split's rows were dropped (duplicates do not count).
 
     Why: Silent here: a large part of the data is missing, most often because the recipe names the wrong columns.
     Bad: 4 rows read, 1 dropped as missing_field. Good: 4 rows read, none dropped.
-    Fix: Do what the finding says for the most frequent reason; the drop ledger lists every dropped row.
+    Fix: Correct the setting or the data behind the most frequent reason; the drop ledger lists every dropped row.
     """
     return _find_drops(facts, _FAULTS, MOST_DROPPED_FRACTION, "dropped")
 
@@ -169,6 +171,17 @@ def _num_cut(split: SplitRecord) -> int:
     return split.statistics.num_truncated
 
 
+def _dropped_pieces(facts: ArtifactFacts, reasons: Sequence[DropReason], limit: float, what: str) -> Found:
+    """Yield a finding per split that dropped more than `limit` of the pieces of rows that are packed in part."""
+    for split in facts.require_manifest().splits:
+        num_dropped = sum(split.dropped_pieces.get(reason, 0) for reason in reasons)
+        num_all = split.statistics.num_pieces + sum(split.dropped_pieces.values())
+        if num_dropped > limit * num_all:
+            first = next((drop for drop in split.piece_examples if drop.reason in reasons), None)
+            found = f"{num_dropped} of {num_all} pieces of split rows {what}{example_of(split, first)}"
+            yield wrong(f"{MANIFEST_FILE} {split.name}", found, f"at most {limit:.0%}; {_CURES.get(reasons[0], _CURE)}")
+
+
 def _shares(facts: ArtifactFacts, count: Callable[[SplitRecord], int], limit: float, what: str) -> Found:
     for split in facts.require_manifest().splits:
         num_rows, num_all = count(split), split.statistics.num_rows_in
@@ -186,4 +199,5 @@ def _find_drops(facts: ArtifactFacts, reasons: Sequence[DropReason], limit: floa
         reason = max(reasons, key=lambda reason: split.drops.get(reason, 0))
         first = next((drop for drop in split.drop_examples if drop.reason == reason), None)
         found = f"{num_rows} of {num_all} rows {what}; {split.drops[reason]} as {reason}{example_of(split, first)}"
-        yield wrong(f"{MANIFEST_FILE} {split.name}", found, f"at most {limit:.0%}; {_CURES.get(reason, _CURE)}")
+        cure = _CURES.get(reason, _CURE)
+        yield wrong(f"{MANIFEST_FILE} {split.name}", found, f"at most {limit:.0%}", fix=f"{cure[0].upper()}{cure[1:]}.")

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 from bridgepack.records import RunConfig
@@ -154,3 +155,25 @@ def number_format_of(settings: Settings) -> str:
         words = [words, "nvfp4"]
     text = str(words).lower()
     return next((kind for word, kind in _KINDS.items() if word in text), "bf16")
+
+
+def integer_at(path: str, *, default: int | None = None, instead: str = "") -> cached_property[int]:
+    """Return a property: the integer at a path, or at `path` first and then at `instead`."""
+
+    def read(run: Settings) -> int:
+        stated = run.integer_or_none(path) if instead else None
+        return stated or run.integer(instead or path, default=default)
+
+    return cached_property(read)
+
+
+def size_at(path: str) -> cached_property[int]:
+    """Return a property: the size at a path, at least 1 and 1 if it is not set."""
+
+    def read(run: Settings) -> int:
+        size = run.integer(path, default=1)
+        if size < 1:
+            raise CannotJudgeError(f"{path} is {size}")
+        return size
+
+    return cached_property(read)

@@ -26,7 +26,7 @@ from bridgepack.rules.judging.facts import ArtifactFacts
 from bridgepack.rules.judging.families import ARCHITECTURES, Family, family_of
 from bridgepack.rules.judging.files import Files
 from bridgepack.rules.judging.loaded import in_current_names, with_host_defaults
-from bridgepack.rules.judging.settings import Settings, number_format_of
+from bridgepack.rules.judging.settings import Settings, integer_at, number_format_of, size_at
 
 #: Path of the packing settings.
 SPECS = "dataset.offline_packing_specs"
@@ -37,24 +37,6 @@ TEXT_DATASETS = frozenset({"GPTSFTDatasetConfig", "FinetuningDatasetConfig"})
 #: Default multiple of row widths if `pad_to_max_length` is off.
 #: Source: megatron/bridge/data/packing/gpt_sft.py, the collate's `pad_seq_length_to_mult`.
 DEFAULT_WIDTH_MULTIPLE = 16
-
-
-def _integer(path: str, *, default: int | None = None, instead: str = "") -> cached_property[int]:
-    def read(run: Run) -> int:
-        stated = run.integer_or_none(path) if instead else None
-        return stated or run.integer(instead or path, default=default)
-
-    return cached_property(read)
-
-
-def _size(path: str) -> cached_property[int]:
-    def read(run: Run) -> int:
-        size = run.integer(path, default=1)
-        if size < 1:
-            raise CannotJudgeError(f"{path} is {size}")
-        return size
-
-    return cached_property(read)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,11 +119,11 @@ class Run(Settings):
         return self.mapping(path) if self._knows(path) else {}
 
     #: Runtime tokens that a pack can hold.
-    packed_sequence_size = _integer(f"{SPECS}.packed_sequence_size")
+    packed_sequence_size = integer_at(f"{SPECS}.packed_sequence_size")
     #: Multiple of every sequence's runtime length in the settings.
-    pad_seq_to_mult = _integer(f"{SPECS}.pad_seq_to_mult")
+    pad_seq_to_mult = integer_at(f"{SPECS}.pad_seq_to_mult")
     #: `model.seq_length`, tokens.
-    seq_length = _integer("model.seq_length")
+    seq_length = integer_at("model.seq_length")
 
     @cached_property
     def pads_to_max_length(self) -> bool:
@@ -150,11 +132,11 @@ class Run(Settings):
         return any(value is True for value in stated)
 
     #: Ranks that share each layer's weights.
-    tensor_model_parallel_size = _size("model.tensor_model_parallel_size")
+    tensor_model_parallel_size = size_at("model.tensor_model_parallel_size")
     #: Pipeline stages.
-    pipeline_model_parallel_size = _size("model.pipeline_model_parallel_size")
+    pipeline_model_parallel_size = size_at("model.pipeline_model_parallel_size")
     #: Ranks that share each sequence.
-    context_parallel_size = _size("model.context_parallel_size")
+    context_parallel_size = size_at("model.context_parallel_size")
 
     @cached_property
     def eval_context_parallel_size(self) -> int | None:
@@ -179,7 +161,7 @@ class Run(Settings):
         return sizes if len(sizes) > 1 and may_have_groups and self.evaluates else sizes[:1]
 
     #: Ranks that share the experts.
-    expert_model_parallel_size = _size("model.expert_model_parallel_size")
+    expert_model_parallel_size = size_at("model.expert_model_parallel_size")
 
     @cached_property
     def splits_sequence(self) -> bool:
@@ -275,14 +257,14 @@ class Run(Settings):
         return self.pad_seq_to_mult if self.pad_seq_to_mult % rounding == 0 else rounding
 
     #: Rows per forward on one data-parallel rank.
-    micro_batch_size = _integer("train.micro_batch_size")
+    micro_batch_size = integer_at("train.micro_batch_size")
     #: Rows per optimiser step.
-    global_batch_size = _integer("train.global_batch_size")
+    global_batch_size = integer_at("train.global_batch_size")
 
     #: Rows per evaluation forward; training's if not set.
-    eval_micro_batch_size = _integer("validation.eval_micro_batch_size", instead="train.micro_batch_size")
+    eval_micro_batch_size = integer_at("validation.eval_micro_batch_size", instead="train.micro_batch_size")
     #: Rows per evaluation step; training's if not set.
-    eval_global_batch_size = _integer("validation.eval_global_batch_size", instead="train.global_batch_size")
+    eval_global_batch_size = integer_at("validation.eval_global_batch_size", instead="train.global_batch_size")
 
     @cached_property
     def eval_iters(self) -> int | None:
@@ -333,7 +315,7 @@ class Run(Settings):
         return bool(self.integer_or_none("model.num_moe_experts"))
 
     #: Number of multi-token-prediction layers.
-    num_mtp_layers = _integer("model.mtp_num_layers", default=0)
+    num_mtp_layers = integer_at("model.mtp_num_layers", default=0)
 
     def _width_multiple(self, sizes: tuple[int, ...]) -> int:
         tensor = self.tensor_model_parallel_size if self.splits_sequence else 1

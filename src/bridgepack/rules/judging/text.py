@@ -125,6 +125,17 @@ def _sides(change: UpgradeChange) -> str:
     return f"{change.before} -> {change.after}"
 
 
+def caught_text(noticed: str) -> str:
+    """Return who notices a violation, and when: `at bridgepack build`, `by Megatron-Bridge: first step`."""
+    text = noticed.rstrip(".")
+    if not text or text.startswith("bridgepack"):
+        return f"at {text}" if text else ""
+    first, comma, rest = text.partition(", ")
+    if first.partition(";")[0] == "never":
+        return f"never by Megatron-Bridge{first.removeprefix('never')}{comma}{rest}"
+    return f"by Megatron-Bridge: {text}"
+
+
 def _finding_text(finding: Finding, *, has_colour: bool) -> str:
     def painted(text: str, colour: str) -> str:
         return f"{colour}{text}{_RESET}" if has_colour else text
@@ -135,7 +146,7 @@ def _finding_text(finding: Finding, *, has_colour: bool) -> str:
         "found": finding.found,
         "allowed": finding.allowed,
         "why": finding.why,
-        "noticed": f"by Megatron-Bridge: {finding.noticed.rstrip('.')}" if finding.noticed else "",
+        "caught": caught_text(finding.noticed),
         "fix": finding.fix,
         "--fix": "; ".join(map(_change_text, finding.changes)),
         "places": _places(finding) if finding.num_occurrences > 1 else "",

@@ -13,7 +13,7 @@ def _is_empty(path: str, files: Files) -> bool:
     return size == 0 or (size is not None and is_lines and files.num_lines(path, at_most=1) == 0)
 
 
-@rule("BP854", ERROR, "bridgepack, data/build.py", noticed="never, the build does", evidence=EXECUTED)
+@rule("BP854", ERROR, "bridgepack, data/build.py", noticed="bridgepack build", evidence=EXECUTED)
 def input_without_rows(run: Run) -> Found:
     """The files of a split have no row, and no packs exist yet.
 

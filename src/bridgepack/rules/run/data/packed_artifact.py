@@ -169,10 +169,6 @@ def padded_boundaries_without_metadata(run: Run) -> Found:
         yield wrong(run.artifact.metadata.path, "no such file, with pad_cu_seqlens", f"a file beside {MANIFEST_FILE}")
 
 
-#: Whole numbers up to here are exact in float32.
-MAX_EXACT_FLOAT32 = 1 << 24
-
-
 @rule("BP402", ERROR, "PSB402; bridge/training/config.py:1169, bridge/data/packing/gpt_sft.py:79", when=HAS_SPECS)
 def padded_cu_seqlens_without_full_width(run: Run) -> Found:
     """pad_cu_seqlens is on, but rows are not padded to their full width.
@@ -204,19 +200,6 @@ def blend_of_packs(run: Run) -> Found:
             yield wrong(f"{SPECS}.{field}", "set", "not set; packed_train_data_path")
 
 
-@rule("BP521", ADVICE, "PSB521; bridge/data/packing/gpt_sft.py:201", when=PACKS_OFFLINE)
-def absolute_positions_with_packs(run: Run) -> Found:
-    """The model uses position ids, which restart at 0 in each sequence and are 0 in a row's tail.
-
-    Why: Silent: learned or multimodal positions are trained with these ids; plain rotary positions do not use
-        them. Bad: position_embedding_type learned_absolute with offline packing. Good: position_embedding_type rope.
-    Fix: None needed if positions should restart at 0 in each sequence. Evidence: executed with the real 0.6.2 collate.
-    """
-    kind = run.text_or_none("model.position_embedding_type")
-    if kind in ("learned_absolute", "mrope"):
-        yield wrong("model.position_embedding_type", str(kind), "rope, or positions per sequence")
-
-
 @rule("BP522", ADVICE, "PSB522; bridge/data/packing/gpt_sft.py:68", when=PACKS_OFFLINE)
 def numpy_seeded_by_dataset(run: Run) -> Found:
     """Building the packed dataset seeds numpy's global generator with dataset.seed, which differs from rng.seed.
@@ -242,19 +225,6 @@ def nan_not_looked_for(run: Run) -> Found:
     path = "rerun_state_machine.check_for_nan_in_loss"
     if not run.flag(path):
         yield wrong(path, "false", "true")
-
-
-@rule("BP524", ADVICE, "PSB524; bridge/training/losses.py:102", when=HAS_SPECS)
-def token_counts_beyond_float32(run: Run) -> Found:
-    """A step can train more tokens than float32 can count exactly.
-
-    Why: Silent: the reported loss is divided by a rounded count; the gradient is not affected.
-    Bad: global_batch_size 8192, packed_sequence_size 4096: 33554432 tokens. Good: global_batch_size 8.
-    Fix: None needed; do not compare reported losses beyond the seventh digit.
-    """
-    num_tokens = run.global_batch_size * run.packed_sequence_size
-    if num_tokens > MAX_EXACT_FLOAT32:
-        yield wrong("train.global_batch_size", f"{num_tokens} tokens", str(MAX_EXACT_FLOAT32))
 
 
 #: Minimum rows of a split for its fill to be meaningful, and the fill, 0-1, below which it is reported.

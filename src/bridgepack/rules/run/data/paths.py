@@ -30,7 +30,7 @@ _KINDS = ".npy, .parquet, .pq, a folder of Parquet files, or a pattern with * or
 _SPLIT_OF_NAME = re.compile(r"(?:(?P<train>train(ing)?)|(?P<other>valid(ation)?|val|test))(?![a-z])", re.IGNORECASE)
 
 
-@rule("BP225", ERROR, "bridgepack, data/reading/inputs.py", noticed="never, the build does", evidence=EXECUTED)
+@rule("BP225", ERROR, "bridgepack, data/reading/inputs.py", noticed="bridgepack build", evidence=EXECUTED)
 def input_not_there(run: Run) -> Found:
     """An input of the build (file, folder or pattern) does not exist, and no packs exist yet.
 

@@ -62,10 +62,9 @@ def _fills_last_batch(run: Run) -> bool:
 def fewer_packs_than_a_batch(run: Run) -> Found:
     """There are fewer training packs than global_batch_size.
 
-    Why: Crash at dataset build. Packing leaves far fewer rows than the data has.
+    Why: Crash at dataset build. A pack holds several conversations, so there are far fewer packs than conversations.
     Bad: 40 training packs with global_batch_size 128. Good: 40 training packs with global_batch_size 8.
-    Fix: Set the batch to at most the number of packs, or make smaller packs. In a ConfigContainer, num_epochs in place
-        of train_iters fills the last batch.
+    Fix: Set the batch to at most the number of packs, or make smaller packs.
     """
     if _fills_last_batch(run) or _loader(run) == "external":
         return
@@ -129,7 +128,7 @@ def validation_packs_left_out(run: Run) -> Found:
     Why: Silent: packs beyond eval_iters batches are skipped, and before 0.7 those beyond the last complete batch. The
         skipped packs change with each evaluation, so the loss changes even if the model does not.
     Bad: 20 validation packs, eval_global_batch_size 8, eval_iters 1. Good: 16 validation packs, eval_iters 2.
-    Fix: Set eval_iters to packs / eval_global_batch_size, with a batch that divides the packs.
+    Fix: Use an eval_global_batch_size that divides the packs, and set eval_iters to packs / eval_global_batch_size.
     Evidence: read in the source; Bridge #4914, and main of 2026-08-22. Source: PSB606; bridge/data/samplers.py:291
     """
     packs, batch, steps = num_packs(run, VALIDATION), run.eval_global_batch_size, run.eval_iters
@@ -140,9 +139,23 @@ def validation_packs_left_out(run: Run) -> Found:
     is_filled = run.release.keeps_last_evaluation_batch
     read = min(steps * batch, packs if is_filled else packs // batch * batch)
     if 0 < read < packs:
-        whole = f"{max(packs // batch, 1)}, with a batch that divides {packs}"
-        allowed = f"{-(-packs // batch)}, the last batch is filled up" if is_filled else whole
-        yield wrong("validation.eval_iters", f"{steps} x {batch} packs, of {packs}", allowed)
+        num_batches = -(-packs // batch) if is_filled else packs // batch
+        is_whole = is_filled or packs % batch == 0
+        field = run.config.user_path("validation.eval_iters")
+        fix = f"Set {field} to {num_batches}." if is_whole else _whole(run, packs)
+        found = f"{steps} x {batch} of {packs} packs are read"
+        yield wrong("validation.eval_iters", found, f"batches that read all {packs} packs", fix=fix)
+
+
+def _whole(run: Run, packs: int) -> str:
+    """Return the evaluation batches nearest to the run's that divide its packs, with their number of batches."""
+    batch, unit = run.eval_global_batch_size, smallest_batch(run)
+    sizes = [size for size in range(unit, packs + 1, unit) if packs % size == 0]
+    near = [*[size for size in sizes if size < batch][-1:], *[size for size in sizes if size > batch][:1]]
+    if not near:
+        return f"Use fewer GPUs, or validation data that give a multiple of {unit} packs."
+    choices = " or ".join(f"{size} (eval_iters {packs // size})" for size in near)
+    return f"Use eval_global_batch_size {choices}."
 
 
 @rule("BP607", WARNING, "PSB607; bridge/data/loaders.py:109, data/samplers.py:326", when=PACKS_OFFLINE)

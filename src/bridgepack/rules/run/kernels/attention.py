@@ -128,13 +128,13 @@ def padding_looked_for_on_every_layer(run: Run) -> Found:
 
     Why: Slow: each comparison waits for the GPU, once per layer and micro batch.
     Bad: pad_seq_to_mult 4, TransformerEngine 2.17. Good: pad_seq_to_mult 1, or TransformerEngine 2.18.
-    Fix: None needed; TransformerEngine 2.18 decides without waiting.
+    Fix: Install TransformerEngine 2.18 or newer, which decides without waiting.
     Evidence: read in the source; TransformerEngine #3487.
     Source: PSB723; TE/dot_product_attention/dot_product_attention.py:1562-1572
     """
     if run.pad_seq_to_mult > 1 and uses_engine_attention(run):
         found = f"{run.pad_seq_to_mult} with TransformerEngine {run.versions[ENGINE]}"
-        yield wrong(f"{SPECS}.pad_seq_to_mult", found, "any; TransformerEngine 2.18 and newer do not wait")
+        yield wrong(f"{SPECS}.pad_seq_to_mult", found, "any with TransformerEngine 2.18 or newer")
 
 
 @rule("BP729", ADVICE, "PSB701; core/models/common/language_module/language_module.py:123-145")

@@ -12,7 +12,7 @@ from bridgepack.data.layouts.unread import losses_of, unread_fields, unread_of
 from bridgepack.data.reading.inputs import names_of
 from bridgepack.data.sequences.doubled_tokens import leading, special_text, trailing, without_ends
 from bridgepack.data.sequences.encoding import FlatBatch, Loss, Prepared
-from bridgepack.data.sequences.special import special_ids
+from bridgepack.data.tokenizers.special import special_ids
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError, TokenizerError
 from bridgepack.records import DropReason, LostKind, TokenArray

@@ -8,7 +8,7 @@ import numpy as np
 from bridgepack.data.layouts.unread import losses_of, unread_fields, unread_of
 from bridgepack.data.reading.inputs import names_of
 from bridgepack.data.sequences.encoding import FlatBatch, Prepared
-from bridgepack.data.sequences.one_sample import sample_of
+from bridgepack.data.sequences.plain.one_sample import sample_of
 from bridgepack.data.tokenizers.engines import joined
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError

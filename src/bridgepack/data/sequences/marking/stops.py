@@ -1,6 +1,6 @@
 """Stop tokens of recipes, for templates that write no end of their own behind an answer."""
 
-from bridgepack.config.recipe.preprocessing import AssistantMarkers
+from bridgepack.config.recipe.assistant_markers import AssistantMarkers
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import TokenizerError
 

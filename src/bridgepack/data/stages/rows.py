@@ -1,0 +1,104 @@
+"""What becomes of the rows of a range whose sequences are kept, cut or dropped: packed, packed in part, or dropped."""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from bridgepack.data.store.token_file import TokenIndex
+from bridgepack.geometry import IntArray
+from bridgepack.records import DropReason
+
+
+class DroppedSequence(NamedTuple):
+    """A sequence of a token file that is not packed."""
+
+    position: int  #: index in the token file
+    reason: str  #: value of a `DropReason`
+    detail: str
+
+
+class PieceNote(NamedTuple):
+    """A piece that is dropped while others of its row stay; fields as of `RowNote`."""
+
+    row_offset: int
+    kind: str
+    detail: str
+    first_token: int  #: start in its row, stored coordinates
+
+
+class RowFates(NamedTuple):
+    """The rows of a range, of which some may have several sequences."""
+
+    first_tokens: IntArray  #: shape [num_sequences], int64, start of each sequence of the token file in its row
+    #: shape [num_sequences], int64, packed and dropped pieces of its row; 0 if the row is one sequence
+    num_pieces: IntArray
+    is_earlier: npt.NDArray[np.bool_]  #: shape [num_sequences], another sequence of the row follows in the token file
+    num_left_out: IntArray  #: shape [num_sequences], int64, pieces of its row that train nothing, left out
+    row_drops: tuple[tuple[int, str, str], ...]  #: rows of which nothing is packed, as of `RowNote`
+    piece_drops: tuple[PieceNote, ...]
+
+
+def row_fates(index: TokenIndex, counts: IntArray, num_parts: IntArray, dropped: Iterable[DroppedSequence]) -> RowFates:
+    """Return what becomes of rows.
+
+    A piece that trains nothing is left out; any other piece that is dropped while others stay is noted.
+
+    Args:
+        index: of the token file.
+        counts: shape [num_sequences], sequences that are packed of each one in the token file.
+        num_parts: shape [num_sequences], parts that each one is split into, 0 if it is not split.
+        dropped: sequences of which nothing is packed, each once.
+    """
+    rows, firsts, row_of, sizes = np.unique(
+        index.row_offsets, return_index=True, return_inverse=True, return_counts=True
+    )
+    first_tokens = first_tokens_of(index.row_offsets, index.stored_lengths)
+    kept = np.bincount(row_of, counts, len(rows)).astype(np.int64)
+    of_rows: dict[int, list[DroppedSequence]] = {}
+    num_lost, is_lost = np.zeros(len(rows), dtype=np.int64), np.zeros(len(counts), dtype=np.bool_)
+    piece_drops = []
+    for item in sorted(dropped):
+        row = int(row_of[item.position])
+        if not kept[row]:
+            of_rows.setdefault(row, []).append(item)
+        elif item.reason != DropReason.NO_TRAINED_TOKEN:
+            num_lost[row] += 1
+            is_lost[item.position] = True
+            which = f"piece {item.position - int(firsts[row]) + 1} of {sizes[row]}: {item.detail}"
+            first_token = int(first_tokens[item.position])
+            piece_drops.append(PieceNote(int(rows[row]), item.reason, which, first_token))
+    is_several = (sizes > 1) | (np.bincount(row_of, num_parts, len(rows)) > 0)
+    untrained = np.maximum(num_parts, 1) - counts - is_lost
+    return RowFates(
+        first_tokens=first_tokens,
+        num_pieces=np.where(is_several, kept + num_lost, 0)[row_of],
+        is_earlier=np.diff(row_of, append=-1) == 0,
+        num_left_out=np.where(is_several & (kept > 0), np.bincount(row_of, untrained, len(rows)), 0)[row_of],
+        row_drops=tuple(_of_row(int(rows[row]), members) for row, members in sorted(of_rows.items())),
+        piece_drops=tuple(piece_drops),
+    )
+
+
+def first_tokens_of(row_offsets: npt.NDArray[np.int32], stored_lengths: npt.NDArray[np.int32]) -> IntArray:
+    """Return where each sequence begins in its row, of the row's sequences one after the other.
+
+    Example: rows 4 4 7, lengths 10 20 5 -> 0 10 0.
+    """
+    starts = np.cumsum(stored_lengths, dtype=np.int64) - stored_lengths
+    _, firsts, row_of = np.unique(row_offsets, return_index=True, return_inverse=True)
+    found: IntArray = starts - starts[firsts][row_of]
+    return found
+
+
+def _of_row(row: int, members: list[DroppedSequence]) -> tuple[int, str, str]:
+    """Return the drop of a row, for the reason of the first piece that would train something."""
+    first = next((item for item in members if item.reason != DropReason.NO_TRAINED_TOKEN), members[0])
+    which = f"all of its {len(members)} pieces are dropped, the first because: " if len(members) > 1 else ""
+    return row, first.reason, f"{which}{first.detail}"
+
+
+def of_duplicates(duplicates: Mapping[int, str]) -> list[DroppedSequence]:
+    """Return the drops of sequences that equal earlier ones; `duplicates` are index in the token file -> detail."""
+    return [DroppedSequence(position, DropReason.DUPLICATE, detail) for position, detail in duplicates.items()]
