@@ -70,7 +70,7 @@ def tokenization_settings(recipe: SFTRecipe) -> dict[str, Any]:
     if recipe.host_habits:
         settings["preprocessing.host_habits"] = sorted(recipe.host_habits)
     action = getattr(recipe.chat_preprocessing, "over_long", "drop")
-    if action == "truncate_history":  # what is left of a row depends on the length
+    if action in ("truncate_history", "split_exchanges"):  # what is left of a row depends on the length
         settings["preprocessing.over_long"] = action
         settings["packing.max_sequence_length"] = recipe.resolve().max_sequence_length.value
     return settings

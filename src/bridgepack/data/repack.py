@@ -196,7 +196,8 @@ def _refuse_other_tokens(before: SFTRecipe, after: SFTRecipe) -> None:
         changed.append("packing.mode")  # where the host reads the data, `auto` decides nothing
     if changed:
         length = "packing.max_sequence_length"
-        why = f" ({length} is by default packed_sequence_size; truncate_history depends on it)"
+        action = after.chat_preprocessing and after.chat_preprocessing.over_long
+        why = f" ({length} is by default packed_sequence_size; preprocessing.over_long {action} depends on it)"
         raise ConfigError(
             f"{', '.join(changed)} would be changed, which changes the tokens{why if length in changed else ''}; "
             "repack can only change how sequences are packed. Use `bridgepack build` with the changed recipe."

@@ -192,7 +192,7 @@ def pack_lengths(lengths: Lengths, recipe: SFTRecipe, multiple: int) -> PackedLe
     action, cut = recipe.preprocessing.over_long, runtime[is_over_long]
     if action in ("truncate", "truncate_history"):  # of a cut history at most so much is left
         kept = np.minimum(runtime, limit)
-    elif action == "split":
+    elif action in ("split", "split_exchanges"):  # without what each sequence shows again
         kept = np.concatenate([kept, np.repeat(limit, int((cut // limit).sum())), (cut % limit)[cut % limit > 0]])
     aligned = aligned_runtime_lengths(kept, multiple)
     plan = plan_packs(

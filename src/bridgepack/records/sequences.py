@@ -122,9 +122,7 @@ LOSS_CURES: Mapping[str, str] = {
     LostKind.NO_SCHEMAS: "name the column of the schemas in tools of data.layout, or set preprocessing.tool_schemas",
     LostKind.TOOL_SCHEMA: "write the parameters as {type: object, properties: {city: {type: string}}}",
     LostKind.NO_END: f"{_OTHER_TEMPLATE} an end after every answer, and name it in preprocessing.assistant_markers",
-    LostKind.CUT_HISTORY: (
-        "on purpose, by preprocessing.over_long truncate_history; raise packing.max_sequence_length to keep more"
-    ),
+    LostKind.CUT_HISTORY: ("on purpose, by preprocessing.over_long; raise packing.max_sequence_length to keep more"),
     LostKind.RENDERED_CHAT: "cut the text at its turns into a column messages, and read that with layout kind chat",
     LostKind.EARLIER_REASONING: (
         "the model is trained to answer there without thinking; set preprocessing.loss_mode to last_turn, or "

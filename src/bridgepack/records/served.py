@@ -16,7 +16,7 @@ class ServedKind(StrEnum):
     BOUNDARY = "boundary-differs"
     #: The template rejects the turns before the answer, or the conversation up to it.
     REFUSED = "refused"
-    #: `over_long: truncate_history` left out earlier turns, which a server still has.
+    #: `over_long` (`truncate_history`, `split_exchanges`) left out earlier turns, which a server still has.
     CUT = "cut-on-purpose"
 
 

@@ -16,7 +16,7 @@ def cut_history_line(split: SplitRecord) -> dict[str, str]:
     if not num_rows:
         return {}
     what = f"{numbers.num_cut_exchanges:,} exchanges, {numbers.num_cut_turns:,} turns of {num_rows:,} rows"
-    return {"cut on purpose": f"{what} (preprocessing.over_long: truncate_history)"}
+    return {"cut on purpose": f"{what} (preprocessing.over_long)"}
 
 
 def _added_text(num_added: float, num_tokens: float) -> str:

@@ -99,7 +99,9 @@ def _why(plan: Plan) -> Iterator[str]:
     action = plan.recipe.preprocessing.over_long
     if best.over_long_fraction:
         cut = {"truncate": "are cut", "truncate_history": "lose old exchanges or are dropped"}
-        what = {**cut, "split": "are split", "error": "stop a build"}.get(action, "are dropped")
+        what = {**cut, "split": "are split", "split_exchanges": "are split", "error": "stop a build"}.get(
+            action, "are dropped"
+        )
         yield (
             f"      {best.over_long_fraction:.1%} of the sequences are too long and {what} (preprocessing.over_long "
             f"{action}); {best.lost_fraction:.1%} of the tokens are not trained"

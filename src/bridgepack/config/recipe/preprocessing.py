@@ -15,7 +15,7 @@ CONVERSATION_COLUMNS = ("messages", "conversation", "conversations")
 #: Fields that say in which form turns are given to the chat template.
 FORM_FIELDS = ("null_content", "tool_arguments", "content_parts")
 OverLong = Literal["drop", "truncate", "split", "error"]
-OverLongChat = Literal[OverLong, "truncate_history"]
+OverLongChat = Literal[OverLong, "truncate_history", "split_exchanges"]
 
 
 class _Common(Section):
@@ -64,11 +64,15 @@ class ChatPreprocessing(_Common):
     `keep` for `null_content`, `tool_arguments` and `content_parts`, for every row.
     """
 
-    over_long: OverLongChat = "drop"  # type: ignore[assignment]  # chats have one value more
+    over_long: OverLongChat = "drop"  # type: ignore[assignment]  # chats have two values more
     """For sequences longer than `packing.max_sequence_length`: `drop` (recorded in the ledger), `truncate`, `split`
-    into several sequences that keep every trained token, `error` (stop the build), or `truncate_history`: whole old
-    exchanges are left out, each from a user's turn to the next, calls with their results, until the render fits. The
-    system prompt and the tools stay; a row whose last exchange alone is too long is dropped."""
+    into several sequences that keep every trained token (cut from tokens: later ones lack the system prompt, the
+    tools and what was said before), `error` (stop the build), `split_exchanges` or `truncate_history`.
+    `split_exchanges` makes several sequences, each the system prompt and the tools, rendered again, and as many
+    whole exchanges as fit; every answer is trained in one, and an exchange that alone is too long is cut from
+    tokens like `split`; needs `loss_mode: assistant` and `split_conversations: never`. With `truncate_history`
+    whole old exchanges are left out, each from a user's turn to the next, calls with their results, until the
+    render fits. The system prompt and the tools stay; a row whose last exchange alone is too long is dropped."""
     kind: Literal["chat"] = "chat"
     """Selects this kind of preprocessing."""
     loss_mode: Literal["assistant", "last_turn", "full"] = "assistant"
@@ -164,6 +168,13 @@ class ChatPreprocessing(_Common):
 
     @model_validator(mode="after")
     def _check_splitting(self) -> Self:
+        own = self.loss_mode, self.split_conversations
+        if self.over_long == "split_exchanges" and own != ("assistant", "never"):
+            raise ValueError(
+                f"over_long is 'split_exchanges', loss_mode is {self.loss_mode!r} and split_conversations is "
+                f"{self.split_conversations!r}; allowed with it: loss_mode 'assistant' and split_conversations "
+                "'never'. Change them, or set over_long to 'truncate_history' or 'split'."
+            )
         if self.split_conversations != "never" and self.loss_mode != "assistant":
             raise ValueError(
                 f"split_conversations is {self.split_conversations!r} and loss_mode is {self.loss_mode!r}; allowed "

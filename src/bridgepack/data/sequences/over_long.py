@@ -36,7 +36,7 @@ class Piece(NamedTuple):
 
 
 class HistoryCut(NamedTuple):
-    """What `truncate_history` takes out of a row."""
+    """What `truncate_history` takes out of a row, or what no sequence of `split_exchanges` shows."""
 
     num_exchanges: int = 0
     num_turns: int = 0
@@ -63,7 +63,7 @@ class HistoryCut(NamedTuple):
 class SequencePolicy:
     """The recipe's settings for uncut sequences: what becomes of over-long ones, and of labels after an EOS."""
 
-    action: str  #: `drop`, `truncate`, `truncate_history`, `split` or `error`
+    action: str  #: `drop`, `truncate`, `truncate_history`, `split`, `split_exchanges` or `error`
     max_runtime_length: int  #: maximum runtime length of a sequence, in tokens
     eos_token_id: int  #: of the tokenizer
     masks_after_eos: bool  #: labels whose input is EOS are not trained
@@ -96,7 +96,7 @@ class SequencePolicy:
     @property
     def splits(self) -> bool:
         """Whether over-long sequences are split into several."""
-        return self.action == "split"
+        return self.action in ("split", "split_exchanges")
 
     def num_pieces(self, stored_lengths: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return the number of pieces for sequences of these lengths: 6 stored tokens, maximum length 2 -> 3."""

@@ -27,7 +27,11 @@ if TYPE_CHECKING:
 
 
 _CHAT = "chat"
-_CUT = "earlier exchanges are left out, as preprocessing.over_long truncate_history says"
+_CUT = "earlier exchanges are left out, as preprocessing.over_long says"
+_SPLIT = (
+    "the sequence was split, and the piece with the answer lacks what stands before it; preprocessing.over_long "
+    "split_exchanges splits between exchanges and shows the system prompt again, if an exchange fits"
+)
 #: Reasons for which a piece of a conversation is dropped alone.
 _OF_PIECES = frozenset({*REASONS, DropReason.TRUNCATED_NO_TRAINED_TOKEN})
 #: Rendering a message costs as much as so many characters.
@@ -187,8 +191,7 @@ def _packed(answers: Sequence[ServedAnswer], kept: Sequence[Span], *, splits: bo
         if span is None or any(start == 0 and span[1] <= stop for start, stop in kept):
             found.append(answer)
         elif splits:
-            detail = "the sequence was split, and the piece with the answer lacks what stands before it"
-            found.append(replace(answer, kind=ServedKind.CONTEXT, detail=detail, token=span[0]))
+            found.append(replace(answer, kind=ServedKind.CONTEXT, detail=_SPLIT, token=span[0]))
         elif any(start <= span[0] < stop for start, stop in kept):
             detail = "the sequence was truncated, and the answer lost its end"
             num_kept = max(stop for _, stop in kept) - span[0]

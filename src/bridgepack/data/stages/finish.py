@@ -191,7 +191,7 @@ def _kept(
     found["index"], found["is_cut"], found["stored_length"] = sources, is_cut, whole
     found["row_offset"], found["num_trained"] = index.row_offsets[sources], _num_trained(policy, index)[sources]
     found["first_token"], found["num_pieces"] = fates.first_tokens[sources], fates.num_pieces[sources]
-    found["is_added"] = fates.is_earlier[sources]
+    found["is_added"] = fates.is_earlier[sources] & (policy.action != "split_exchanges")
     if cut_file is not None:
         pieces = [piece for members in cut.values() for piece in members]
         shorter = _written_cut(cut_file, pieces, policy.eos_token_id)

@@ -14,7 +14,8 @@ from bridgepack.data.sequences.markers import ASSISTANT
 from bridgepack.data.sequences.masks import RenderedChat
 from bridgepack.data.sequences.over_long import HistoryCut
 
-_KEPT_ROLES = frozenset({"system", "developer"})
+#: Roles of turns that stay when others are left out.
+KEPT_ROLES = frozenset({"system", "developer"})
 
 
 class FittedChat(NamedTuple):
@@ -59,19 +60,19 @@ class HistoryCutter:
             RowError: the template refuses what is left.
         """
         whole, trained = chat.conversation, chat.conversation.trained
-        if self._fits(chat.text) or not trained:
+        if self.fits(chat.text) or not trained:
             return FittedChat(chat)
         ended = whole if self._trains_all else whole.through(trained[-1] + 1)
         starts = exchange_starts(ended)
         is_last = [start for start in starts if start <= trained[-1]]
         found = self._cut(ended, starts, 0)
         low, high = 0, max(len(is_last) - 1, 0)  # fewer exchanges do not fit; so many are the most
-        if not self._fits(found.chat.text):
+        if not self.fits(found.chat.text):
             found = self._cut(ended, starts, high)
             while high - low > 1:
                 middle = (low + high) // 2
                 tried = self._cut(ended, starts, middle)
-                low, high = (low, middle) if self._fits(tried.chat.text) else (middle, high)
+                low, high = (low, middle) if self.fits(tried.chat.text) else (middle, high)
                 found = tried if high == middle else found
         removed = found.removed | frozenset(range(len(ended.messages), len(whole.messages)))
         if not removed:
@@ -82,10 +83,11 @@ class HistoryCutter:
     def _cut(self, conversation: Conversation, starts: list[int], num: int) -> FittedChat:
         """Return a conversation without its first `num` exchanges."""
         gone = range(starts[0], starts[num]) if num else range(0)
-        removed = frozenset(index for index in gone if conversation.messages[index]["role"] not in _KEPT_ROLES)
+        removed = frozenset(index for index in gone if conversation.messages[index]["role"] not in KEPT_ROLES)
         return FittedChat(self._render(conversation.without(removed)), removed, HistoryCut(num, len(removed)))
 
-    def _fits(self, text: str) -> bool:
+    def fits(self, text: str) -> bool:
+        """Return whether a text is at most as long as a sequence."""
         most = self.max_runtime_length + 1
         return (self._keeps_bytes and len(text.encode()) <= most) or self._count_tokens(text) <= most
 

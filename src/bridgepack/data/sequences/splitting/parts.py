@@ -14,6 +14,7 @@ from bridgepack.data.sequences.encoding import Loss
 from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers
 from bridgepack.data.sequences.masks import RenderedChat
 from bridgepack.data.sequences.over_long import HistoryCut
+from bridgepack.data.sequences.splitting.exchanges import ExchangeSplitter
 from bridgepack.data.sequences.splitting.history import HistoryCutter
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
@@ -105,24 +106,30 @@ class PartMaker:
         render: Callable[[Conversation], RenderedChat],
         max_runtime_length: int | None,
     ) -> None:
-        """Take the function that renders a conversation; the length is needed only for `truncate_history`."""
+        """Take the function that renders a conversation; the length is needed to leave out or split history."""
         self._render = render
         self._splitter: ConversationSplitter | None = None
         self._stops: Mapping[str, str] = {}
-        if settings.split_conversations == "when_context_differs":
+        splits_exchanges = settings.over_long == "split_exchanges"
+        if splits_exchanges or settings.split_conversations == "when_context_differs":
             self._stops = _stops_by_role(tokenizer, markers)
+        if settings.split_conversations == "when_context_differs":
             ends = () if markers is None else markers.end_texts
             self._splitter = ConversationSplitter(render, end_texts=ends, added_tokens=tokenizer.added_tokens)
         self._cutter: HistoryCutter | None = None
-        if settings.over_long == "truncate_history":
+        self._exchanges: ExchangeSplitter | None = None
+        if splits_exchanges or settings.over_long == "truncate_history":
             assert max_runtime_length is not None
-            self._cutter = HistoryCutter(
+            cutter = HistoryCutter(
                 render,
                 lambda text: len(tokenizer.engine.encode_flat([text]).input_ids),
                 max_runtime_length - bool(self._stops),
                 keeps_bytes=tokenizer.keeps_bytes,
                 trains_all=settings.loss_mode == "full",
             )
+            if splits_exchanges:
+                self._exchanges = ExchangeSplitter(render, cutter.fits)
+            self._cutter = cutter
 
     def parts(self, conversation: Conversation) -> Parts:
         """Return the sequences of a conversation.
@@ -132,6 +139,8 @@ class PartMaker:
         """
         if self._splitter is None and self._cutter is None:
             return Parts([self._render(conversation)])
+        if self._exchanges is not None:
+            return self._split(conversation, self._exchanges)
         turns: tuple[frozenset[int], ...] = ()
         if self._splitter is None:
             chats = [self._render(conversation)]
@@ -141,6 +150,20 @@ class PartMaker:
         whole = Parts(chats, turns if any(turns) else ())
         fitted = whole if self._cutter is None else _fitted(whole, self._cutter)
         return self._stopped(fitted, conversation) if self._stops and fitted.turns else fitted
+
+    def _split(self, conversation: Conversation, exchanges: ExchangeSplitter) -> Parts:
+        """Return the whole conversation if it fits or trains nothing, otherwise its runs of exchanges."""
+        assert self._cutter is not None
+        whole = self._render(conversation)
+        if not conversation.trained or self._cutter.fits(whole.text):
+            return Parts([whole])
+        runs, left_out = exchanges.runs(conversation)
+        losses: tuple[Loss, ...] = ()
+        if left_out.num_turns:
+            losses = (Loss(LostKind.CUT_HISTORY, left_out.detail(self._cutter.max_runtime_length)),)
+        turns, removed = tuple(run.trained for run in runs), tuple(run.removed for run in runs)
+        parts = Parts([run.chat for run in runs], turns, removed, losses)
+        return self._stopped(parts, conversation) if self._stops else parts
 
     def _stopped(self, parts: Parts, conversation: Conversation) -> Parts:
         """Return sequences that end with the token of the next turn at which a server stops the last answer."""
