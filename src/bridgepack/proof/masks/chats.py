@@ -14,6 +14,7 @@ from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.sequences.conversation import Conversation, ConversationReader
 from bridgepack.data.sequences.encoding import Encoded
+from bridgepack.data.sequences.markers import infer_markers, markers_from_recipe
 from bridgepack.data.tokenizers.forms import AS_GIVEN
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.geometry import IntArray
@@ -76,6 +77,7 @@ class ChatJudge:
         self._never = tokenizer.never_trained_ids if settings.masks_control_tokens else frozenset()
         self._only_empty = settings.reasoning_loss == "mask_empty"
         self._trims_openings = recipe.trims_thought_openings and has_trimmed_openings(tokenizer.chat_template or "")
+        self._starts = _starts_of(tokenizer, settings)
         self._may_train_prompts = settings.loss_mode != "full" and not settings.mask_generation_prompt
         self.names: tuple[str, ...] = (EVERYTHING,)
         if settings.loss_mode != "full":
@@ -114,7 +116,8 @@ class ChatJudge:
             votes = {EVERYTHING: without_tokens(np.full(len(ids), TRAINED, dtype=np.int8), ids, self._never)}
         findings, prompt = tuple(self._findings(chat, ids, mask, votes, derivations)), np.empty(0, dtype=np.int64)
         if findings and {finding.kind for finding in findings} <= _ABOUT_OTHER_TEXT and self._may_train_prompts:
-            prompt = trained_prompt(chat.text, chat.trained(self._settings.loss_mode), chat.renders, chat.bounds, mask)
+            answers = chat.trained(self._settings.loss_mode)
+            prompt = trained_prompt(chat.text, answers, chat.renders, chat.bounds, mask, ids.tolist(), self._starts)
         if len(prompt):
             for item in votes.values():
                 item[prompt] = NOT_JUDGED
@@ -283,6 +286,14 @@ class _Chat:
             else:
                 begin = len(through)
         return None
+
+
+def _starts_of(tokenizer: ChatTokenizer, settings: ChatPreprocessing) -> tuple[tuple[int, ...], ...]:
+    """Return the tokens that the recipe or the template's family has before an answer; empty if neither has any."""
+    if settings.assistant_markers is not None:
+        return markers_from_recipe(tokenizer, settings.assistant_markers).assistant_starts
+    markers = infer_markers(tokenizer)
+    return () if markers is None else markers.assistant_starts
 
 
 def _known_turns(roles: Sequence[str], derivations: Mapping[str, Derivation]) -> list[Span | None]:
