@@ -77,8 +77,8 @@ class ChatEncoder:
         self._doubled = DoubledInChats(tokenizer, markers)
         self._tools = ToolFindings(tokenizer.config.chat_template_kwargs)
         wanted = settings.reasoning_loss
-        self._reasoning = None if wanted == "keep" else ReasoningMasks(tokenizer, wanted)
         masks_prompts = settings.mask_generation_prompt
+        self._reasoning = None if wanted == "keep" else ReasoningMasks(tokenizer, wanted, keeps_empty=masks_prompts)
         self._prompts = GenerationPrompts(tokenizer, settings, markers) if masks_prompts else None
         self._is_marked = tokenizer.has_generation_blocks
         self._never_trained = sorted(tokenizer.never_trained_ids) if settings.masks_control_tokens else []
