@@ -30,7 +30,7 @@ SERVED_CURES: Mapping[ServedKind, str] = {
     ServedKind.CONTEXT: (
         f"{_SPLIT}; where the template shows an answer behind another text even as the last one, change its thoughts "
         "in the rows, or the template or its variables in training and serving alike; where the server sets another "
-        "system prompt or other template variables, say so in serving"
+        "system prompt or other template variables, say so in serving, and train with the same"
     ),
     ServedKind.ANSWER: f"{_SPLIT}, or preprocessing.loss_mode to last_turn",
     ServedKind.BOUNDARY: (
