@@ -63,7 +63,7 @@ def _sized(**packing: int) -> dict[str, Any]:
         (
             "preprocessing",
             {"kind": "chat", "assistant_markers": {"assistant_start": "a"}},
-            "assistant_end is missing (",
+            "assistant_markers.assistant_end is not set, so it is unknown what the model learns to stop with",
         ),
         ("name", 5, "name is 5; allowed: text. Put it in quotes."),
         ("name", "a b", "name is 'a b'; allowed: text matching ^[A-Za-z0-9][A-Za-z0-9._-]*$. Rename it."),
@@ -256,7 +256,7 @@ def test_another_kind_takes_its_fields_in_any_order(order: int) -> None:
         ({"data.train.0": "b"}, "data.train.0: data.train is a plain value without .* as a whole."),
         ({"packing..seed": 1}, "'packing..seed' is not a field path"),
         ({"preprocessing.kind": "chatt"}, "preprocessing.kind is 'chatt'; allowed: chat"),
-        ({"preprocessing.assistant_markers.assistant_start": "a"}, "assistant_markers.assistant_end is missing"),
+        ({"preprocessing.assistant_markers.assistant_start": "a"}, "assistant_markers.assistant_end is not set"),
         ({"": 1}, "is not a field path"),
         ({"data.train.3.weight": 2}, "data.train is a list of 3, so '3' must be an index; allowed: 0 to 2"),
         ({"data.train.-1.weight": 2}, "so '-1' must be an index; allowed: 0 to 2"),

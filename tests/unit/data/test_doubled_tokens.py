@@ -182,4 +182,4 @@ def test_a_build_counts_them_and_check_warns(tmp_path: Path, chatml_tokenizer: P
 
     assert split.lost_content == {"doubled_token": 1}
     (finding,) = (f for f in check_target(str(tmp_path / "out"), CheckOptions()).findings if f.code == "BP552")
-    assert "set preprocessing.add_eos to false" in str(finding)
+    assert finding.fix.startswith("Set preprocessing.add_eos (or add_bos) to false")

@@ -231,7 +231,8 @@ def test_every_kind_has_a_case() -> None:
     }
     of_masks = {LostKind.NO_REASONING}  # tests/unit/data/test_reasoning.py
     of_tokens, of_tools = {LostKind.DOUBLED_TOKEN}, {LostKind.NO_SCHEMAS, LostKind.TOOL_SCHEMA}  # in their own files
-    others = said_of_the_row | of_masks | of_tokens | of_tools
+    of_kinds = {LostKind.RENDERED_CHAT, LostKind.CUT_HISTORY}  # test_kinds_of_rows.py, test_cut_history.py
+    others = said_of_the_row | of_masks | of_tokens | of_tools | of_kinds
     assert set.union(*(expected for *_, expected in CASES)) == set(LostKind) - others
 
 
@@ -385,7 +386,11 @@ def test_rows_that_lose_something_are_dropped_or_stop_the_build(tmp_path: Path, 
             r"\{kind: prompt_completion, prompt: \['\{instruction\}', '\{input\}'\], completion: '\{output\}'\}",
         ),
         ({"dialog": [{"from": "gpt", "value": "Hi."}]}, "chat", r"messages: \[\{from_column: dialog\}\]\}"),
-        ({"dialog": [{"role": "assistant", "content": "Hi."}]}, "prompt_completion", "preprocessing.kind to chat"),
+        (
+            {"dialog": [{"role": "assistant", "content": "Hi."}]},
+            "prompt_completion",
+            r"set layout: \{kind: chat, messages: \[\{from_column: dialog\}\]\} on its source",
+        ),
     ],
 )
 def test_columns_that_do_not_fit_are_named(
