@@ -50,6 +50,7 @@ from tests.support.conversations import rows
 from tests.support.endless_families import LLAMA_31
 from tests.support.installed_host import host_release
 from tests.support.read_rows import read_row
+from tests.support.served_templates import SERVED_FAMILIES
 from tests.support.small_builds import chat_row
 from tests.support.tokenizers import (
     AMBIGUOUS,
@@ -311,6 +312,40 @@ def test_turns_that_0_7_finds(tmp_path: Path, family: Family, turns: list[Row], 
         assert agreement(ours, theirs) == "equal"
     else:
         assert isinstance(theirs, ValueError)
+
+
+NEMOTRON = next(family for family in SERVED_FAMILIES if family.name == "Nemotron")
+
+
+def _opened(content: str) -> list[Row]:
+    turns = [*chat_row("2 + 2", "4")["messages"], {"role": "user", "content": "3 + 4"}]
+    return [*turns, {"role": "assistant", "content": content}]
+
+
+@pytest.mark.parametrize(
+    ("content", "opening", "rest"),
+    [
+        ("7", "<think></think>", "7"),
+        ("<think>\nSeven?</think>7", "<think>\n", "Seven?</think>7"),
+        ("<think></think><think>\nSeven?</think>7", "<think></think><think>\n", "Seven?</think>7"),
+        ("<think>Seven?</think>7", "", "<think>Seven?</think>7"),
+        ("<think>\n\n</think>7", "", "<think>\n\n</think>7"),  # the line ends are one token
+        ("<think></think>", "<think></think>", ""),
+    ],
+)
+@pytest.mark.parametrize("mode", ["assistant", "last_turn"])
+def test_openings_of_thoughts_that_0_7_leaves_out(
+    tmp_path: Path, content: str, opening: str, rest: str, mode: str
+) -> None:
+    pair = ChatPair(write_quirks_tokenizer(tmp_path / "tokenizer", NEMOTRON), loss_mode=mode)
+    row = {"messages": _opened(content)}
+    (ours,) = pair.ours([row])
+
+    assert agreement(ours, pair.host(row)) == "equal"
+    is_trimmed = host_release().trims_thought_openings
+    first, last = ("", rest) if is_trimmed else ("<think></think>", opening + rest)
+    before = "" if mode == "last_turn" else f"{first}4<|im_end|>\n"
+    assert _trained_text(pair, ours) == f"{before}{last}<|im_end|>\n"
 
 
 @pytest.mark.parametrize("mode", ["assistant", "last_turn"])

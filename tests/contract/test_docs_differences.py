@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from jinja2.exceptions import TemplateError
+from tokenizers import Tokenizer
 
 import bridgepack
 from bridgepack.config.recipe.recipe import SFTRecipe
@@ -437,6 +438,21 @@ def test_what_the_host_trains_can_be_masked(both: MakeBoth, row: Any, setting: d
     ((ids, mask, _),) = rows_of(both().own([row], **setting))
     assert ids == host[0][0]
     assert 0 < sum(mask) < sum(host[0][1])
+
+
+@pytest.mark.parametrize(("setting", "is_host_s"), [({}, True), ({"mask_generation_prompt": True}, False)])
+def test_0_7_leaves_out_openings_of_thoughts(both: MakeBoth, setting: dict[str, bool], is_host_s: bool) -> None:
+    """Of templates that read a switch, as Nemotron's; where the generation prompt is masked, on every release."""
+    prompt = "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n<think></think>' -}}{%- endif -%}"
+    sides = both(TEMPLATE + prompt + "{#- truncate_history_thinking -#}")
+    host, own = sides.host([GOOD]), rows_of(sides.own([GOOD], **setting))
+    ((ids, mask, _),) = own
+
+    assert (own == host) is (is_host_s or host_release().trims_thought_openings)
+    trained = [label for label, bit in zip(ids[1:], mask[:-1], strict=True) if bit]
+    text = Tokenizer.from_file(str(sides.tokenizer / "tokenizer.json")).decode(trained, skip_special_tokens=False)
+    is_trimmed = host_release().trims_thought_openings or not is_host_s
+    assert text == "<think></think>" * (not is_trimmed) + "yes<|im_end|>\n"
 
 
 def test_variables_of_a_row_are_read_where_the_layout_names_them(both: MakeBoth) -> None:

@@ -19,6 +19,7 @@ from bridgepack.config.recipe.preprocessing import (
     ChatPreprocessing,
     PromptCompletionPreprocessing,
     mended_by_host,
+    trims_thought_openings,
 )
 from bridgepack.data.sequences.chat import ChatEncoder
 from bridgepack.data.sequences.encoder import PromptCompletionEncoder
@@ -67,7 +68,9 @@ class ChatPair:
         preprocessing = ChatPreprocessing(loss_mode=loss_mode, assistant_markers=markers, **chosen)
         preprocessing = preprocessing.model_copy(update=mended_by_host(preprocessing, host_release()))
         self.tokenizer, self.host_tokenizer = _tokenizers(folder)
-        self.encoder = ReadingEncoder(ChatEncoder(self.tokenizer, preprocessing, {}), preprocessing)
+        trims = trims_thought_openings(preprocessing, host_release())
+        encoder = ChatEncoder(self.tokenizer, preprocessing, {}, trims_openings=trims)
+        self.encoder = ReadingEncoder(encoder, preprocessing)
         self._loss_mode = loss_mode
         self._tool_schemas = [dict(schema) for schema in preprocessing.tool_schemas or ()] or None
         self._skipped_tokens = _skipped_tokens(self.host_tokenizer) if preprocessing.masks_control_tokens else None

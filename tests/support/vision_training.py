@@ -100,7 +100,7 @@ def _train(request: VisionRequest) -> dict[str, Any]:
     step = gpt_step.forward_step if request.is_step_for_text else forward_step_for(config)
     try:
         return train(pretrain, config, step)[0]
-    except (AttributeError, RuntimeError, ValueError) as error:
+    except (AttributeError, RuntimeError, TypeError, ValueError) as error:
         return {"error": f"{type(error).__name__}: {error}"}
 
 

@@ -355,6 +355,50 @@ BAD_FILES = {
 }
 
 
+def test_several_wrong_fields_have_their_lines(folder: Path, command: Command) -> None:
+    (folder / "bad.yaml").write_text(f"{RECIPE.replace('name: mine', 'name: 5')}seed: 1\n")
+    ran = command("check", "bad.yaml")
+
+    assert ran.code == 2
+    assert "error: 2 fields are wrong:\n  line 1: name is 5; " in ran.errors
+    assert f"\n  line {len(RECIPE.splitlines()) + 1}: seed is not a field; " in ran.errors
+
+
+def test_a_file_of_another_name_is_not_suggested(folder: Path, command: Command) -> None:
+    (folder / "l_tools.yaml").touch()
+
+    assert "there is no such file. Check the path." in command("check", "nosuch.yaml").errors
+    assert "Did you mean 'mine.yaml'?" in command("check", "mien.yaml").errors
+
+
+def test_short_options(folder: Path, command: Command) -> None:
+    whole = command("check", "mine.yaml", "--advice", "--skipped")
+
+    assert command("check", "mine.yaml", "-v", "-q").output == whole.output
+    assert command("check", "mine.yaml", "-v", "-o", "report.txt").output == ""
+    assert Path("report.txt").read_text() == whole.output
+
+
+def test_rules_are_found_by_a_word(command: Command) -> None:
+    found = command("rules", "validation", "packs").output
+
+    assert "BP604" in found
+    assert "BP601 " not in found
+    assert command("explain", "validation packs").output == found
+    assert command("rules", "nosuchword").code == 2
+
+
+def test_links_of_a_rule_are_whole(command: Command) -> None:
+    lines = [line.split()[-1] for line in command("explain", "BP606").output.splitlines() if "https://" in line]
+
+    place = "NVIDIA-NeMo/Megatron-Bridge/blob/v0.6.2/src/megatron/bridge/data/samplers.py#L291"
+    assert lines == [f"https://github.com/{place}", "https://bridgepack.readthedocs.io/rules/BP606/"]
+
+
+def test_help_names_completion(command: Command) -> None:
+    assert "_BRIDGEPACK_COMPLETE=bash_source bridgepack" in command("--help").output
+
+
 def test_a_target_that_does_not_exist_is_the_place_of_its_result(folder: Path, command: Command) -> None:
     log = json.loads(_failed(command, "check", "nosuch.yaml", "--format", "sarif"))["runs"][0]
 

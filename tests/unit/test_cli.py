@@ -260,7 +260,10 @@ def test_inspect_without_the_tokenizer_or_the_plan(command: Command) -> None:
     ("arguments", "message"),
     [
         ([], "Usage: "),
-        (["rules", "extra"], "error: Got unexpected extra argument (extra). `bridgepack rules --help` lists what"),
+        (
+            ["recipes", "layouts", "extra"],
+            "error: Got unexpected extra argument (extra). `bridgepack recipes layouts --help` lists",
+        ),
         (["biuld"], "No such command 'biuld'. Did you mean 'build'? `bridgepack --help` lists"),
         (["xyz"], "No such command 'xyz'. `bridgepack --help` lists"),
         (["build"], "Missing argument 'RECIPE'."),

@@ -1,9 +1,12 @@
 """A built artifact in which something was damaged: every command that reads it refuses it, and names the file."""
 
 import json
+import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
@@ -105,6 +108,41 @@ def test_files_that_were_added_are_refused(artifact: Path, name: str, command: C
     (artifact / name).write_text("x")
 
     _assert_refused(artifact, name, command)
+
+
+def _end_readers(pipe: Path) -> None:
+    """Let those who wait for a pipe's content read that it is empty."""
+    if pipe.exists():
+        os.close(os.open(pipe, os.O_RDWR | os.O_NONBLOCK))
+
+
+def test_pipes_are_refused_at_once(artifact: Path, built: Path, command: Command) -> None:
+    others = (("report", artifact), ("diff", artifact, built), ("diff", built, artifact))
+    for name in (names := _names(artifact)):
+        pipe = artifact / name
+        kept = pipe.rename(artifact.parent / "kept")
+        os.mkfifo(pipe)
+        waiting = Timer(20, _end_readers, [pipe])
+        waiting.start()
+        started_s = time.monotonic()
+        _assert_refused(artifact, name, command)
+        assert all(command(*words).code in (1, 2) for words in others)
+        took_s = time.monotonic() - started_s
+        waiting.cancel()
+        kept.rename(pipe)
+        assert took_s < 20, name
+
+    assert len(names) == 7
+
+
+def test_links_to_devices_are_refused(artifact: Path, command: Command) -> None:
+    for name in (names := _names(artifact)):
+        kept = (artifact / name).rename(artifact.parent / "kept")
+        (artifact / name).symlink_to("/dev/zero")
+        _assert_refused(artifact, name, command)
+        kept.rename(artifact / name)
+
+    assert len(names) == 7
 
 
 def test_what_may_be_there_is_accepted(artifact: Path, command: Command) -> None:

@@ -37,11 +37,25 @@ def test_list(command: Command) -> None:
     entry = next(entry for entry in listed if entry["name"] == NAME)
 
     assert (ran.code, ran.errors) == (0, "")
-    rows = [line.split() for line in ran.output.splitlines()]
-    assert [NAME, "qwen3", "full", "4", "4096", "1", "4", "1", "1"] in rows
+    assert max(map(len, ran.output.splitlines())) <= 80
+    words = ran.output.split()
+    assert "qwen3:" in words
+    begin = words.index(NAME)
+    assert words[begin : begin + 8] == [NAME, "full", "4", "4096", "1", "4", "1", "1"]
     expected = {"family": "qwen3", "method": "full", "num_gpus": 4, "seq_length": 4096, "context_parallel_size": 1}
     assert {name: entry[name] for name in expected} == expected
     assert {entry["family"] for entry in listed} == {"qwen3"}
+
+
+def test_layouts_fit_a_narrow_terminal(command: Command) -> None:
+    assert max(map(len, command("recipes", "layouts").output.splitlines())) <= 80
+
+
+def test_the_beginning_of_a_name_suggests_names(command: Command) -> None:
+    ran = command("recipes", "show", "qwen3_8b")
+
+    assert ran.code == 2
+    assert "Did you mean qwen3_8b_sft_4gpu_h100_bf16_recipe, qwen3_8b_" in ran.errors
 
 
 def test_list_tells_broken_recipes(command: Command) -> None:

@@ -2,9 +2,12 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 PROJECT = Path(__file__).parents[2]
 #: Ignores what `nohup ... &` ignores, then becomes the command that follows.
@@ -45,6 +48,29 @@ def test_a_command_that_is_done_is_not_ended_by_a_late_signal() -> None:
 
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "BP101" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (signal.SIGINT, ["rules"]),
+        (signal.SIGTERM, ["rules", "--nonsense"]),
+        (signal.SIGTERM, ["inspect", "none"]),
+        (signal.SIGHUP, ["inspect", "none", "--json"]),
+    ],
+)
+def test_a_signal_while_an_error_is_printed_ends_the_command_with_its_code(
+    number: signal.Signals, words: list[str]
+) -> None:
+    """The command gets the signal when it prints; a KeyboardInterrupt that nobody catches would end it by SIGINT."""
+    printing = (
+        "import os, sys, click\nfrom bridgepack.cli import main\nnumber, say = int(sys.argv.pop()), click.echo\n"
+        "click.echo = lambda *parts, **named: (os.kill(os.getpid(), number), say(*parts, **named))\nmain()\n"
+    )
+    command = [sys.executable, "-c", printing, *words, str(int(number))]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+    assert (ended.returncode, "Traceback" in ended.stderr) == (128 + number, False), ended
 
 
 def test_a_second_signal_while_the_first_is_answered_does_not_end_the_command() -> None:

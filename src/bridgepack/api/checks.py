@@ -83,7 +83,8 @@ def explain(rule: str = "BP") -> dict[str, Any] | list[dict[str, Any]]:
     Example: `bridgepack.explain("BP101")["why"]`.
 
     Args:
-        rule: a code or a name; the prefix of a code, e.g. `BP1`, returns the list of its rules; by default all.
+        rule: a code or a name; the prefix of a code, e.g. `BP1`, or a word of their texts returns a list of rules; by
+            default all.
 
     Raises:
         ConfigError: no such rule.

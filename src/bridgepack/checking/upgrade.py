@@ -185,6 +185,13 @@ def _is_read_by_host(run: Run) -> bool:
     return not run.packs_offline
 
 
+def _may_trim_thoughts(run: Run) -> bool:
+    """Return whether the host masks chats itself, and does not train all of them."""
+    if run.packs_offline or run.class_name("dataset.preprocessing") != "ChatSFTPreprocessingConfig":
+        return False
+    return str(run.value("dataset.preprocessing.loss_mode")) != "full"
+
+
 def _completes_prompts(run: Run) -> bool:
     """Return whether the host makes rows of prompts and completions itself, and trains the completions alone."""
     if run.class_name("dataset.preprocessing") != "PromptCompletionSFTPreprocessingConfig":
@@ -232,6 +239,12 @@ HABITS: Mapping[str, Habit] = {
         without="reach the template as text",
         with_it="reach the template as objects",
         concerns=_is_read_by_host,
+    ),
+    "trims_thought_openings": Habit(
+        what="<think></think>, or <think> with a line end, at the start of an answer, in templates such as Nemotron's",
+        without="is trained",
+        with_it="is not trained; packs with preprocessing.mask_generation_prompt: true train the same in both",
+        concerns=_may_trim_thoughts,
     ),
     "refuses_untrained_completions": Habit(
         what="completions without a trained token, such as one that is cut away",

@@ -7,10 +7,17 @@ import click
 
 from bridgepack import api
 from bridgepack.cli.building import chosen_options
-from bridgepack.cli.options import Count, PathOption, PlaceOption, build_options, set_option
+from bridgepack.cli.options import (
+    Count,
+    PathOption,
+    PlaceOption,
+    build_options,
+    quiet_option,
+    set_option,
+    shown_progress,
+)
 from bridgepack.cli.output import CLEAN, echo, has_colour, print_json
 from bridgepack.reporting.packs import draw_pack
-from bridgepack.reporting.progress import TerminalProgress
 from bridgepack.reporting.terminal import (
     describe_build,
     describe_histogram,
@@ -23,11 +30,15 @@ from bridgepack.reporting.terminal import (
 @click.argument("artifact", type=PathOption())
 @set_option
 @click.option(
-    "--output", type=PathOption("FOLDER"), help="Folder of the new artifact (default: NAME-FINGERPRINT beside the old)."
+    "--output",
+    "-o",
+    type=PathOption("FOLDER"),
+    help="Folder of the new artifact (default: NAME-FINGERPRINT beside the old).",
 )
 @build_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--dry-run", is_flag=True, help="Print what would be done; write nothing.")
+@quiet_option
 def repack(
     artifact: Path, overrides: tuple[str, ...], output: Path | None, as_json: bool, dry_run: bool, **options: Any
 ) -> int:
@@ -40,7 +51,7 @@ def repack(
         plan = api.plan_repack(artifact, changes, output=output)
         print_json(plan.to_dict()) if as_json else echo(describe_plan(plan, source=plan.source))
         return CLEAN
-    with TerminalProgress() as progress:
+    with shown_progress() as progress:
         result = api.repack(artifact, changes, output=output, progress=progress, **chosen)
     print_json(result.to_dict()) if as_json else echo(describe_build(result))
     return CLEAN

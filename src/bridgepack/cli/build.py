@@ -6,13 +6,14 @@ import click
 
 from bridgepack import api
 from bridgepack.cli.completion import complete_recipe
-from bridgepack.cli.options import PlaceOption, build_options, set_option
+from bridgepack.cli.options import PlaceOption, build_options, quiet_option, set_option
 
 
 @click.command()
 @click.argument("recipe", shell_complete=complete_recipe)
 @click.option(
     "--output",
+    "-o",
     type=PlaceOption("FOLDER|URL"),
     help="Output folder (default: the recipe's artifact, else artifacts/NAME-FINGERPRINT).",
 )
@@ -22,6 +23,7 @@ from bridgepack.cli.options import PlaceOption, build_options, set_option
 @click.option("--report", "is_reported", is_flag=True, help="Then run `check` and write report.html into the artifact.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--dry-run", is_flag=True, help="Print what would be done; write nothing.")
+@quiet_option
 def build(
     recipe: str, overrides: tuple[str, ...], is_checked: bool, is_reported: bool, dry_run: bool, **arguments: Any
 ) -> int:

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack import api
-from bridgepack.cli.options import num_cores
+from bridgepack.cli.options import num_cores, shown_progress
 from bridgepack.cli.output import CLEAN, FINDINGS, complete_on_interrupt, echo, has_colour, print_json
 from bridgepack.reporting.checks import counts_and_codes, render_report
-from bridgepack.reporting.progress import TerminalProgress
 from bridgepack.reporting.terminal import describe_build, describe_plan
 from bridgepack.reporting.text import printable
 
@@ -29,11 +28,11 @@ def build_recipe(
     target = api.recipe_target(recipe, api.parse_overrides(overrides))
     chosen = {"output": output, **chosen_options(**options)}
     if dry_run:
-        with TerminalProgress() as progress:
+        with shown_progress() as progress:
             plan = api.plan_build(target, progress=progress, **chosen)
         print_json(plan.to_dict()) if as_json else echo(describe_plan(plan))
         return CLEAN
-    with TerminalProgress() as progress:
+    with shown_progress() as progress:
         result = api.build(target, progress=progress, **chosen)
     summary = result.to_dict()
     with complete_on_interrupt(result.output):
@@ -59,7 +58,7 @@ def build_recipe(
 
 def _check_packs(target: Any, packs: Path, num_workers: int | None, *, is_reported: bool) -> tuple[Any, Path | None]:
     """Return the report of a check of the packs and their recipe, and the page if there is one."""
-    with TerminalProgress() as progress:
+    with shown_progress() as progress:
         how: dict[str, Any] = {"num_workers": num_workers or num_cores(), "progress": progress}
         if not is_reported:
             return api.check(target, artifact=packs, **how), None

@@ -8,11 +8,10 @@ import click
 
 from bridgepack import api
 from bridgepack.cli.completion import complete_recipe
-from bridgepack.cli.options import Count, PathOption, set_option
+from bridgepack.cli.options import Count, PathOption, quiet_option, set_option, shown_progress
 from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo
 from bridgepack.reporting.canaries import describe_canary, describe_self_test
 from bridgepack.reporting.checks import check_report_path, staged_report
-from bridgepack.reporting.progress import TerminalProgress
 
 
 @click.command()
@@ -29,7 +28,8 @@ from bridgepack.reporting.progress import TerminalProgress
 @click.option("--plant", type=click.Choice(api.FAULTS), help="Inject this fault, to see that the canary finds it.")
 @click.option("--self-test", "is_self_test", is_flag=True, help="Inject every fault, one after another.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--output", type=PathOption("FILE"), help="Write the report to this file.")
+@click.option("--output", "-o", type=PathOption("FILE"), help="Write the report to this file.")
+@quiet_option
 def canary(target: str, **arguments: Any) -> int:
     """Compare one packed training step with an unpacked one.
 
@@ -45,7 +45,7 @@ def canary(target: str, **arguments: Any) -> int:
         if is_self_test and arguments[name] is not None:
             raise click.UsageError(f"--self-test and --{name} contradict each other; give one of them.")
     check_report_path(output, target, None)
-    with TerminalProgress() as progress:
+    with shown_progress() as progress:
         options = {**_options(arguments), "progress": progress}
         reports = api.canary_self_test(target, **options) if is_self_test else [api.canary(target, **options)]
     _print(reports, output, is_self_test=is_self_test, as_json=arguments["as_json"])

@@ -8,7 +8,16 @@ import click
 
 from bridgepack import api
 from bridgepack.cli.completion import complete_recipe, complete_rule
-from bridgepack.cli.options import Count, PathOption, PlaceOption, num_cores, overrides_option, real_validate_option
+from bridgepack.cli.options import (
+    Count,
+    PathOption,
+    PlaceOption,
+    num_cores,
+    overrides_option,
+    quiet_option,
+    real_validate_option,
+    shown_progress,
+)
 from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo, has_colour, print_json
 from bridgepack.errors import BridgepackError
 from bridgepack.reporting.checks import (
@@ -21,7 +30,6 @@ from bridgepack.reporting.checks import (
     rules_table,
     staged_report,
 )
-from bridgepack.reporting.progress import TerminalProgress
 from bridgepack.reporting.text import printable
 
 
@@ -63,8 +71,10 @@ from bridgepack.reporting.text import printable
 @click.option(
     "--format", "form", type=click.Choice(["text", "json", "sarif", "github", "gitlab"]), help="(default: text)"
 )
+@click.option("--verbose", "-v", is_flag=True, help="Same as --advice --skipped.")
 @click.option("--json", "as_json", is_flag=True, help="Same as --format json.")
-@click.option("--output", type=PathOption("FILE"), help="Write the report, or the diff, to this file.")
+@click.option("--output", "-o", type=PathOption("FILE"), help="Write the report, or the diff, to this file.")
+@quiet_option
 def check(target: str, **arguments: Any) -> int:
     """Check TARGET against every rule that applies.
 
@@ -92,7 +102,7 @@ def check(target: str, **arguments: Any) -> int:
 
 
 def _check(target: str, arguments: dict[str, Any], form: str) -> int:
-    with TerminalProgress() as progress:
+    with shown_progress() as progress:
         options = {**_options(arguments), "progress": progress}
         if arguments["diff"] or arguments["fix"]:
             return _fix(api.fix(target, **options), arguments, form)
@@ -119,6 +129,8 @@ def _form(arguments: dict[str, Any]) -> str:
         raise click.UsageError("--fix and --diff contradict each other; --diff prints what --fix would write.")
     if arguments["diff"] and (arguments["as_json"] or form not in (None, "text")):
         raise click.UsageError("--diff prints a diff, which has no other format; remove --format and --json.")
+    verbose = arguments.pop("verbose", False)
+    arguments.update(advice=arguments["advice"] or verbose, skipped=arguments["skipped"] or verbose)
     for name in ("advice", "skipped"):
         if arguments["diff"] and arguments[name]:
             raise click.UsageError(f"--diff prints a diff and no report; remove --{name}.")
@@ -169,10 +181,17 @@ def _text(report: Any, form: str, arguments: dict[str, Any]) -> str:
 
 
 @click.command()
+@click.argument("words", nargs=-1)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def rules(as_json: bool) -> int:
-    """List every rule of `check` by subject: code, severity, name."""
+def rules(words: tuple[str, ...], as_json: bool) -> int:
+    """List every rule of `check` by subject: code, severity, name.
+
+    WORDS list only the rules whose texts have all of them, e.g. `bridgepack rules padding`.
+    """
     found = api.list_rules()
+    if words:
+        listed = api.explain(" ".join(words))
+        found = listed if isinstance(listed, list) else [listed]
     print_json(found) if as_json else echo(rules_table(found))
     return CLEAN
 
@@ -183,7 +202,8 @@ def rules(as_json: bool) -> int:
 def explain(rule: str, as_json: bool) -> int:
     """Explain RULE: why it matters, a bad and a good setting, the fix, the evidence.
 
-    RULE is a code or a name. The prefix of a code, e.g. BP1, lists the rules of that group.
+    RULE is a code or a name. The prefix of a code, e.g. BP1, lists the rules of that group; another word, e.g. padding,
+    lists the rules whose texts have it.
     """
     found = api.explain(rule)
     if as_json:

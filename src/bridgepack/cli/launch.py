@@ -7,8 +7,8 @@ import click
 
 from bridgepack import api
 from bridgepack.cli.completion import complete_recipe
-from bridgepack.cli.options import real_validate_option, set_option
-from bridgepack.cli.output import CLEAN, FINDINGS, INTERRUPTED, echo, has_colour, print_json
+from bridgepack.cli.options import quiet_option, real_validate_option, set_option, shown_progress
+from bridgepack.cli.output import CLEAN, FINDINGS, echo, has_colour, print_json
 from bridgepack.errors import LaunchRefusedError
 from bridgepack.launching.text import (
     describe_dry_run,
@@ -18,7 +18,6 @@ from bridgepack.launching.text import (
     describe_result,
 )
 from bridgepack.reporting.checks import render_report
-from bridgepack.reporting.progress import TerminalProgress
 
 
 @click.command()
@@ -41,6 +40,7 @@ from bridgepack.reporting.progress import TerminalProgress
 @click.option("--dry-run", is_flag=True, help="Print the tasks, the scripts and the check; submit nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--list-executors", is_flag=True, help="List every kind of executor with its fields.")
+@quiet_option
 def launch(recipe: str | None, cluster: str | None, **arguments: Any) -> int:
     """Build, check, then train RECIPE on CLUSTER through nemo-run.
 
@@ -73,7 +73,7 @@ def _list_executors(*, as_json: bool) -> int:
 def _launch(recipe: str, cluster: str, arguments: dict[str, Any]) -> int:
     api.require_nemo_run()
     try:
-        with TerminalProgress() as progress:
+        with shown_progress() as progress:
             plan = api.plan_launch(
                 recipe,
                 cluster,
@@ -114,6 +114,6 @@ def _submit(plan: Any, arguments: dict[str, Any]) -> int:
         if arguments["as_json"]:
             print_json(interrupt.result.to_dict())
         click.echo(describe_interrupt(interrupt.result), err=True)
-        return INTERRUPTED
+        return interrupt.code
     print_json(result.to_dict()) if arguments["as_json"] else echo(describe_result(result))
     return FINDINGS if result.has_failed else CLEAN

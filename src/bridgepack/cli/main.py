@@ -84,36 +84,53 @@ def bridgepack() -> None:
     """Build, check and inspect packed SFT datasets for NVIDIA Megatron-Bridge.
 
     Exit codes: 0 clean, 1 findings, 2 could not run.
-    """
+
+    \b
+    Tab completion in bash (also zsh, fish), in ~/.bashrc:
+    eval "$(_BRIDGEPACK_COMPLETE=bash_source bridgepack)"
+    """  # noqa: D301 (click reads the character)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command and exit with its code; user mistakes print one message, never a traceback."""
-    api.collect_rarely()
     stop = StopSignals()
+    try:
+        stop.listen()
+        code = _run(arguments, stop)
+    except KeyboardInterrupt:  # while an error was printed, which may be one that the same signal made
+        code = stop.code
+    if arguments is None:  # otherwise the caller's process continues
+        stop.ignore()
+    sys.exit(code)
+
+
+def _run(arguments: list[str] | None, stop: StopSignals) -> int:
+    """Run the command and return its exit code, after printing why it could not run or was interrupted."""
+    api.collect_rarely()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        code = bridgepack.main(args=arguments, prog_name="bridgepack", standalone_mode=False, obj=arguments is None)
+        code: int = bridgepack.main(
+            args=arguments, prog_name="bridgepack", standalone_mode=False, obj=arguments is None
+        )
         if arguments is None:
             stop.ignore()
+        return code
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
-        code = COULD_NOT_RUN
+        return COULD_NOT_RUN
     except (click.ClickException, BridgepackError, OSError) as error:
         code = _report_failure(error, _message(error), arguments)
         if isinstance(error, OSError):
             silence(sys.stdout)
+        return code
     except (KeyboardInterrupt, click.Abort) as error:
         if arguments is None:
             stop.ignore()
         what_is_kept = str(error.__cause__ or error) or "nothing was written"
         ended = KeyboardInterrupt(what_is_kept)  # click raises another kind for it
-        code = _report_failure(ended, f"interrupted; {what_is_kept}", arguments, code=stop.code, prefix="")
-    if arguments is None:  # otherwise the caller's process continues
-        stop.ignore()
-    sys.exit(code)
+        return _report_failure(ended, f"interrupted; {what_is_kept}", arguments, code=stop.code, prefix="")
 
 
 def _message(error: Exception) -> str:
@@ -121,7 +138,20 @@ def _message(error: Exception) -> str:
         context, text = getattr(error, "ctx", None), error.format_message()
         stop = "" if text.endswith((".", "?", "?)")) else "."
         return text + stop + (f" `{context.command_path} --help` lists what is allowed." if context else "")
+    if isinstance(error, BridgepackError) and len(error.problems) > 1:
+        return _with_lines(error)
     return unusable(error) if isinstance(error, OSError) else str(error)
+
+
+def _with_lines(error: BridgepackError) -> str:
+    """Return the text of an error with several problems, each with its line in the file."""
+    from bridgepack.reporting.checks import problems_of  # reports are slow to import
+
+    text = str(error)
+    for problem in problems_of(error, ""):
+        if problem.line is not None and problem.field:
+            text = text.replace(f"\n  {problem.message}", f"\n  line {problem.line}: {problem.message}", 1)
+    return text
 
 
 def _report_failure(

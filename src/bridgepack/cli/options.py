@@ -9,7 +9,9 @@ from typing import Any
 import click
 
 from bridgepack.cli.completion import complete_field
+from bridgepack.reporting.progress import TerminalProgress
 
+_QUIET = "bridgepack.quiet"
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _MAX_DIGITS = 18  # of 64 bits
 _AGE = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])", re.IGNORECASE)
@@ -82,6 +84,23 @@ def real_validate_option(default: str) -> Callable[[Any], Any]:
         default=None,
         help=f"Let the installed megatron-bridge validate the run, too: 20 s, in a process of its own ({default}).",
     )
+
+
+def _note_quiet(context: click.Context, parameter: click.Parameter, value: bool) -> None:  # noqa: ARG001 (click's)
+    context.meta[_QUIET] = value
+
+
+#: Option of every command that shows progress.
+quiet_option = click.option(
+    "--quiet", "-q", is_flag=True, expose_value=False, callback=_note_quiet, help="Show no progress."
+)
+
+
+def shown_progress() -> TerminalProgress:
+    """Return what shows the progress of the current command; nothing with --quiet."""
+    context = click.get_current_context(silent=True)
+    is_quiet = context is not None and context.meta.get(_QUIET, False)
+    return TerminalProgress(is_enabled=False if is_quiet else None)
 
 
 def num_cores() -> int:

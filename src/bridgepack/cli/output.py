@@ -1,9 +1,11 @@
 """What all commands share: exit codes, printing, and how a command ends on a signal."""
 
 import json
+import math
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +19,8 @@ from bridgepack import api
 from bridgepack.errors import ConfigError
 
 CLEAN, FINDINGS, COULD_NOT_RUN, INTERRUPTED = 0, 1, 2, 130
+#: Signals within this time of one another count as one.
+_BURST_S = 0.2
 
 
 def echo(text: str, *, err: bool = False) -> None:
@@ -70,12 +74,18 @@ def has_colour() -> bool:
 class StopSignals:
     """Makes SIGTERM (sent by schedulers) and SIGHUP end a command like Ctrl-C, with nothing left behind.
 
+    A KeyboardInterrupt that leaves `main` would end the process with SIGINT, whatever signal came. Schedulers and
+    terminals send several signals at once, so those right after another one raise none.
+
     Attributes:
         code: exit code of an interrupted command: 130, 143 after SIGTERM, 129 after SIGHUP.
     """
 
     def __init__(self) -> None:
-        self.code, self.is_over = INTERRUPTED, False
+        self.code, self.is_over, self._last_s = INTERRUPTED, False, -math.inf
+
+    def listen(self) -> None:
+        """Make signals raise KeyboardInterrupt from now on, unless they are ignored, as under nohup."""
         if current_thread() is main_thread():
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
@@ -89,7 +99,8 @@ class StopSignals:
                 signal.signal(number, signal.SIG_IGN)
 
     def _interrupt(self, number: int, _frame: FrameType | None) -> None:
-        if self.is_over:
+        now_s = time.monotonic()
+        if self.is_over or now_s - self._last_s < _BURST_S:
             return
-        self.code = 128 + number
+        self.code, self._last_s = 128 + number, now_s
         raise KeyboardInterrupt

@@ -7,10 +7,18 @@ import click
 
 from bridgepack import api
 from bridgepack.cli.completion import complete_recipe
-from bridgepack.cli.options import Count, PathOption, PlaceOption, num_cores, overrides_option, set_option
+from bridgepack.cli.options import (
+    Count,
+    PathOption,
+    PlaceOption,
+    num_cores,
+    overrides_option,
+    quiet_option,
+    set_option,
+    shown_progress,
+)
 from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo, has_colour, print_json, tell_if_newer
 from bridgepack.reporting.diffs import describe_artifact_diff
-from bridgepack.reporting.progress import TerminalProgress
 from bridgepack.reporting.proofs import (
     describe_masks,
     describe_pack,
@@ -91,6 +99,7 @@ def _text(found: Any, arguments: dict[str, Any]) -> str:
 @click.option("--scratch", type=PathOption("FOLDER"), help="Folder for --all (default: the system's temporary folder).")
 @click.option("--workers", type=Count(), help="Maximum worker processes for --all (default: CPU count).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@quiet_option
 def verify(artifact: Path | str, **arguments: Any) -> int:
     """Rebuild packs of ARTIFACT and compare them with its own.
 
@@ -100,7 +109,7 @@ def verify(artifact: Path | str, **arguments: Any) -> int:
     without them.
     """
     _check_extent(arguments)
-    with TerminalProgress() as progress:
+    with shown_progress() as progress:
         stated = {"num_packs": arguments["sample"], "seed": arguments["seed"]}
         report = api.verify(
             artifact,
@@ -135,6 +144,7 @@ def _extent(stated: dict[str, Any], *, is_all: bool) -> dict[str, Any]:
 @click.option("--limit", type=Count(minimum=0), help="Maximum sequences shown per kind; all are counted (default: 5).")
 @click.option("--html", type=PathOption("FILE"), help="Also write an HTML page.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@quiet_option
 def diff(first: Path | str, second: Path | str, limit: int | None, html: Path | None, as_json: bool) -> int:
     """Compare two artifacts: sequences, masks, statistics, settings.
 
@@ -143,7 +153,7 @@ def diff(first: Path | str, second: Path | str, limit: int | None, html: Path | 
 
     Exits 1 when a run would read different packs from SECOND than from FIRST. Settings-only changes exit 0.
     """
-    with TerminalProgress() as progress:
+    with shown_progress() as progress:
         report = api.diff(first, second, html=html, progress=progress, **({} if limit is None else {"limit": limit}))
     print_json(report.to_dict()) if as_json else echo(describe_artifact_diff(report))
     return CLEAN if report.is_same else FINDINGS
@@ -160,6 +170,7 @@ def diff(first: Path | str, second: Path | str, limit: int | None, html: Path | 
 @click.option("--limit", type=Count(minimum=0), help="Maximum findings shown; all are counted (default: 10).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
+@quiet_option
 def masks(is_whole_process: bool | None, /, target: str, **arguments: Any) -> int:
     """Compare the loss masks of TARGET with independently derived ones.
 
@@ -177,7 +188,7 @@ def masks(is_whole_process: bool | None, /, target: str, **arguments: Any) -> in
             raise click.UsageError(f"--all and --{name} contradict each other; give one of them.")
     if is_whole_process and Path(target).is_dir():
         api.import_transformers()
-    with TerminalProgress() as progress:
+    with shown_progress() as progress:
         stated = {"num_rows": arguments["sample"], "limit": arguments["limit"], "seed": arguments["seed"]}
         options = {
             "split": arguments["split"],

@@ -90,7 +90,7 @@ def show(
 @click.option("--data", metavar="FILE", help="Training data (default: data/chats.jsonl).")
 @click.option("--layout", metavar="NAME", help="Layout of the rows; `none` writes none (default: detected).")
 @click.option("--tokenizer", metavar="NAME", help="Hub id or folder of the tokenizer (default: the model's).")
-@click.option("--output", type=PathOption("FILE"), help="File to write (default: NAME.yaml).")
+@click.option("--output", "-o", type=PathOption("FILE"), help="File to write (default: NAME.yaml).")
 @click.option("--dry-run", is_flag=True, help="Print the recipe; write nothing.")
 @click.pass_context
 def new(context: click.Context, /, output: Path | None, dry_run: bool, layout: str | None, **wish: Any) -> int:
@@ -161,7 +161,7 @@ def layouts(as_json: bool) -> int:
 
 
 @recipes.command()
-@click.option("--output", type=PathOption("FILE"), help="Write the schema to this file.")
+@click.option("--output", "-o", type=PathOption("FILE"), help="Write the schema to this file.")
 def schema(output: Path | None) -> int:
     """Print the JSON Schema of recipe files."""
     with staged_report(output, api.recipe_schema()):

@@ -6,16 +6,15 @@ from typing import Any
 import click
 
 from bridgepack import api
-from bridgepack.cli.options import Count, PathOption, PlaceOption, num_cores
+from bridgepack.cli.options import Count, PathOption, PlaceOption, num_cores, quiet_option, shown_progress
 from bridgepack.cli.output import CLEAN, FINDINGS, echo, print_json
 from bridgepack.reporting.checks import counts_and_codes
-from bridgepack.reporting.progress import TerminalProgress
 from bridgepack.reporting.text import printable
 
 
 @click.command()
 @click.argument("artifact", type=PlaceOption())
-@click.option("--output", type=PathOption("FILE"), help="File of the page (default: report.html in ARTIFACT).")
+@click.option("--output", "-o", type=PathOption("FILE"), help="File of the page (default: report.html in ARTIFACT).")
 @click.option("--card", type=PathOption("FILE"), help="Also write a dataset card, e.g. README.md.")
 @click.option(
     "--given",
@@ -26,6 +25,7 @@ from bridgepack.reporting.text import printable
 @click.option("--workers", type=Count(), help="Maximum worker processes (default: CPU count).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
+@quiet_option
 def report(
     is_whole_process: bool | None,
     /,
@@ -43,7 +43,7 @@ def report(
     """
     if is_whole_process:
         api.import_transformers()
-    with TerminalProgress() as progress:
+    with shown_progress() as progress:
         written = api.report(
             artifact,
             output=output,

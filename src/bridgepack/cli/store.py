@@ -5,9 +5,8 @@ from pathlib import Path
 import click
 
 from bridgepack import api
-from bridgepack.cli.options import Age, Count, PathOption, num_cores
+from bridgepack.cli.options import Age, Count, PathOption, num_cores, quiet_option, shown_progress
 from bridgepack.cli.output import CLEAN, FINDINGS, echo, print_json
-from bridgepack.reporting.progress import TerminalProgress
 from bridgepack.reporting.stores import describe_pruned, describe_store, describe_verified
 
 
@@ -57,12 +56,13 @@ def prune(
 @click.option("--remove", is_flag=True, help="Remove broken files; the next build writes them again.")
 @click.option("--workers", type=Count(), help="Maximum worker processes (default: CPU count).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@quiet_option
 def verify(folder: Path | None, remove: bool, workers: int | None, as_json: bool) -> int:
     """Compare every file of the store with its checksum.
 
     Exits 1 when one is broken.
     """
-    with TerminalProgress() as progress:
+    with shown_progress() as progress:
         found = api.verify_store(folder, remove=remove, num_workers=workers or num_cores(), progress=progress)
     print_json(found.to_dict()) if as_json else echo(describe_verified(found))
     return FINDINGS if found.broken else CLEAN

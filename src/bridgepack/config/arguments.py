@@ -69,8 +69,10 @@ def local_path(given: str | Path, name: str) -> Path:
     """Return the path of an argument that is read or written on this machine.
 
     Raises:
-        ConfigError: it is a URL, which would become a folder named after its scheme.
+        ConfigError: it is a URL, which would become a folder named after its scheme, or no path can be so.
     """
+    if "\0" in str(given):
+        raise ConfigError(f"{name} is {str(given)!r}; allowed: a path, without null characters. Remove them.")
     if "://" in str(given):
         raise ConfigError(f"{name} is {given!r}, a URL; allowed: a local path. Give one.")
     return Path(given)

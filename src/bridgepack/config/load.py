@@ -38,6 +38,8 @@ PACKAGED_FOLDER = "recipes_catalogue"
 _FILE_SUFFIXES = (".py", ".yaml", ".yml", ".toml")
 _USES_BRIDGEPACK = re.compile(r"^\s*(?:from|import)\s+bridgepack\b", re.MULTILINE)
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
+#: Maximum names in a hint.
+_NAMED = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,6 +118,10 @@ def _targets() -> dict[str, str]:
 
 def _hint(name: str, known: Iterable[str]) -> str:
     full = {one.removesuffix(RECIPE_SUFFIX): one for one in known}
+    begun = [one for short, one in full.items() if short.lower().startswith(name.lower())]
+    if begun:
+        more = f", ... ({len(begun) - _NAMED} more)" if len(begun) > _NAMED else ""
+        return f" Did you mean {', '.join(begun[:_NAMED])}{more}?"
     nearest = nearest_name(name.removesuffix(RECIPE_SUFFIX), full)
     return f" Did you mean {full[nearest]}?" if nearest else ""
 

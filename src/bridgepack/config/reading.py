@@ -118,8 +118,11 @@ def written_in(path: Path) -> Iterator[None]:
 
 def _neighbours(path: Path, mark: str = "") -> str:
     files = [entry for entry in path.parent.iterdir() if entry.is_file()] if path.parent.is_dir() else []
-    nearest = nearest_name(path.name, [entry.name for entry in files if not mark or _holds(entry, mark)])
-    return f" Did you mean {str(path.parent / nearest)!r}?" if nearest else " Check the path."
+    stems = {
+        entry.stem: entry.name for entry in files if not mark or _holds(entry, mark)
+    }  # a common suffix says nothing
+    nearest = nearest_name(path.stem, stems)
+    return f" Did you mean {str(path.parent / stems[nearest])!r}?" if nearest else " Check the path."
 
 
 def _holds(path: Path, mark: str) -> bool:

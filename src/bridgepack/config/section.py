@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from textwrap import dedent
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
 if TYPE_CHECKING:
     from pydantic import GetJsonSchemaHandler
@@ -27,6 +27,16 @@ class Before:
     """
 
     value: Any  #: as JSON writes it
+
+
+def _refuse_null(text: str) -> str:
+    if "\0" in text:
+        raise ValueError(f" is {text!r}; allowed: text without null characters, which no path can have. Remove them.")
+    return text
+
+
+#: Text of a path or of an id on a hub.
+Name = Annotated[str, AfterValidator(_refuse_null)]
 
 
 class Section(BaseModel):

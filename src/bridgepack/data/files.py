@@ -1,5 +1,6 @@
 """Atomic file writes: write to a temporary name, sync, rename, sync the folder."""
 
+import errno
 import os
 import secrets
 from collections.abc import Iterable, Iterator
@@ -47,6 +48,16 @@ def refuse_name(path: Path, kind: type[BridgepackError], what: str) -> None:
         str(path.absolute()).encode()
     except UnicodeEncodeError:
         raise kind(f"{what} {str(path)!r}, whose name is not UTF-8. Rename it.") from None
+
+
+def refuse_special(path: Path) -> None:
+    """Refuse what is neither a regular file nor a folder, such as a pipe, because opening it may never end.
+
+    Raises:
+        OSError: it is.
+    """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
 
 
 def sync_folder(folder: Path) -> None:

@@ -1,6 +1,7 @@
 """Writes a finished artifact to an object store: verifies every file, and writes the manifest last."""
 
 import base64
+import errno
 import hashlib
 import json
 from collections.abc import Mapping, Set
@@ -119,12 +120,21 @@ class _Place:
             with as_os_errors(url):
                 found = self._filesystem.find(folder, detail=True)
         except FileNotFoundError:
+            self._refuse_missing_bucket(folder)
             found = {}
         self.found: dict[str, Mapping[str, Any]] = {
             name.removeprefix(self._prefix): entry
             for name, entry in found.items()
             if entry["type"] == "file" and name.startswith(self._prefix) and not name.endswith("/")
         }
+
+    def _refuse_missing_bucket(self, folder: str) -> None:
+        """Refuse a bucket that does not exist; below one that does, nothing need exist."""
+        bucket = folder.lstrip("/").partition("/")[0]
+        with as_os_errors(self._url):
+            has_bucket = self._filesystem.exists(bucket)
+        if not has_bucket:
+            raise OSError(errno.ENOENT, f"there is no bucket {bucket!r}", self._url)
 
     def send(self, path: Path, name: str) -> bool:
         """Write a file unless it already exists, and verify it; return whether it was sent."""

@@ -56,6 +56,9 @@ class HostRelease:
     empties_null_content: bool = False  #: null content of a turn becomes an empty text before the template sees it
     #: JSON text of a call's arguments becomes an object before the template sees it; other text is refused
     parses_call_arguments: bool = False
+    #: `<think></think>` and `<think>` with a line end are not trained where a turn begins with them, in chats of known
+    #: families whose template reads `truncate_history_thinking`
+    trims_thought_openings: bool = False
     #: a row of prompt and completion whose completion leaves no trained label stops the run; else nothing of it is
     #: trained
     refuses_untrained_completions: bool = False

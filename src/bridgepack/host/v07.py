@@ -59,6 +59,7 @@ V07 = replace(
     frees_hybrid_inputs=False,  # peft/recompute.py, where 0.6.2 has HybridStack beside TransformerBlock
     empties_null_content=True,  # data/conversation_processing.py (normalize_chat_conversation)
     parses_call_arguments=True,  # the same
+    trims_thought_openings=True,  # the same file (infer_assistant_mask_boundary_config)
     loads_models_from_parts=False,  # training/checkpointing.py:2831 looks for their sizes beside the transformer
     refuses_untrained_completions=True,  # data/sft_processing.py (tokenize_prompt_completion_example)
 )

@@ -161,7 +161,7 @@ class _Launch:
 
     def _interrupt(self) -> NoReturn:
         self._stop(only_here=True)
-        raise LaunchInterrupt(self.result()) from None
+        raise LaunchInterrupt(self.result(), self.interruption.code) from None
 
     def result(self) -> LaunchResult:
         jobs = {job.id: job for job in self.experiment.jobs}

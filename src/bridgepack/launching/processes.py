@@ -33,10 +33,14 @@ class Interruption:
     A KeyboardInterrupt raised inside nemo-run can get lost, or end a submission whose job is then unknown: nemo-run
     queries states in `try ... finally: return`, and invoke, which runs sbatch and sacct, forwards interrupts to them
     (invoke/runners.py, `_run_body`). So signals are recorded while nemo-run works, and raised while this process waits.
+
+    Attributes:
+        has_come: a signal has arrived.
+        code: exit code for the first signal, 128 and its number.
     """
 
     def __init__(self) -> None:
-        self.has_come = False
+        self.has_come, self.code = False, 128 + signal.SIGINT
 
     def note(self) -> None:
         """Record the first signal; only a second one raises KeyboardInterrupt."""
@@ -55,13 +59,17 @@ class Interruption:
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.has_come:
             self._raise(number, frame)
-        self.has_come = True
+        self._record(number)
         with contextlib.suppress(OSError):
             os.write(_STDERR, _NOTED)
 
-    def _raise(self, _number: int, _frame: FrameType | None) -> None:
-        self.has_come = True
+    def _raise(self, number: int, _frame: FrameType | None) -> None:
+        self._record(number)
         raise KeyboardInterrupt
+
+    def _record(self, number: int) -> None:
+        if not self.has_come:
+            self.has_come, self.code = True, 128 + number
 
 
 def _handle(handler: Callable[[int, FrameType | None], None]) -> None:

@@ -54,8 +54,9 @@ class LaunchInterrupt(KeyboardInterrupt):
 
     Attributes:
         result: the state of each task.
+        code: exit code of a command that was interrupted so: 130, 143 by SIGTERM, 129 by SIGHUP.
     """
 
-    def __init__(self, result: LaunchResult) -> None:
+    def __init__(self, result: LaunchResult, code: int = 130) -> None:
         super().__init__("interrupted")
-        self.result = result
+        self.result, self.code = result, code

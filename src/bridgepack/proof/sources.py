@@ -17,7 +17,7 @@ from bridgepack.data.reading.inputs import InputFile, find_inputs
 from bridgepack.data.reading.ranges import iter_ranges
 from bridgepack.data.reading.rows import read_range
 from bridgepack.data.sequences.encoding import Encoded, Loss, encode_rows
-from bridgepack.data.sequences.loading import forget_stage, load_stage
+from bridgepack.data.sequences.loading import forget_stage, identity_of, load_stage
 from bridgepack.data.sequences.over_long import REASONS, SequencePolicy
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
@@ -70,7 +70,7 @@ def tokenizer_identity(recipe: SFTRecipe) -> dict[str, Any]:
         TokenizerError: it cannot be loaded.
     """
     forget_stage()
-    return load_tokenizer(recipe.tokenizer).identity(recipe.fields_on_auto)
+    return identity_of(recipe, load_tokenizer(recipe.tokenizer))
 
 
 #: (row number, from 1; one of its sequences or why it or there is none; content that its text lacks)

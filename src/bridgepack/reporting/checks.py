@@ -196,7 +196,7 @@ def _printable(report: CheckReport) -> CheckReport:
     return replace(report, findings=tuple(findings), suppressed=suppressed, rules_skipped=skipped)
 
 
-_WIDTH = 100
+_WIDTH = 80
 #: Addresses of the files of `megatron/bridge` and `megatron/core`.
 _REPOSITORIES = MappingProxyType(
     {"bridge": "https://github.com/NVIDIA-NeMo/Megatron-Bridge", "core": "https://github.com/NVIDIA/Megatron-LM"}
@@ -234,7 +234,16 @@ def explain_rule(rule: str) -> dict[str, Any] | list[dict[str, Any]]:
         ConfigError: there is no such rule.
     """
     group = list(ALL_RULES) if rule.upper() == "BP" else rules_of_group(rule)
-    return [rule_to_dict(one) for one in group] if group else rule_to_dict(named_rule(rule))
+    is_named = any(rule.lower() in (one.code.lower(), one.name) for one in ALL_RULES)
+    found = group if group or is_named else rules_about(rule)
+    return [rule_to_dict(one) for one in found] if found else rule_to_dict(named_rule(rule))
+
+
+def rules_about(text: str) -> list[Rule]:
+    """Return the rules whose name, summary, reason or fix has every word of a text."""
+    words = text.lower().replace("-", " ").split()
+    about = {one.code: f"{one.name} {one.summary} {one.why} {one.fix}".lower().replace("-", " ") for one in ALL_RULES}
+    return [one for one in ALL_RULES if words and all(word in about[one.code] for word in words)]
 
 
 def rules_table(rules: Sequence[Mapping[str, Any]]) -> str:
@@ -259,14 +268,13 @@ def describe_rule(rule: Mapping[str, Any]) -> str:
         "Evidence": rule["evidence"],
         "Versions": _versions(rule["versions"]),
         "Source": rule["source"],
-        "Links": " ".join(rule["links"]),
-        "Page": rule["url"],
     }
     head = f"{rule['code']} {rule['name']} ({rule['severity']}; judges {rule['judges']})"
     lines = [head, "", *_wrap(rule["summary"], ""), ""]
     for title, text in parts.items():
         lines += _wrap(text, f"{title + ':':<10}") if text else []
-    return "\n".join(lines)
+    links = [*rule["links"], rule["url"]]  # each whole on its own line, so that a terminal and a pipe keep it
+    return "\n".join([*lines, *(f"{'Links:' if not number else '':<10}{link}" for number, link in enumerate(links))])
 
 
 def source_links(source: str) -> list[str]:
@@ -305,4 +313,11 @@ def rule_to_dict(rule: Rule) -> dict[str, Any]:
 
 
 def _wrap(text: str, label: str) -> list[str]:
-    return textwrap.wrap(text, _WIDTH, initial_indent=label, subsequent_indent=" " * len(label), break_on_hyphens=False)
+    return textwrap.wrap(
+        text,
+        _WIDTH,
+        initial_indent=label,
+        subsequent_indent=" " * len(label),
+        break_on_hyphens=False,
+        break_long_words=False,
+    )

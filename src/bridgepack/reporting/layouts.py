@@ -1,5 +1,6 @@
 """Renders the public layouts, and which of them data has, as text for a terminal."""
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -7,6 +8,9 @@ from bridgepack.config.layouts.detect import Detection
 from bridgepack.config.layouts.entry import PublicLayout
 from bridgepack.config.layouts.sayings import words_of_slots
 from bridgepack.reporting.text import printable
+
+#: Characters of a line.
+_LINE = 80
 
 
 def describe_detection(detection: Detection, path: str = "") -> str:
@@ -30,11 +34,15 @@ def layouts_table(entries: Sequence[PublicLayout]) -> str:
 
 
 def _describe_entry(entry: PublicLayout) -> Iterator[str]:
-    yield f"{entry.name}{'' if entry.layout else ' (refused)'}: {entry.title}"
-    yield f"  columns: {', '.join(words_of_slots(entry))}"
+    yield from _wrapped(f"{entry.name}{'' if entry.layout else ' (refused)'}: {entry.title}")
+    yield from _wrapped(f"  columns: {', '.join(words_of_slots(entry))}")
     if not entry.layout:
-        yield f"  refused: {entry.refusal}"
+        yield from _wrapped(f"  refused: {entry.refusal}")
     yield f"  {entry.url}"
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, _LINE, subsequent_indent="    ", break_on_hyphens=False, break_long_words=False)
 
 
 def layout_to_dict(entry: PublicLayout) -> dict[str, Any]:

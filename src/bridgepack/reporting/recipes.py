@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,13 @@ _SIZES = {
 #: Title -> name in `entry_to_dict`.
 _COLUMNS = {
     "recipe": "name",
-    "family": "family",
     "method": "method",
     "GPUs": "num_gpus",
     "tokens": "seq_length",
     **_SIZES,
 }
+#: Characters of a line of the catalogue.
+_LINE = 80
 _FORECAST = "forecast"
 _plain = partial(TypeAdapter(Any).dump_python, mode="json", exclude_unset=True, fallback=str)
 
@@ -96,15 +98,26 @@ def entry_to_dict(entry: CatalogueEntry) -> dict[str, Any]:
 
 
 def catalogue_table(entries: Sequence[CatalogueEntry]) -> str:
-    """Return one line per recipe, the errors of recipes that cannot be loaded, and why some have no numbers."""
-    rows = [tuple(_COLUMNS), *[_row(entry) for entry in entries if not entry.error]]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    """Return the recipes by family, the errors of those that cannot be loaded, and why some have no numbers."""
+    read = [entry for entry in entries if not entry.error]
+    rows = [tuple(_COLUMNS), *map(_row, read)]
+    others = [max(len(row[column]) for row in rows) for column in range(1, len(_COLUMNS))]
+    widest = min(max(len(row[0]) for row in rows), _LINE - sum(others) - len(others) - 2)
+    lines = [_table_line(rows[0], [widest, *others])]
+    for family, group in groupby(read, key=lambda entry: entry.family):
+        lines += [f"{family}:", *(_table_line(_row(entry), [widest, *others]) for entry in group)]
     broken = [f"cannot be loaded: {entry.name}: {entry.error}" for entry in entries if entry.error]
     unread = any(not entry.recipe and not entry.error for entry in entries)
     note = ["-: listing runs no Python of the folder recipes/ here"] if unread else []
-    end = f"{len(rows) - 1} recipes; `bridgepack recipes show NAME` prints one"
+    end = f"{len(read)} recipes; `bridgepack recipes show NAME` prints one"
     return "\n".join([*lines, "", *broken, *note, end])
+
+
+def _table_line(row: Sequence[str], widths: Sequence[int]) -> str:
+    """Return a row's cells below their titles; a name that is too long has a line of its own."""
+    name, rest = row[0], " ".join(cell.ljust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
+    break_ = f"\n  {'':{widths[0]}}" if len(name) > widths[0] else ""
+    return f"  {name.ljust(widths[0])}{break_} {rest}".rstrip()
 
 
 def shipped_lines(names: Sequence[str]) -> str:

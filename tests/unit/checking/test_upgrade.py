@@ -19,6 +19,7 @@ from tests.support.small_builds import build, conversations_recipe, small_recipe
 
 DENSE = {"name": "llama32_1b_sft_1gpu_h100_bf16_config"}
 EXPERTS = {"name": "qwen3_30b_a3b_sft_8gpu_h100_bf16_config"}
+IN_BATCH = {"packing": {"mode": "in_batch", "packed_sequence_size": 64}}
 
 
 def upgrade_of(target: Any, version: str = "0.7.0", **options: Any) -> Upgrade | None:
@@ -165,6 +166,20 @@ def test_it_follows_from_the_data_of_any_release(planted: HostRelease) -> None:
     assert (factor.kind, factor.before, factor.after) == ("value", "10.0", "5.0")
     labels = changes["labels after an EOS"]
     assert (labels.before[:7], labels.after) == ("trained", "not trained")
+
+
+@pytest.mark.parametrize(
+    ("sections", "is_said"),
+    [
+        (IN_BATCH, True),
+        ({"packing": IN_BATCH["packing"], "preprocessing": {"kind": "chat", "loss_mode": "full"}}, False),
+        ({}, False),
+    ],
+)
+def test_openings_of_thoughts_concern_chats_that_the_host_reads(sections: dict[str, Any], is_said: bool) -> None:
+    made = recipe(**sections)
+    told = [change for what, change in changes_of(made).items() if what.startswith("<think></think>")]
+    assert [(change.before, change.after[:14]) for change in told] == [("is trained", "is not trained")] * is_said
 
 
 def test_every_habit_has_words() -> None:

@@ -1,9 +1,12 @@
 """Recipes from files and functions, and what is said where there is none."""
 
+import json
 import os
 import re
 import sys
+from functools import reduce
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +14,7 @@ from bridgepack.config.load import load_recipe, parse_overrides
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from tests.support.catalogue import SMALL, SMALL_TOML, SMALL_YAML
+from tests.support.small_builds import Command, small_recipe
 
 PYTHON = """\
 from bridgepack import SFTRecipe, load_recipe
@@ -150,3 +154,24 @@ def test_aliases_that_multiply_values_are_refused(tmp_path: Path, field: str) ->
     for name in ("bomb", "circle"):
         with pytest.raises(ConfigError, match=r"its aliases repeat more than 100,000 values, or themselves"):
             load_recipe(tmp_path / f"{name}.yaml")
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["artifact", "data.train", "data.validation", "tokenizer.name_or_path", "tokenizer.chat_template"]
+    + [f"data.train.{name}" for name in ("path", "dataset", "split", "revision", "name")],
+)
+def test_null_characters_in_paths_are_refused(field: str, tmp_path: Path, command: Command) -> None:
+    """A file system's functions raise ValueError for them, which would be a traceback in every command."""
+    recipe = json.loads(small_recipe("rows.jsonl", "tokenizer").model_dump_json(exclude_unset=True))
+    *sections, name = field.split(".")
+    if sections == ["data", "train"]:
+        recipe["data"]["train"] = {"dataset": "squad"} if name != "path" else {}
+    section: dict[str, Any] = reduce(lambda found, part: found[part], sections, recipe)
+    section[name] = "a\0b"
+    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
+
+    for words in (("build", "--dry-run"), ("check",), ("preview",)):
+        ran = command(words[0], tmp_path / "recipe.yaml", *words[1:])
+        assert (ran.code, "Traceback" in ran.errors) == (2, False), ran
+        assert rf"{field} is 'a\x00b'; allowed: text without null characters" in ran.errors.replace("\\\\", "\\"), ran

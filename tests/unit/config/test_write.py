@@ -19,7 +19,9 @@ scalars = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floa
 plain_values = st.recursive(
     scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3), max_leaves=6
 )
-sources = texts | st.fixed_dictionaries({"dataset": texts}, optional={"name": texts, "split": texts})
+#: Paths and ids of a hub.
+names = texts.filter(lambda text: "\0" not in text)
+sources = names | st.fixed_dictionaries({"dataset": names}, optional={"name": names, "split": names})
 counts = st.integers(1, 64)
 fractions = st.floats(0, 0.99)
 methods = st.just({"kind": "full"}) | st.fixed_dictionaries(
@@ -41,7 +43,7 @@ recipes = st.fixed_dictionaries(
     {
         "name": st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,9}", fullmatch=True),
         "data": st.fixed_dictionaries({"train": sources | st.lists(sources, min_size=1, max_size=3)}),
-        "tokenizer": st.fixed_dictionaries({"name_or_path": texts}, optional={"chat_template": texts | st.none()}),
+        "tokenizer": st.fixed_dictionaries({"name_or_path": names}, optional={"chat_template": names | st.none()}),
         "packing": st.fixed_dictionaries(
             {"packed_sequence_size": st.integers(1, 2**31 - 1)},
             optional={"seed": st.integers(0, 2**32 - 1), "max_sequences_per_pack": counts | st.none()},

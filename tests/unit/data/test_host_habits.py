@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scripts.quirks.families import write_tokenizer
 
 from bridgepack.api import inspect
 from bridgepack.config.load import load_recipe
@@ -13,9 +14,12 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.identity import fingerprint, tokenization_identity
 from bridgepack.data.repack import repack_artifact
 from bridgepack.data.results import BuildOptions
+from bridgepack.data.sequences.loading import load_identity
 from bridgepack.errors import ConfigError
 from bridgepack.host import RELEASES, V06, V07
+from bridgepack.proof.masks.masks import check_masks
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
+from tests.support.served_templates import SERVED_FAMILIES
 from tests.support.small_builds import AS_HOST, build, chat_row, dropped, small_recipe, write_json_lines
 
 CALL = {"type": "function", "function": {"name": "look", "arguments": '{"at": "it"}'}}
@@ -92,6 +96,58 @@ def test_an_artifact_for_0_7_is_verified_as_that(tmp_path: Path, recipe: SFTReci
     assert verify_artifact(tmp_path / "new", VerifyOptions(num_packs=None)).outcome == "same"
     with pytest.raises(ConfigError, match="changes the tokens"):
         repack_artifact(tmp_path / "new", {"bridge_version": "0.6"}, options=BuildOptions(num_workers=0))
+
+
+NEMOTRON = next(family for family in SERVED_FAMILIES if family.name == "Nemotron")
+#: What of an answer is masked by 0.7 alone.
+OPENED = {"7": "<think></think>", "<think>\nSeven?</think>7": "<think>\n", "<think>Seven?</think>7": ""}
+
+
+@pytest.fixture
+def nemotron(tmp_path: Path) -> SFTRecipe:
+    tokenizer = write_tokenizer(tmp_path / "nemotron", NEMOTRON)
+    rows = [chat_row("3 + 4", content) for content in OPENED]
+    found = small_recipe(write_json_lines(tmp_path / "rows.jsonl", rows), tokenizer)
+    return found.override({"packing.packed_sequence_size": 512})
+
+
+def _trained(folder: Path) -> set[str]:
+    spans = [span for one in inspect(folder, row=0).sequences for span in one.spans]
+    return {span.text for span in spans if span.is_trained}
+
+
+def test_0_7_leaves_out_openings_of_thoughts(tmp_path: Path, nemotron: SFTRecipe) -> None:
+    for name, version in (("old", "0.6"), ("unsaid", None), ("new", "0.7")):
+        build(_for(nemotron, version), tmp_path / name)
+        report = check_masks(tmp_path / name)
+        assert (report.num_agreed, report.num_sequences) == (3, 3), (name, report.findings)
+        assert verify_artifact(tmp_path / name, VerifyOptions(num_packs=None)).outcome == "same"
+
+    rests = {content.removeprefix(opening) for content, opening in OPENED.items()}
+    assert _trained(tmp_path / "new") == {f"{rest}<|im_end|>" for rest in rests}
+    shown = {content if content.startswith("<think>") else f"<think></think>{content}" for content in OPENED}
+    assert _trained(tmp_path / "old") == _trained(tmp_path / "unsaid") == {f"{text}<|im_end|>" for text in shown}
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_other"),
+    [
+        ({}, True),
+        ({"preprocessing.mask_generation_prompt": True}, False),
+        ({"preprocessing.reasoning_loss": "mask_empty"}, False),
+        ({"preprocessing.loss_mode": "full"}, False),
+    ],
+)
+def test_only_what_0_7_leaves_out_changes_the_fingerprint(
+    nemotron: SFTRecipe, chatml_tokenizer: Path, changes: dict[str, Any], is_other: bool
+) -> None:
+    recipes = [_for(nemotron, version, **changes) for version in ("0.6", None, "0.7")]
+    old, unsaid, new = ((one.resolve(), load_identity(one.model_dump_json())) for one in recipes)
+    prints = [fingerprint(*one, {}) for one in (old, unsaid, new)]
+    assert prints[0] == prints[1]
+    assert (prints[1] != prints[2]) is is_other
+    chatml = _for(nemotron, "0.7", **{"tokenizer.name_or_path": str(chatml_tokenizer)}, **changes)
+    assert "trimmed_openings" not in load_identity(chatml.model_dump_json())
 
 
 def test_rows_do_not_depend_on_what_is_installed(recipe: SFTRecipe, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 import errno
 import json
 import multiprocessing
+import os
 import re
 from multiprocessing import reduction
 from pathlib import Path
@@ -93,6 +94,14 @@ def test_folder_with_another_manifest_is_not_replaced(tmp_path: Path, content: s
     assert not is_manifest(tmp_path / "web" / "manifest.json")
     with pytest.raises(ArtifactError, match="a folder with files that are not an artifact"):
         refuse_foreign_folder(tmp_path / "web")
+
+
+def test_folder_with_a_pipe_in_place_of_a_manifest_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    os.mkfifo(tmp_path / "out" / "manifest.json")
+
+    with pytest.raises(ArtifactError, match="a folder with files that are not an artifact"):
+        refuse_foreign_folder(tmp_path / "out")
 
 
 def test_artifact_with_other_things_in_it_is_not_replaced(tmp_path: Path) -> None:

@@ -293,6 +293,15 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "a.tokens"
 
 
+def test_pipe_is_no_token_file(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+    for read in (check_token_file, read_token_index, token_arrays):
+        with pytest.raises(StoreError, match="cannot be used: it is not a regular file"):
+            read(path)
+
+
 def test_every_changed_byte_and_every_cut_is_seen(path: Path) -> None:
     whole = path.read_bytes()
     num_checked = 0

@@ -67,6 +67,64 @@ def test_template_that_is_not_jinja_stops_the_build(tmp_path: Path) -> None:
             ChatEncoder(tokenizer, ChatPreprocessing(**forms), {})
 
 
+_TURNS = (
+    "{# <|im_start|>assistant<|im_end|> #}{% for message in messages %}<|im_start|>{{ message.role }}\n"
+    "{{ message.content }}<|im_end|>\n{% endfor %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("template", "found"),
+    [
+        (
+            "{% if true %}" * 200 + _TURNS + "{% endif %}" * 200,
+            r"nested too deeply to be compiled \(IndentationError\)",
+        ),
+        ("{% for _ in [1] %}" * 30 + _TURNS + "{% endfor %}" * 30, "nested too deeply.*allowed: 20 loops"),
+        (
+            "{{ " + "(" * 3000 + "1" + ")" * 3000 + " }}" + _TURNS,
+            r"nested too deeply to be compiled \(RecursionError\)",
+        ),
+        (_TURNS + "{{ [1, 2, 3] | random }}", "uses the filter `random`, which gives another text in every run"),
+        (_TURNS + "{{ [[1, 2], [3, 4]] | map('random') | list }}", "uses the filter `random`"),
+        (_TURNS + "{% if false %}{{ lipsum(n=1) }}{% endif %}", "uses the function `lipsum`"),
+    ],
+)
+def test_template_that_cannot_be_compiled_or_repeated_stops_the_build(
+    tmp_path: Path, template: str, found: str
+) -> None:
+    tokenizer = loaded_tokenizer(tmp_path, replace(CHATML, template=template))
+
+    for forms in ({}, AS_HOST):
+        with pytest.raises(TokenizerError, match=f"its chat template .*{found}.*Correct the template, or set"):
+            ChatEncoder(tokenizer, ChatPreprocessing(**forms), {})
+
+
+@pytest.mark.parametrize(
+    ("end", "why"),
+    [
+        ("{% set name = 'rand' ~ 'om' %}{{ [1, 2] | map(name) | join }}", "it uses `random` or `lipsum`"),
+        ("{{ 'text'.upper }}", "it writes a Python object"),
+        ("{{ [1] | map('string') }}", "it writes a Python object"),
+        ("{{ joiner() ~ '' }}", "it writes a Python object"),
+        ("{{ raise_exception | upper }}", None),
+        ("{% set lipsum = 'mine' %}{{ lipsum }}", None),
+        ("{{ '<f at 0x7f00>' }}", None),
+    ],
+)
+def test_rows_of_templates_that_write_another_text_in_every_run_are_dropped(
+    tmp_path: Path, end: str, why: str | None
+) -> None:
+    tokenizer = loaded_tokenizer(tmp_path, replace(CHATML, template=_TURNS + end))
+    messages = [{"role": "user", "content": "What is <object at 0x7fA0>?"}, {"role": "assistant", "content": "A list."}]
+
+    if why is None:
+        assert "<object at 0x7fA0>" in tokenizer.render_text(messages, None)
+        return
+    with pytest.raises(RowError, match=f"template_error: the chat template rejects the row: {why}"):
+        tokenizer.render_text(messages, None)
+
+
 @pytest.mark.parametrize(
     ("templates", "found"),
     [([], "it has no chat template. Set"), (["default", "tool_use"], r"several named chat templates \(default, ")],
@@ -79,6 +137,33 @@ def test_chats_need_one_template(tmp_path: Path, templates: list[str], found: st
 
     with pytest.raises(TokenizerError, match=found):
         ChatEncoder(load_tokenizer(TokenizerConfig(name_or_path=str(tmp_path))), ChatPreprocessing(), {})
+
+
+#: A tokenizer with code of its own, as Kimi-K3's, which has no template in Jinja.
+RENDERING_CODE = """\
+from transformers import PreTrainedTokenizerFast
+
+
+class OwnTokenizer(PreTrainedTokenizerFast):
+    def apply_chat_template(self, conversation, thinking=True, **kwargs):
+        return "".join(turn["content"] for turn in conversation)
+"""
+
+
+def test_chats_that_a_tokenizer_renders_in_python_need_a_template_and_markers(tmp_path: Path) -> None:
+    path = write_tokenizer(tmp_path, CHATML) / "tokenizer_config.json"
+    (tmp_path / "chat_template.jinja").unlink()
+    (tmp_path / "tokenization_own.py").write_text(RENDERING_CODE)
+    code = {"AutoTokenizer": [None, "tokenization_own.OwnTokenizer"]}
+    named = {"tokenizer_class": "OwnTokenizer", "auto_map": code, "chat_template": None}
+    path.write_text(json.dumps({**json.loads(path.read_text()), **named}))
+    config = TokenizerConfig(name_or_path=str(tmp_path), trust_remote_code=True)
+
+    found = (
+        r"no chat template in Jinja: its class OwnTokenizer renders chats in Python.* preprocessing.assistant_markers"
+    )
+    with pytest.raises(TokenizerError, match=found):
+        ChatEncoder(load_tokenizer(config), ChatPreprocessing(), {})
 
 
 @pytest.mark.parametrize("content", [b"\xef\xbb\xbf{{ messages }}", b"\xff\xfe{\0{\0"])

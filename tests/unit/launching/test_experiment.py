@@ -127,6 +127,7 @@ def test_a_signal_ends_what_runs_here(plan: LaunchPlan, tmp_path: Path, number: 
 
     assert isinstance(interrupted.value, KeyboardInterrupt)
     assert [task.state for task in interrupted.value.result.tasks] == ["succeeded", "cancelled", "not started"]
+    assert interrupted.value.code == 128 + number
     for name in ("check.began", "check.child"):  # the child is in a session of its own, as those of torchrun
         wait_until(lambda name=name: not is_running((tmp_path / name).read_text()), limit_s=20)
     assert {one: signal.getsignal(one) for one in handlers} == handlers
@@ -224,7 +225,7 @@ def test_a_noted_signal_is_raised_as_soon_as_signals_are_caught_and_a_second_one
 
     os.kill(os.getpid(), number)
 
-    assert interruption.has_come
+    assert (interruption.has_come, interruption.code) == (True, 128 + number)
     assert capfd.readouterr().err.startswith("interrupted: ")
     for raises in (lambda: os.kill(os.getpid(), number), interruption.check, interruption.catch):
         with pytest.raises(KeyboardInterrupt):

@@ -99,9 +99,10 @@ def test_table_tells_what_cannot_be_loaded(recipe: SFTRecipe) -> None:
     ]
     table = catalogue_table(entries).splitlines()
 
-    assert table[0].split() == ["recipe", "family", "method", "GPUs", "tokens", "CP", "TP", "PP", "EP"]
-    assert table[1].split() == ["small", "mine", "lora", "8", "1024", "1", "2", "1", "1"]
-    assert table[2].split() == ["unread", "mine", *"-------"]
+    assert table[0].split() == ["recipe", "method", "GPUs", "tokens", "CP", "TP", "PP", "EP"]
+    assert table[1] == "mine:"
+    assert table[2].split() == ["small", "lora", "8", "1024", "1", "2", "1", "1"]
+    assert table[3].split() == ["unread", *"-------"]
     assert table[-3] == "cannot be loaded: wrong: name is 5; allowed: text."
     assert table[-2:] == [
         "-: listing runs no Python of the folder recipes/ here",

@@ -115,9 +115,10 @@ class ChatPreprocessing(_Common):
     Turns after the last trained answer are left out. Rows of which the template refuses a part are dropped."""
     reasoning_loss: Annotated[Literal["keep", "mask", "mask_empty"], Before("keep")] = "keep"
     """Reasoning in trained turns, between the markers of the template's family (`<think>`, gpt-oss's analysis channel):
-    `keep` trains it, as Megatron-Bridge does; `mask` trains only answers, tool calls and the closing marker, which the
-    model must write; `mask_empty` masks only empty reasoning blocks, which come from the prompt (`mask` masks these
-    too)."""
+    `keep` trains it, as Megatron-Bridge does (with `bridge_version: 0.7` not the `<think></think>` or `<think>` that an
+    answer begins with, if the template reads `truncate_history_thinking`); `mask` trains only answers, tool calls and
+    the closing marker, which the model must write; `mask_empty` masks only empty reasoning blocks, which come from the
+    prompt (`mask` masks these too)."""
     mask_generation_prompt: Annotated[bool, Before(False)] = False
     """Train each assistant turn from where the text that a server sends for the turns before it ends, generation prompt
     included: `<think>` or an empty thought in the prompt is not trained, an empty thought that the model must write is.
@@ -179,6 +180,16 @@ def mended_by_host(settings: ChatPreprocessing, release: HostRelease) -> dict[st
         "tool_arguments": ("object", release.parses_call_arguments),
     }
     return {name: value for name, (value, has) in habits.items() if has and getattr(settings, name) == "keep"}
+
+
+def trims_thought_openings(settings: ChatPreprocessing, release: HostRelease) -> bool:
+    """Return whether `reasoning_loss: keep` leaves out what the release leaves out where answers begin with a thought.
+
+    `mask_generation_prompt` says itself where answers begin, and markers of a recipe are of no known family.
+    """
+    keeps_thoughts = settings.reasoning_loss == "keep" and not settings.mask_generation_prompt
+    is_found_by_family = settings.assistant_markers is None and settings.loss_mode != "full"
+    return keeps_thoughts and is_found_by_family and release.trims_thought_openings
 
 
 class PromptCompletionPreprocessing(_Common):

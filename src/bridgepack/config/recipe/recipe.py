@@ -14,7 +14,12 @@ from bridgepack.config.document import Document
 from bridgepack.config.installed import installed_version
 from bridgepack.config.recipe.data import DataConfig, TokenizerConfig, as_sources, label_of, listed, sets_amount
 from bridgepack.config.recipe.packing import BatchConfig, PackingConfig, ParallelismConfig
-from bridgepack.config.recipe.preprocessing import ChatPreprocessing, Preprocessing, mended_by_host
+from bridgepack.config.recipe.preprocessing import (
+    ChatPreprocessing,
+    Preprocessing,
+    mended_by_host,
+    trims_thought_openings,
+)
 from bridgepack.config.recipe.readings import check_layouts, kind_of, reading_of
 from bridgepack.config.recipe.serving import ServingConfig
 from bridgepack.config.recipe.training import (
@@ -29,6 +34,7 @@ from bridgepack.config.recipe.training import (
     PrecisionConfig,
     ScheduleConfig,
 )
+from bridgepack.config.section import Name
 from bridgepack.errors import ConfigError
 from bridgepack.host import TARGET, HostRelease, release_for, release_of
 from bridgepack.records import SPLITS, TRAIN, BalanceRecord
@@ -87,7 +93,7 @@ class SFTRecipe(Document):
     """Parallel topology that the packs are aligned for."""
     batch: BatchConfig = BatchConfig()
     """Batch sizes."""
-    artifact: Annotated[str, Field(min_length=1)] | None = None
+    artifact: Annotated[Name, Field(min_length=1)] | None = None
     """Folder of the packs: `build` writes them there and the run reads them."""
     bridge_version: str | None = None
     """Version of Megatron-Bridge that the run uses, e.g. `0.7`; null for the installed one, or 0.6 where none is. Rows
@@ -149,8 +155,18 @@ class SFTRecipe(Document):
 
         Rows must not depend on what is installed, so without `bridge_version` it is what the target does.
         """
-        settings, release = self.chat_preprocessing, TARGET if self.bridge_version is None else self.release
-        return {} if settings is None else mended_by_host(settings, release)
+        settings = self.chat_preprocessing
+        return {} if settings is None else mended_by_host(settings, self._release_of_rows)
+
+    @property
+    def trims_thought_openings(self) -> bool:
+        """Whether rows are trained without the openings of thoughts that the recipe's release leaves out."""
+        settings = self.chat_preprocessing
+        return settings is not None and trims_thought_openings(settings, self._release_of_rows)
+
+    @property
+    def _release_of_rows(self) -> HostRelease:
+        return TARGET if self.bridge_version is None else self.release
 
     @property
     def kinds(self) -> tuple[str, ...]:

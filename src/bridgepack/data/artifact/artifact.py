@@ -160,6 +160,8 @@ class Artifact:
             raise ArtifactError(
                 f"{shard.path} of {str(self.folder)!r} was changed: {problem}. Build the artifact again."
             )
+        if path.exists() and not path.is_file():
+            raise ArtifactError(f"{shard.path} cannot be read: {problem}. Build the artifact again.")
         for reason in why_not_openable([path] if problem is not None and path.is_file() else []).values():
             raise ArtifactError(f"{shard.path} cannot be read: {reason}. Build the artifact again.")
         return path

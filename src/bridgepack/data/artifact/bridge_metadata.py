@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypedDict
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 
-from bridgepack.data.files import write_text
+from bridgepack.data.files import refuse_special, write_text
 from bridgepack.errors import ArtifactError, DataError
 from bridgepack.records import SplitStatistics
 
@@ -87,6 +87,7 @@ def read_bridge_metadata(path: Path) -> list[BridgeMetadataEntry]:
         ArtifactError: the file is missing, is not a JSON list of objects, or holds a value of the wrong type.
     """
     try:
+        refuse_special(path)
         return _ENTRIES.validate_json(path.read_bytes())
     except FileNotFoundError as error:
         raise ArtifactError(f"{path} does not exist; Megatron-Bridge reads it. Rebuild the artifact.") from error

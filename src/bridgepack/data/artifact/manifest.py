@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from bridgepack.config.load import catalogue_target
-from bridgepack.data.files import write_text
+from bridgepack.data.files import refuse_special, write_text
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.records import BalanceRecord, Manifest
 
@@ -48,6 +48,7 @@ def _checksum(content: Mapping[str, Any]) -> str:
 def is_manifest(path: Path) -> bool:
     """Return whether a file is a manifest that any version of bridgepack wrote."""
     try:
+        refuse_special(path)
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return False

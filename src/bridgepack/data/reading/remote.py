@@ -4,6 +4,7 @@ msc:// also goes through fsspec, to NVIDIA's multi-storage-client, which Megatro
 path that is listed once.
 """
 
+import errno
 import hashlib
 import io
 import os
@@ -12,6 +13,7 @@ import stat
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path, PosixPath, PurePosixPath
 from typing import IO, Any
@@ -212,7 +214,7 @@ class CloudPath(PosixPath):
         return super().__str__().replace(":/", "://", 1)
 
     def __fspath__(self) -> str:
-        raise TypeError(f"{self} is not a local file")
+        raise OSError(errno.ENOTSUP, "it is in an object store, where this cannot be read; copy it here", str(self))
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:  # noqa: ARG002 (an object store has no links)
         """Return size and kind; raises FileNotFoundError if the object does not exist."""
@@ -238,6 +240,11 @@ class CloudPath(PosixPath):
         for url in sorted(self._listing):
             if url.rpartition("/")[0] == str(self):
                 yield self / url.rpartition("/")[2]
+
+    def glob(self, pattern: str, **_: Any) -> Generator["CloudPath", None, None]:
+        """Yield the folder's entries whose names match a pattern without folders."""
+        assert "/" not in pattern
+        return (entry for entry in self.iterdir() if fnmatchcase(entry.name, pattern))
 
     def files_below(self) -> Iterator[str]:
         """Yield the paths of all files below it, relative to it."""

@@ -21,7 +21,7 @@ from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers, infer_mark
 from bridgepack.data.sequences.marking.tokens import MarkerTokens, check_appended_turn, check_family
 from bridgepack.data.sequences.masks import ChatMasks, RenderedChat, found_turns, texts_of
 from bridgepack.data.sequences.splitting.parts import PartMaker
-from bridgepack.data.sequences.thoughts import ReasoningMasks, has_thoughts
+from bridgepack.data.sequences.thoughts import ReasoningMasks, ThoughtOpenings, has_thoughts
 from bridgepack.data.sequences.tool_findings import ToolFindings
 from bridgepack.data.tokenizers.engines import FlatIds, joined
 from bridgepack.data.tokenizers.forms import AS_GIVEN, Forms
@@ -51,11 +51,13 @@ class ChatEncoder:
         *,
         decides_forms: bool = True,
         as_host: Collection[str] = (),
+        trims_openings: bool = False,
         max_runtime_length: int | None = None,
     ) -> None:
         """Check that the template supports the settings.
 
         `decides_forms` is false where the host reads the data itself: `auto` is then `keep`. `as_host` as of `Mender`.
+        `trims_openings` as of `SFTRecipe.trims_thought_openings`.
         `max_runtime_length` is needed where over-long conversations lose their history.
 
         Raises:
@@ -80,6 +82,8 @@ class ChatEncoder:
         self._reasoning = None if wanted == "keep" else ReasoningMasks(tokenizer, wanted)
         masks_prompts = settings.mask_generation_prompt
         self._prompts = GenerationPrompts(tokenizer, settings, markers) if masks_prompts else None
+        has_openings = trims_openings and not tokenizer.has_generation_blocks
+        self._openings = ThoughtOpenings.of(tokenizer, markers) if has_openings else ThoughtOpenings()
         self._is_marked = tokenizer.has_generation_blocks
         self._never_trained = sorted(tokenizer.never_trained_ids) if settings.masks_control_tokens else []
 
@@ -213,7 +217,7 @@ class ChatEncoder:
         self, rows: Sequence[RenderedChat], flat: FlatIds, mask: MaskArray, errors: dict[int, RowError]
     ) -> None:
         """Change the masks of assistant turns, in place, as the recipe says of generation prompts and thoughts."""
-        if self._prompts is None and self._reasoning is None:
+        if self._prompts is None and self._reasoning is None and not self._openings.sequences:
             return
         for index, row in enumerate(rows):
             if index not in errors:
@@ -223,6 +227,7 @@ class ChatEncoder:
                         self._prompts.correct(row, flat.input_ids[own], mask[own])
                     if self._reasoning is not None:
                         self._reasoning.take_off(mask[own], row.text)
+                    self._openings.take_off(mask[own], flat.input_ids[own])
                 except RowError as error:
                     errors[index] = error
 

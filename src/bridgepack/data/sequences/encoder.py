@@ -47,6 +47,7 @@ def _encoder_of_kind(kind: str, resolved: ResolvedRecipe, tokenizer: ChatTokeniz
             decides_forms=bool(recipe.fields_on_auto),
             max_runtime_length=resolved.max_sequence_length.value,
             as_host=recipe.host_habits.keys(),
+            trims_openings=recipe.trims_thought_openings,
         )
     if isinstance(settings, PromptCompletionPreprocessing):
         return PromptCompletionEncoder(tokenizer, settings)

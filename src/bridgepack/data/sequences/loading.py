@@ -14,6 +14,8 @@ from bridgepack.data.reading.inputs import file_stamp
 from bridgepack.data.reading.rows import Row, RowRead
 from bridgepack.data.sequences.encoder import encoder_of, texts_of_rows
 from bridgepack.data.sequences.encoding import Encoder
+from bridgepack.data.sequences.markers import infer_markers
+from bridgepack.data.sequences.thoughts import ThoughtOpenings
 from bridgepack.data.tokenizers.engines import MIN_INPUT_BYTES, REFERENCE, EngineReport, check_texts, use_engine
 from bridgepack.data.tokenizers.load import load_tokenizer, refuse_lost_text
 from bridgepack.data.tokenizers.templates import TimeLimit
@@ -105,7 +107,7 @@ class LoadedStage:
 
     def identity(self) -> dict[str, Any]:
         """Return the tokenizer's identity, with the forms that the recipe lets it decide."""
-        return self.tokenizer.identity(self.recipe.fields_on_auto)
+        return identity_of(self.recipe, self.tokenizer)
 
     def batches(self, rows: Iterable[RowRead], *, first_row: int, max_text_bytes: int) -> Iterator[TokenBatch]:
         """Yield the sequences of consecutive rows, from `read_range`, in batches whose limits do not affect them.
@@ -211,4 +213,13 @@ def load_tokenizer_of(recipe_json: str) -> ChatTokenizer:
 def load_identity(recipe_json: str) -> dict[str, Any]:
     """Return the identity of a recipe's tokenizer, loaded again if its files have changed."""
     tokenizer = load_tokenizer_of(recipe_json)
-    return tokenizer.identity(_loaded(recipe_json)[0].fields_on_auto)
+    return identity_of(_loaded(recipe_json)[0], tokenizer)
+
+
+def identity_of(recipe: SFTRecipe, tokenizer: ChatTokenizer) -> dict[str, Any]:
+    """Return what a recipe's rows depend on of its tokenizer, as `ChatTokenizer.identity`, with the host's habits."""
+    identity = tokenizer.identity(recipe.fields_on_auto)
+    if recipe.trims_thought_openings and not tokenizer.has_generation_blocks:
+        openings = ThoughtOpenings.of(tokenizer, infer_markers(tokenizer))
+        identity |= {"trimmed_openings": [list(one) for one in openings.sequences]} if openings.sequences else {}
+    return identity

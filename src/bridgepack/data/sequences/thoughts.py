@@ -1,13 +1,21 @@
 """Thoughts in trained turns: where they are in a text, and loss masks without them."""
 
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 
+from bridgepack.data.sequences.markers import TurnMarkers
 from bridgepack.data.sequences.places import TokenPlaces, require_places
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
-from bridgepack.records import THOUGHT_MARKERS, MaskArray
+from bridgepack.records import THOUGHT_MARKERS, MaskArray, TokenArray
+
+#: Texts of a template, and what 0.7 then does not train where an answer begins with it; Nemotron's is one.
+#: Source: megatron-bridge 0.7, data/conversation_processing.py, infer_assistant_mask_boundary_config and
+#: _trim_leading_token_sequences.
+_REQUIRED = ("truncate_history_thinking", "<think>", "</think>")
+_OPENINGS = ("<think></think>", "<think>\n")
 
 
 class Thoughts(NamedTuple):
@@ -46,6 +54,34 @@ class ReasoningMasks:
                 if item.blanks or not self._only_empty:
                     begun, after = (begin + place for place in (item.first, max(item.stop, item.blanks)))
                     mask[max(first, places.token_from(begun)) : min(last, places.token_from(after))] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ThoughtOpenings:
+    """Token sequences that are not trained where an answer begins with them."""
+
+    sequences: tuple[tuple[int, ...], ...] = ()
+
+    @classmethod
+    def of(cls, tokenizer: ChatTokenizer, markers: TurnMarkers | None) -> Self:
+        """Return those of a template; none if it is of no known family, or of one that writes no end of turns."""
+        template = tokenizer.chat_template or ""
+        if markers is None or not markers.ends or not all(text in template for text in _REQUIRED):
+            return cls()
+        sequences = tuple(tuple(tokenizer.encode(text)) for text in _OPENINGS)
+        return cls(sequences if all(sequences) else ())
+
+    def take_off(self, mask: MaskArray, input_ids: TokenArray) -> None:
+        """Set one conversation's mask to 0 at the openings, in place.
+
+        Both arrays have shape [num_tokens], and each span of ones is an answer. Openings are left out as often as they
+        follow each other.
+        """
+        for first, stop in np.flatnonzero(np.diff([0, *mask.tolist(), 0])).reshape(-1, 2).tolist():
+            ids, place = tuple(input_ids[first:stop].tolist()), 0
+            while found := next((one for one in self.sequences if ids[place : place + len(one)] == one), ()):
+                place += len(found)
+            mask[first : first + place] = 0
 
 
 def has_thoughts(text: str) -> bool:

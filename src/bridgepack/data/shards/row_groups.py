@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -25,8 +26,8 @@ from bridgepack.data.reading.remote import CloudPath, arrow_source
 from bridgepack.errors import ArtifactError
 from bridgepack.records import INPUT_IDS, LOSS_MASK, ROW_COLUMNS, PackedRow, RowBatch, ShardFacts
 
-#: Reason for files that cannot be opened in a child process, because they are not local.
-_NOT_RECORDED = "it does not match the manifest and is in an object store; copy it to this machine to see more"
+#: The end of a Parquet file after its footer: the footer's length and the marker that also begins the file.
+_TAIL_BYTES, _MARK = 8, b"PAR1"
 #: Reads every part of a footer that is used, and prints a line per file; Arrow's exceptions will occur again later.
 _OPEN_FOOTERS = """
 import resource, sys
@@ -190,9 +191,34 @@ def why_not_openable(paths: Sequence[Path]) -> dict[Path, str]:
 
     Returns nothing if child processes cannot run at all.
     """
+    with TemporaryDirectory(prefix="bridgepack-footers-") as folder:
+        copies = [
+            _copy_footer(path, Path(folder) / str(index)) if isinstance(path, CloudPath) else path
+            for index, path in enumerate(paths)
+        ]
+        found = _crashes(copies)
+    return {path: found[copy] for path, copy in zip(paths, copies, strict=True) if copy in found}
+
+
+def _copy_footer(path: CloudPath, copy: Path) -> Path:
+    """Return a local file of the size of one in an object store, with only its footer; the rest is a hole."""
+    size = path.stat().st_size
+    with copy.open("wb") as target, path.open("rb") as source:
+        target.truncate(size)
+        source.seek(max(size - _TAIL_BYTES, 0))
+        tail = source.read(_TAIL_BYTES)
+        is_parquet = tail.endswith(_MARK)
+        length = _TAIL_BYTES + (int.from_bytes(tail[: -len(_MARK)], "little") if is_parquet else 0)
+        for start, stop in ((0, min(len(_MARK), size)), (max(size - length, 0), size)):
+            source.seek(start)
+            target.seek(start)
+            target.write(source.read(stop - start))
+    return copy
+
+
+def _crashes(paths: Sequence[Path]) -> dict[Path, str]:
     reasons: dict[Path, str] = {}
-    waiting = [path for path in paths if not isinstance(path, CloudPath)]
-    reasons |= {path: _NOT_RECORDED for path in paths if isinstance(path, CloudPath)}
+    waiting = list(paths)
     while waiting:
         names = "\0".join(map(str, waiting))
         child = subprocess.run(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bridgepack.data.artifact.manifest import MANIFEST_FILE
-from bridgepack.data.files import make_folders, write_text
+from bridgepack.data.files import make_folders, refuse_special, write_text
 from bridgepack.data.stages.finish import RangeResult
 from bridgepack.data.store.store import BUILDS, TokenStore
 from bridgepack.errors import StoreError
@@ -41,6 +41,7 @@ class BuildRecord:
     def is_there(self) -> bool:
         """The artifact still exists where it was built."""
         try:
+            refuse_special(self.output / MANIFEST_FILE)
             content = json.loads((self.output / MANIFEST_FILE).read_text(encoding="utf-8"))
             return bool(content["fingerprint"] == self.fingerprint)
         except (OSError, ValueError, KeyError, TypeError):
@@ -122,6 +123,7 @@ def record_files(store: TokenStore, pattern: str = "*.json") -> list[Path]:
 def _read_record(path: Path) -> BuildRecord:
     """Return the record in a file; raises StoreError if the file was changed or cannot be read."""
     try:
+        refuse_special(path)
         content = json.loads(path.read_text(encoding="utf-8"))
         checksum = content.pop(_CHECKSUM, None)
         if checksum is not None and checksum != _checksum(content):

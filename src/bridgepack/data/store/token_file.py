@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bridgepack.data.files import replaced_when_whole
+from bridgepack.data.files import refuse_special, replaced_when_whole
 from bridgepack.data.reading.inputs import hash_file
 from bridgepack.data.shards.row_groups import arrow_array, arrow_lists, arrow_text, numpy_array
 from bridgepack.errors import StoreError
@@ -228,6 +228,10 @@ def _row_of(stream: Any, path: Path) -> Any:
 
 def _parts(path: Path) -> tuple[Any, bytes]:
     """Return (memory-mapped stream, its expected sha256)."""
+    try:
+        refuse_special(path)
+    except OSError as error:
+        raise unusable_file(path, error.strerror or str(error)) from None
     try:
         with pa.memory_map(str(path)) as file:
             content = file.read_buffer()

@@ -24,6 +24,27 @@ _ARGUMENT = "probe_argument_value"
 _COMPOSING = frozenset({"NFC", "NFD", "NFKC", "NFKD"})
 
 
+def no_template_error(tokenizer: Any, name: str, names: str) -> TokenizerError:
+    """Return the error of a tokenizer of transformers that has not one chat template for all rows.
+
+    `names` are those of its templates, if it has several. Some tokenizers, such as Kimi-K3's, render chats in Python:
+    Megatron-Bridge 0.7 lets them, and here a template in Jinja has to write the same.
+    """
+    found, template = "no chat template", "Set tokenizer.chat_template to a Jinja file"
+    if names:
+        found = f"several named chat templates ({names}), but every row needs the same one"
+    elif not type(tokenizer).apply_chat_template.__module__.startswith("transformers."):
+        found += f" in Jinja: its class {type(tokenizer).__name__} renders chats in Python, which is not used here"
+        template += (
+            " that writes the same text, and preprocessing.assistant_markers to the texts around an answer, e.g. for "
+            "Kimi-K3 {assistant_start: '<|open|>message role=\"assistant\"<|sep|>', assistant_end: "
+            "'<|close|>message<|sep|><|end_of_msg|>'}"
+        )
+    return TokenizerError(
+        f"tokenizer.name_or_path is {name!r}; it has {found}. {template}, or use preprocessing.kind prompt_completion."
+    )
+
+
 def end_of_turn_ids(tokenizer: ChatTokenizer) -> list[int]:
     """Return the ids of added tokens that the chat template writes right after an assistant's text, ascending.
 

@@ -15,12 +15,19 @@ import jinja2.ext
 import jinja2.meta
 import jinja2.nodes
 import jinja2.parser
-from jinja2.exceptions import TemplateError
+from jinja2.exceptions import TemplateError, TemplateSyntaxError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace, missing
 
 from bridgepack.data.tokenizers.fast_jinja import DICT_ATTRIBUTES, GET_ATTRIBUTE, GET_ITEM, rewritten
-from bridgepack.errors import RowError
+from bridgepack.data.tokenizers.repeatable import (
+    RANDOM_FILTER,
+    RANDOM_TEXT,
+    check_has_no_address,
+    random_part,
+    refuse_random,
+)
+from bridgepack.errors import RowError, TokenizerError
 from bridgepack.records import DropReason
 
 #: A template with this block marks what the assistant wrote. Source: megatron-bridge 0.6.2, datasets/utils.py.
@@ -45,11 +52,12 @@ class ChatTemplate:
 
         Raises:
             jinja2.TemplateSyntaxError: it is not valid Jinja.
+            SyntaxError, RecursionError, MemoryError: it is nested too deeply for Jinja or for Python.
         """
         self._environment, self._source = _environment(), source
         self._python = self._environment.compile(source, raw=True)
         is_known_jinja = jinja2.__version__.startswith("3.1.")
-        self._short_root = self._execute(rewritten(self._python)) if is_known_jinja else self._root
+        self._short_root = self._fast_root() if is_known_jinja else self._root
         fixed = {"documents": None, "add_generation_prompt": False}
         self._variables = {**self._environment.globals, **fixed, **variables}
 
@@ -61,6 +69,13 @@ class ChatTemplate:
     def _root(self) -> Root:
         """The template's function as compiled by Jinja."""
         return self._execute(ast.parse(self._python))
+
+    def _fast_root(self) -> Root:
+        """The template's function with fast paths, or as compiled by Jinja if Python cannot compile those."""
+        try:
+            return self._execute(rewritten(self._python))
+        except (RecursionError, SyntaxError, MemoryError):
+            return self._root
 
     def _execute(self, module: ast.Module) -> Root:
         """Return the function that the code defines, like `Template.from_code`."""
@@ -82,6 +97,10 @@ class ChatTemplate:
         blocks = self._environment.extensions[_GenerationBlocks.identifier]
         assert isinstance(blocks, _GenerationBlocks)
         return blocks.join_marked(parts)
+
+    def refuse_address(self, text: str, *sources: Any) -> None:
+        """Check that a rendered text has no address of a Python object; raises TemplateError if it has one."""
+        check_has_no_address(text, self._source, *sources)
 
     def render[R](
         self, collect: Callable[[Iterable[str]], R], messages: Messages, tools: Tools, kwargs: Mapping[str, Any]
@@ -115,6 +134,33 @@ def variables_of(source: str) -> frozenset[str]:
     environment = _environment()
     names = jinja2.meta.find_undeclared_variables(environment.parse(source))
     return frozenset(names - environment.globals.keys())
+
+
+def compile_template(source: str, variables: Mapping[str, Any], where: str) -> ChatTemplate:
+    """Return a compiled chat template; `where` says in errors whose it is.
+
+    Raises:
+        TokenizerError: it is not valid Jinja, is nested too deeply, or gives another text in every run.
+    """
+    try:
+        template = ChatTemplate(source, variables)
+        part = random_part(template.tree(), variables)
+    except TemplateSyntaxError as error:
+        problem = f"line {error.lineno} of its chat template is not valid Jinja: {error.message}"
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        kind = type(error).__name__
+        problem = (
+            f"its chat template is nested too deeply to be compiled ({kind}); allowed: 20 loops, or about "
+            "90 blocks, in one another"
+        )
+    else:
+        if part is None:
+            return template
+        problem = (
+            f"its chat template uses {part}, which gives another text in every run; allowed: templates that give the "
+            "same text for the same row"
+        )
+    raise TokenizerError(f"{where}; {problem}. Correct the template, or set tokenizer.chat_template to another.")
 
 
 class TimeLimit:
@@ -218,6 +264,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
     environment = _Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=extensions)
     environment.filters["tojson"] = _as_json
     environment.globals["raise_exception"] = _raise_exception
+    environment.filters[RANDOM_FILTER] = environment.globals[RANDOM_TEXT] = refuse_random
     environment.globals["strftime_now"] = lambda format: datetime.now().strftime(format)
     return environment
 

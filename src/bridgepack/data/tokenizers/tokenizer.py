@@ -10,13 +10,26 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
-from jinja2.exceptions import TemplateError, TemplateSyntaxError
+from jinja2.exceptions import TemplateError
 
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.data.tokenizers.engines import REFERENCE, Engine, joined, reference_engine
 from bridgepack.data.tokenizers.forms import Forms, forms_of
-from bridgepack.data.tokenizers.probe import drops_tool_names, end_of_turn_ids, keeps_bytes, normalizes
-from bridgepack.data.tokenizers.templates import GENERATION_BLOCK, ChatTemplate, Messages, Span, Tools
+from bridgepack.data.tokenizers.probe import (
+    drops_tool_names,
+    end_of_turn_ids,
+    keeps_bytes,
+    no_template_error,
+    normalizes,
+)
+from bridgepack.data.tokenizers.templates import (
+    GENERATION_BLOCK,
+    ChatTemplate,
+    Messages,
+    Span,
+    Tools,
+    compile_template,
+)
 from bridgepack.errors import RowError, TokenizerError
 from bridgepack.records import DropReason
 
@@ -208,26 +221,19 @@ class ChatTokenizer:
     @property
     def no_template_error(self) -> TokenizerError:
         """Return the error for chats without a template, or with several templates instead of one for all rows."""
-        several = f"several named chat templates ({self._template_names}), but every row needs the same one"
-        return TokenizerError(
-            f"tokenizer.name_or_path is {self.config.name_or_path!r}; it has "
-            f"{several if self._template_names else 'no chat template'}. Set tokenizer.chat_template to a Jinja file, "
-            "or use preprocessing.kind prompt_completion."
-        )
+        return no_template_error(self._tokenizer, self.config.name_or_path, self._template_names)
 
     @cached_property
     def template(self) -> ChatTemplate:
-        """The compiled chat template; raises TokenizerError if there is none, or it is not valid Jinja."""
+        """The compiled chat template.
+
+        Raises:
+            TokenizerError: there is none, it is not valid Jinja or nested too deeply, or it chooses at random.
+        """
         if self.chat_template is None:
             raise self.no_template_error
         where = f"tokenizer.name_or_path is {self.config.name_or_path!r}"
-        try:
-            return ChatTemplate(self.chat_template, self.template_variables)
-        except TemplateSyntaxError as error:
-            raise TokenizerError(
-                f"{where}; line {error.lineno} of its chat template is not valid Jinja: {error.message}. Correct the "
-                "template, or set tokenizer.chat_template to another."
-            ) from None
+        return compile_template(self.chat_template, self.template_variables, where)
 
     def render_text(self, messages: Messages, tools: Tools, kwargs: Mapping[str, Any] = MappingProxyType({})) -> str:
         """Return the chat template's text for a conversation, with the conversation's own variables.
@@ -238,6 +244,7 @@ class ChatTokenizer:
         """
         with _REFUSALS:
             text = self.template.render("".join, messages, tools, kwargs)
+            self.template.refuse_address(text, messages, tools, self.template_variables, kwargs)
         check_is_unicode(text)
         return text
 
@@ -259,6 +266,7 @@ class ChatTokenizer:
         """Return the text and the (start, stop) characters of the template's generation blocks, as `render_text`."""
         with _REFUSALS:
             text, spans = self.template.render(self.template.join_marked, messages, tools, kwargs)
+            self.template.refuse_address(text, messages, tools, self.template_variables, kwargs)
         check_is_unicode(text)
         return text, spans
 

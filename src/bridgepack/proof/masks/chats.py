@@ -21,7 +21,14 @@ from bridgepack.proof.masks.markers import NO_END, LearnedMarks, derive_from_blo
 from bridgepack.proof.masks.prefixes import ASSISTANT, Rendering, Renders, derive_from_prefixes
 from bridgepack.proof.masks.prompts import as_served, leave_ends, trained_prompt
 from bridgepack.proof.masks.records import RowFinding, RowVerdict
-from bridgepack.proof.masks.thoughts import leaves_of, lost_parts, thoughts_of, without_thoughts
+from bridgepack.proof.masks.thoughts import (
+    has_trimmed_openings,
+    leaves_of,
+    lost_parts,
+    opening_of,
+    thoughts_of,
+    without_thoughts,
+)
 from bridgepack.proof.masks.votes import (
     NOT_JUDGED,
     TRAINED,
@@ -68,6 +75,7 @@ class ChatJudge:
         self._marks = learn_marks(self._rendering.text)
         self._never = tokenizer.never_trained_ids if settings.masks_control_tokens else frozenset()
         self._only_empty = settings.reasoning_loss == "mask_empty"
+        self._trims_openings = recipe.trims_thought_openings and has_trimmed_openings(tokenizer.chat_template or "")
         self._may_train_prompts = settings.loss_mode != "full" and not settings.mask_generation_prompt
         self.names: tuple[str, ...] = (EVERYTHING,)
         if settings.loss_mode != "full":
@@ -143,6 +151,8 @@ class ChatJudge:
                 item = only_last_turn(item)
             if self._settings.reasoning_loss != "keep":
                 item = without_thoughts(item, chat.text, chat.answers, only_empty=self._only_empty)
+            if self._trims_openings:
+                item = untrained(item, [opening_of(turn, chat.text, chat.bounds) for turn in item.turns if turn])
             found[name] = item
         return found
 

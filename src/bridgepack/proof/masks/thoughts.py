@@ -13,8 +13,12 @@ from typing import Any
 import numpy as np
 
 from bridgepack.data.sequences.marked_text import REASONING
+from bridgepack.geometry import IntArray
 from bridgepack.proof.masks.votes import NOT_JUDGED, TRAINED, Derivation, Span, untrained
 from bridgepack.records import THOUGHT_MARKERS
+
+_THINK = ("<think>", "</think>")
+_OPENED, _FAR = re.compile(r"(?:<think>(?:</think>|\n)?)+$"), 60
 
 
 def without_thoughts(
@@ -45,6 +49,32 @@ def thoughts_of(
             parts = [*_marked(turn, only_empty=only_empty), *([] if only_empty else _given(turn, message))]
             found += [(span[0] + first, span[0] + stop) for first, stop in parts]
     return found
+
+
+def has_trimmed_openings(template: str) -> bool:
+    """Return whether Megatron-Bridge 0.7 leaves out where answers begin with a thought, of a known family's template.
+
+    Not of GLM's, which is the family without an end of turns, nor where generation blocks say what is trained.
+    """
+    is_glm = "<|assistant|>" in template and "clear_thinking" in template
+    is_marked = re.search(r"\{%-?\s*generation\b", template) is not None
+    return not is_glm and not is_marked and all(text in template for text in ("truncate_history_thinking", *_THINK))
+
+
+def opening_of(turn: Span, text: str, bounds: IntArray) -> Span:
+    """Return the characters of a turn's beginning that 0.7 leaves out; none of what shares a token with what follows.
+
+    `<think></think>` and `<think>` with a line end, as often as they follow each other; `bounds` are the characters of
+    each token, shape [num_tokens, 2]. A mark that every turn begins with, as learnt, may hold a part of it.
+    """
+    opened = _OPENED.search(text, max(turn[0] - _FAR, 0), turn[0])
+    first = turn[0] if opened is None else opened.start()
+    place, ends = first, set(bounds[:, 1].tolist())
+    while found := re.match(r"<think>(?:</think>|\n)", text[place : turn[1]]):
+        if place + found.end() not in ends:
+            break
+        place += found.end()
+    return first, place
 
 
 def _marked(turn: str, *, only_empty: bool) -> Iterator[Span]:

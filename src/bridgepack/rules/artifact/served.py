@@ -16,7 +16,7 @@ def context_not_as_served(facts: ArtifactFacts) -> Found:
     Why: Silent: the model is trained with a context that it never sees, e.g. with earlier thoughts that the template
         strips, without the `<think>` that the prompt begins, or with another system prompt.
     Bad: served has 6 equal answers and 4 whose context differs. Good: served has 10 equal answers.
-    Fix: Do what the finding says: a switch of the template in training and serving alike,
+    Fix: Set the same switch of the template in training and in serving,
         preprocessing.split_conversations, or the section serving. `bridgepack masks --served` shows the texts.
     """
     return _sampled(facts, ServedKind.CONTEXT)
@@ -28,7 +28,7 @@ def answer_not_as_served(facts: ArtifactFacts) -> Found:
 
     Why: Silent: the model is trained to answer without its thought, to end otherwise, or not to end.
     Bad: served has 6 equal answers and 4 that differ. Good: served has 10 equal answers.
-    Fix: Do what the finding says: a switch of the template in training and serving alike,
+    Fix: Set the same switch of the template in training and in serving,
         preprocessing.split_conversations, or loss_mode last_turn. `bridgepack masks --served` shows the texts.
     """
     return _sampled(facts, ServedKind.ANSWER)
