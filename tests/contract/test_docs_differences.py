@@ -26,7 +26,7 @@ from bridgepack.host import V06
 from tests.support.host_datasets import build_host_datasets, conversations_config, load_host_tokenizer
 from tests.support.installed_host import host_release, host_version
 from tests.support.small_builds import AS_HOST, write_json_lines
-from tests.support.tokenizers import GPT_OSS_FAMILY, GPT_OSS_MARKERS, write_tokenizer
+from tests.support.tokenizers import GEMMA4_TOOLS, GPT_OSS_FAMILY, GPT_OSS_MARKERS, write_tokenizer
 
 pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge")]
 
@@ -499,6 +499,32 @@ def test_calls_in_the_channels_of_gpt_oss(tmp_path: Path) -> None:
     assert drops(own) == drops(by_markers) == {}
     assert rows_of(own) == rows_of(by_markers)
     assert rows_of(sides.own([GOOD], assistant_markers=GPT_OSS_MARKERS)) == sides.host([GOOD])
+
+
+@pytest.mark.parametrize("goes_on", [False, True], ids=["last", "before-another-turn"])
+def test_answer_right_behind_a_tool_s_result(tmp_path: Path, goes_on: bool) -> None:
+    """0.6 stops there, 0.7 only where an answer with a start of its own follows."""
+    from transformers import AutoTokenizer
+
+    sides = Both(folder=tmp_path, tokenizer=write_tokenizer(tmp_path / "tokenizer", GEMMA4_TOOLS), size=512)
+    call = {"role": "assistant", "content": "", "tool_calls": [CALL]}
+    row = {"messages": [GOOD["messages"][0], call, {"role": "tool", "content": "seen"}, GOOD["messages"][1]]}
+    if goes_on:
+        row["messages"] += GOOD["messages"]
+
+    own = sides.own([row])
+    assert drops(own) == {}
+    if host_release() is V06 or goes_on:
+        with pytest.raises(ValueError, match="did not match any loss-contributing spans"):
+            sides.host([row])
+    else:
+        assert rows_of(own) == sides.host([row])
+    ((ids, mask, _),) = rows_of(own)
+    trained = AutoTokenizer.from_pretrained(sides.tokenizer).decode(
+        [token for token, is_trained in zip(ids[1:], mask, strict=False) if is_trained]
+    )
+    assert "yes<turn|>" in trained
+    assert "seen" not in trained
 
 
 def test_standard_columns_stand_in_for_named_ones(both: MakeBoth) -> None:

@@ -307,7 +307,8 @@ def test_pages_stay_short_enough_to_read() -> None:
     assert {"README.md", "CONTRIBUTING.md", "data.md"} <= set(words)
     assert [name for name, number in words.items() if number > 2_000 and name not in generated] == []
     by_hand = sum(number for name, number in words.items() if name not in generated)
-    assert by_hand <= 16_850, "say it in fewer words, or leave out what another page says"
+    # 17,000 since 0.1.0 has plain documents, split conversations and the comparison with what is served.
+    assert by_hand <= 17_000, "say it in fewer words, or leave out what another page says"
     assert len((PROJECT / "README.md").read_text(encoding="utf-8").splitlines()) < 120
 
 

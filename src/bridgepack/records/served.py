@@ -28,12 +28,14 @@ _SPLIT = "set preprocessing.split_conversations to when_context_differs"
 #: Kind -> what to do about it, apart from a switch of the template.
 SERVED_CURES: Mapping[ServedKind, str] = {
     ServedKind.CONTEXT: (
-        f"{_SPLIT}; where the server sets another system prompt or other template variables, say so in serving"
+        f"{_SPLIT}; where the template shows an answer behind another text even as the last one, change its thoughts "
+        "in the rows, or the template or its variables in training and serving alike; where the server sets another "
+        "system prompt or other template variables, say so in serving, and train with the same"
     ),
     ServedKind.ANSWER: f"{_SPLIT}, or preprocessing.loss_mode to last_turn",
     ServedKind.BOUNDARY: (
-        "set preprocessing.mask_generation_prompt to true; where a token that the model must write is never trained, "
-        "set preprocessing.masks_control_tokens to false"
+        "set preprocessing.mask_generation_prompt to true, and tokenizer.chat_template_kwargs as the server has them; "
+        "where a token that the model must write is never trained, set preprocessing.masks_control_tokens to false"
     ),
     ServedKind.REFUSED: (
         "nothing is known of these answers; a server with this template fails there, too, so correct the rows or set "

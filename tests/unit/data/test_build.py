@@ -249,6 +249,7 @@ def test_ctrl_c_behind_the_end_says_that_the_artifact_is_complete(
     assert ended.value.code == 130
     said = capsys.readouterr().err.strip().splitlines()[-1]
     assert said == f"interrupted; the artifact is complete at {str(tmp_path / 'out')!r}"
+    monkeypatch.undo()
     assert len(_rows(tmp_path / "out")) > 0
 
 

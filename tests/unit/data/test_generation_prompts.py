@@ -360,3 +360,31 @@ def test_settings_that_do_not_fit() -> None:
     with pytest.raises(ValueError, match="mask_generation_prompt is true and loss_mode is 'full', which trains every"):
         ChatPreprocessing(mask_generation_prompt=True, loss_mode="full")
     assert ChatPreprocessing().mask_generation_prompt is False
+
+
+@pytest.mark.parametrize(
+    ("start", "text", "wanted"),
+    [
+        ("", "<think></think>14", "<think></think>14"),
+        ("<think>", "<think></think>14", "</think>14"),
+        ("<think></think>", "<think></think>14", "14"),
+        ("", "<think>a</think>14", "</think>14"),
+        ("<think>", "<think>a</think>14", "</think>14"),
+    ],
+)
+def test_masked_reasoning_trains_the_empty_block_that_the_model_writes(
+    tmp_path: Path, start: str, text: str, wanted: str
+) -> None:
+    judge = judged(tmp_path, PLAIN, chat_template_kwargs_column="variables", reasoning_loss="mask")
+    row = {"messages": [asked(), answer(text)], "variables": {"start": start}}
+    made = judge.encode(row)
+
+    assert isinstance(made, Encoded), made
+    assert [words for _, words in spans(judge, made)] == [f"{wanted}<|im_end|>\n"]
+    assert judge.verdict(row).findings == ()
+
+
+def test_a_prompt_that_is_masked_needs_no_mask_of_empty_blocks() -> None:
+    values = {"kind": "chat", "mask_generation_prompt": True, "reasoning_loss": "mask_empty"}
+    with pytest.raises(ValueError, match="Set reasoning_loss to keep or mask, or mask_generation_prompt to false"):
+        ChatPreprocessing.model_validate(values)

@@ -439,3 +439,13 @@ def test_a_switch_and_a_mask_make_every_answer_equal(tmp_path: Path) -> None:
     )
     assert served.kinds(THOUGHTS) == [EQUAL, EQUAL]
     assert served.kinds(AGENTS) == [EQUAL, EQUAL, EQUAL]
+
+
+@pytest.mark.parametrize(("name", "is_never_shown"), [("DeepSeek-R1", True), ("Qwen3", False)])
+def test_an_answer_that_no_split_shows_as_it_is_served_is_told(tmp_path: Path, name: str, is_never_shown: bool) -> None:
+    """R1's prompt opens a thought that no render of an answer has; Qwen3 only strips what is not the last."""
+    found = Served.of(tmp_path, BY_NAME[name]).answers(SETS["agents"])
+
+    details = [answer.detail for answer in found if answer.kind == CONTEXT]
+    assert details
+    assert all(("no split helps" in detail) == is_never_shown for detail in details)

@@ -49,6 +49,7 @@ def test_a_sample_and_another_system_prompt(folder: Path) -> None:
     report = bridgepack.served(folder / "packed", num_rows=2, overrides={"serving.system": "Be kind."})
     assert (report.mode, report.seed, report.num_rows, report.num_rows_read) == ("sample", 0, 4, 2)
     assert {count.kind for count in report.record.counts} == {"context-differs"}
+    assert report.cures["context-differs"].endswith("say so in serving, and train with the same")
     with pytest.raises(ConfigError, match="only the location of its sources may change"):
         bridgepack.served(folder / "packed", overrides={"packing.seed": 3})
 

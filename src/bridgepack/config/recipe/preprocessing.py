@@ -122,7 +122,8 @@ class ChatPreprocessing(_Common):
     `keep` trains it, as Megatron-Bridge does (with `bridge_version: 0.7` not the `<think></think>` or `<think>` that an
     answer begins with, if the template reads `truncate_history_thinking`); `mask` trains only answers, tool calls and
     the closing marker, which the model must write; `mask_empty` masks only empty reasoning blocks, which come from the
-    prompt (`mask` masks these too)."""
+    prompt (`mask` masks these too). With `mask_generation_prompt`, which tells who writes an empty block, `mask` trains
+    those of the model, and `mask_empty` is not allowed."""
     mask_generation_prompt: Annotated[bool, Before(False)] = False
     """Train each assistant turn from where the text that a server sends for the turns before it ends, generation prompt
     included: `<think>` or an empty thought in the prompt is not trained, an empty thought that the model must write is.
@@ -158,6 +159,12 @@ class ChatPreprocessing(_Common):
             raise ValueError(
                 "mask_generation_prompt is true and loss_mode is 'full', which trains everything. Set loss_mode to "
                 "assistant or last_turn, or mask_generation_prompt to false."
+            )
+        if self.mask_generation_prompt and self.reasoning_loss == "mask_empty":
+            raise ValueError(
+                "mask_generation_prompt is true and reasoning_loss is 'mask_empty'; mask_generation_prompt masks the "
+                "empty blocks that the server writes, and trains those that the model must write. Set reasoning_loss "
+                "to keep or mask, or mask_generation_prompt to false."
             )
         if self.reasoning_loss != "keep" and self.loss_mode == "full":
             raise ValueError(

@@ -6,7 +6,7 @@ from typing import Any
 
 from bridgepack.config.recipe.layout import OWN_TEMPLATE_VARIABLES, Column, VariableColumn, parts_of
 from bridgepack.data.reading.inputs import names_of
-from bridgepack.data.tokenizers.tokenizer import check_is_unicode
+from bridgepack.data.tokenizers.texts import check_is_unicode
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
 

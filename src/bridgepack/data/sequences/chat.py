@@ -79,8 +79,8 @@ class ChatEncoder:
         self._doubled = DoubledInChats(tokenizer, markers)
         self._tools = ToolFindings(tokenizer.config.chat_template_kwargs)
         wanted = settings.reasoning_loss
-        self._reasoning = None if wanted == "keep" else ReasoningMasks(tokenizer, wanted)
         masks_prompts = settings.mask_generation_prompt
+        self._reasoning = None if wanted == "keep" else ReasoningMasks(tokenizer, wanted, keeps_empty=masks_prompts)
         self._prompts = GenerationPrompts(tokenizer, settings, markers) if masks_prompts else None
         has_openings = trims_openings and not tokenizer.has_generation_blocks
         self._openings = ThoughtOpenings.of(tokenizer, markers) if has_openings else ThoughtOpenings()

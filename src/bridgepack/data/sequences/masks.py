@@ -38,7 +38,8 @@ from bridgepack.data.sequences.marking.tokens import why_missing
 from bridgepack.data.sequences.prefixes import CuttingTokens, FoundTurns, Message, Prefixes, find_span
 from bridgepack.data.sequences.splitting.untrained import take_off_untrained, without_untrained
 from bridgepack.data.tokenizers.engines import FlatIds, joined
-from bridgepack.data.tokenizers.tokenizer import ChatTokenizer, is_unicode
+from bridgepack.data.tokenizers.texts import is_unicode
+from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
 

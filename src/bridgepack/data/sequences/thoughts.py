@@ -29,14 +29,18 @@ class Thoughts(NamedTuple):
 class ReasoningMasks:
     """Removes thoughts from loss masks."""
 
-    def __init__(self, tokenizer: ChatTokenizer, wanted: Literal["mask", "mask_empty"]) -> None:
+    def __init__(
+        self, tokenizer: ChatTokenizer, wanted: Literal["mask", "mask_empty"], *, keeps_empty: bool = False
+    ) -> None:
         """Take the wanted mode: no loss on any thoughts, or only on empty blocks.
+
+        `keeps_empty`: the masks have no generation prompt, so the model must write the empty blocks that they have.
 
         Raises:
             TokenizerError: the tokenizer does not report tokens' character positions.
         """
         require_places(tokenizer, f"reasoning_loss is {wanted!r}", "Set preprocessing.reasoning_loss to keep")
-        self._tokenizer, self._only_empty = tokenizer, wanted == "mask_empty"
+        self._tokenizer, self._only_empty, self._keeps_empty = tokenizer, wanted == "mask_empty", keeps_empty
 
     def take_off(self, mask: MaskArray, text: str) -> None:
         """Set one conversation's mask, shape [num_tokens], token-aligned, to 0 at thoughts, in place.
@@ -51,7 +55,7 @@ class ReasoningMasks:
         for first, last in np.flatnonzero(np.diff([0, *mask.tolist(), 0])).reshape(-1, 2).tolist():
             begin = int(places.starts[first])
             for item in thoughts_in(text[begin : int(places.stops[last - 1])]):
-                if item.blanks or not self._only_empty:
+                if not self._keeps_empty if item.blanks else not self._only_empty:
                     begun, after = (begin + place for place in (item.first, max(item.stop, item.blanks)))
                     mask[max(first, places.token_from(begun)) : min(last, places.token_from(after))] = 0
 

@@ -43,6 +43,9 @@ from bridgepack.geometry import IntArray
 from bridgepack.records import MaskArray, ServedKind, TokenArray
 
 _OTHER_CONTEXT = "the tokens before the answer are not what the server sends"
+_NEVER_SHOWN = (
+    f"{_OTHER_CONTEXT}; the template shows the answer behind another text even as the last one, so no split helps"
+)
 _OTHER_ANSWER = "the training text of the answer is not what the model writes when it is served"
 _OTHER_TOKENS = "the training text ends the answer with other tokens, as what follows is cut together with it"
 _STRADDLES = (
@@ -115,7 +118,8 @@ class ServedComparer:
         except RowError as error:
             return ServedAnswer(turn=number, kind=ServedKind.REFUSED, detail=error.detail)
         if not known.text.startswith(before):
-            return _differing(number, ServedKind.CONTEXT, _OTHER_CONTEXT, known, before)
+            detail = _OTHER_CONTEXT if through.startswith(before) else _NEVER_SHOWN
+            return _differing(number, ServedKind.CONTEXT, detail, known, before)
         sent = known.tokens_of(before)
         if not through.startswith(before) or not known.text.startswith(through.rstrip()):
             span = _run_from(mask, min(len(sent), len(mask)))

@@ -30,6 +30,7 @@ from bridgepack.data.tokenizers.templates import (
     Tools,
     compile_template,
 )
+from bridgepack.data.tokenizers.texts import check_is_unicode
 from bridgepack.errors import RowError, TokenizerError
 from bridgepack.records import DropReason
 
@@ -333,24 +334,6 @@ class _Refusals:
 
 
 _REFUSALS = _Refusals()
-
-
-def check_is_unicode(text: str) -> None:
-    """Refuse a text with a lone surrogate, e.g. half an emoji from JSON, which no tokenizer can encode.
-
-    Raises:
-        RowError: it has one; reason `invalid_field`.
-    """
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        detail = f"the text contains U+{ord(text[error.start]):04X}, half of a character that was cut in two"
-        raise RowError(DropReason.INVALID_FIELD, detail) from None
-
-
-def is_unicode(text: str) -> bool:
-    """Return whether a text has no lone surrogate."""
-    return text.encode(errors="ignore").decode() == text
 
 
 def _sha256(content: bytes) -> str:

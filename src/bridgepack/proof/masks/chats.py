@@ -14,6 +14,7 @@ from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.sequences.conversation import Conversation, ConversationReader
 from bridgepack.data.sequences.encoding import Encoded
+from bridgepack.data.sequences.markers import infer_markers, markers_from_recipe
 from bridgepack.data.tokenizers.forms import AS_GIVEN
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.geometry import IntArray
@@ -74,8 +75,9 @@ class ChatJudge:
         self._has_blocks = _BLOCK.search(tokenizer.chat_template or "") is not None
         self._marks = learn_marks(self._rendering.text)
         self._never = tokenizer.never_trained_ids if settings.masks_control_tokens else frozenset()
-        self._only_empty = settings.reasoning_loss == "mask_empty"
+        self._only_empty, self._keeps_empty = settings.reasoning_loss == "mask_empty", settings.mask_generation_prompt
         self._trims_openings = recipe.trims_thought_openings and has_trimmed_openings(tokenizer.chat_template or "")
+        self._starts = _starts_of(tokenizer, settings)
         self._may_train_prompts = settings.loss_mode != "full" and not settings.mask_generation_prompt
         self.names: tuple[str, ...] = (EVERYTHING,)
         if settings.loss_mode != "full":
@@ -114,7 +116,8 @@ class ChatJudge:
             votes = {EVERYTHING: without_tokens(np.full(len(ids), TRAINED, dtype=np.int8), ids, self._never)}
         findings, prompt = tuple(self._findings(chat, ids, mask, votes, derivations)), np.empty(0, dtype=np.int64)
         if findings and {finding.kind for finding in findings} <= _ABOUT_OTHER_TEXT and self._may_train_prompts:
-            prompt = trained_prompt(chat.text, chat.trained(self._settings.loss_mode), chat.renders, chat.bounds, mask)
+            answers = chat.trained(self._settings.loss_mode)
+            prompt = trained_prompt(chat.text, answers, chat.renders, chat.bounds, mask, ids.tolist(), self._starts)
         if len(prompt):
             for item in votes.values():
                 item[prompt] = NOT_JUDGED
@@ -150,7 +153,8 @@ class ChatJudge:
             if self._settings.loss_mode == "last_turn":
                 item = only_last_turn(item)
             if self._settings.reasoning_loss != "keep":
-                item = without_thoughts(item, chat.text, chat.answers, only_empty=self._only_empty)
+                kinds = {"only_empty": self._only_empty, "keeps_empty": self._keeps_empty}
+                item = without_thoughts(item, chat.text, chat.answers, **kinds)
             if self._trims_openings:
                 item = untrained(item, [opening_of(turn, chat.text, chat.bounds) for turn in item.turns if turn])
             found[name] = item
@@ -204,15 +208,16 @@ class ChatJudge:
         """Return the tokens of untrained thoughts, in every turn that a derivation knows."""
         if self._settings.reasoning_loss == "keep":
             return np.empty(0, dtype=np.int64)
+        kinds = {"only_empty": self._only_empty, "keeps_empty": self._keeps_empty}
         tokens = [
             tokens_within(span, chat.bounds)
             for item in derivations
-            for span in thoughts_of(item.turns, chat.text, chat.answers, only_empty=self._only_empty)
+            for span in thoughts_of(item.turns, chat.text, chat.answers, **kinds)
         ]
         return np.unique(np.concatenate([np.empty(0, dtype=np.int64), *tokens]))
 
     def _trains_empty_thoughts(self, chat: _Chat, mask: MaskArray, derivations: Iterable[Derivation]) -> bool:
-        if self._settings.reasoning_loss != "keep":
+        if self._settings.reasoning_loss != "keep" or self._settings.mask_generation_prompt:
             return False
         found = (thoughts_of(item.turns, chat.text, chat.answers, only_empty=True) for item in derivations)
         return any(mask[tokens_within(span, chat.bounds)].any() for spans in found for span in spans)
@@ -283,6 +288,14 @@ class _Chat:
             else:
                 begin = len(through)
         return None
+
+
+def _starts_of(tokenizer: ChatTokenizer, settings: ChatPreprocessing) -> tuple[tuple[int, ...], ...]:
+    """Return the tokens that the recipe or the template's family has before an answer; empty if neither has any."""
+    if settings.assistant_markers is not None:
+        return markers_from_recipe(tokenizer, settings.assistant_markers).assistant_starts
+    markers = infer_markers(tokenizer)
+    return () if markers is None else markers.assistant_starts
 
 
 def _known_turns(roles: Sequence[str], derivations: Mapping[str, Derivation]) -> list[Span | None]:

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jinja2.exceptions import TemplateError
 
-from bridgepack.data.tokenizers.tokenizer import ChatTokenizer, is_unicode
+from bridgepack.data.tokenizers.texts import is_unicode
+from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.geometry import IntArray
 from bridgepack.proof.masks.votes import (
     NOT_TRAINED,

@@ -51,11 +51,20 @@ def as_served(derivation: Derivation, text: str, answers: Sequence[int], renders
     return replace(derivation, votes=votes, turns=tuple(turns), reasons=tuple(reasons))
 
 
-def trained_prompt(text: str, answers: Sequence[int], renders: Renders, bounds: IntArray, mask: MaskArray) -> IntArray:
+def trained_prompt(
+    text: str,
+    answers: Sequence[int],
+    renders: Renders,
+    bounds: IntArray,
+    mask: MaskArray,
+    ids: Sequence[int],
+    starts: Sequence[tuple[int, ...]],
+) -> IntArray:
     """Return the trained tokens that a server writes before a turn, its generation prompt; ascending.
 
     `answers` are the positions of trained messages, `bounds` each token's characters, and `mask` is token-aligned. Only
-    tokens right before what the model writes count.
+    tokens right before what the model writes count, and if there are `starts`, only those right behind one of them: a
+    mask that begins within the marker of a turn is wrong.
     """
     found: list[int] = []
     for index in answers:
@@ -64,7 +73,10 @@ def trained_prompt(text: str, answers: Sequence[int], renders: Renders, bounds: 
             continue
         within = tokens_within((len(before), len(served)), bounds)
         untrained = np.flatnonzero(mask[within] == 0)
-        found += within[int(untrained[-1]) + 1 if len(untrained) else 0 :].tolist()
+        trained = within[int(untrained[-1]) + 1 if len(untrained) else 0 :].tolist()
+        behind = tuple(ids[: trained[0]]) if trained else ()
+        if not starts or any(behind[-len(start) :] == start for start in starts):
+            found += trained
     return np.array(sorted(set(found)), dtype=np.int64)
 
 

@@ -22,14 +22,19 @@ _OPENED, _FAR = re.compile(r"(?:<think>(?:</think>|\n)?)+$"), 60
 
 
 def without_thoughts(
-    derivation: Derivation, text: str, answers: Sequence[Mapping[str, Any]], *, only_empty: bool
+    derivation: Derivation,
+    text: str,
+    answers: Sequence[Mapping[str, Any]],
+    *,
+    only_empty: bool,
+    keeps_empty: bool = False,
 ) -> Derivation:
     """Return the derivation with votes against training thoughts in the turns that it knows.
 
     If the text has thoughts, a turn whose position is unknown is not judged. `answers` are the assistant's messages, in
-    order; with `only_empty`, only empty blocks are untrained.
+    order; with `only_empty`, only empty blocks are untrained, with `keeps_empty` only others.
     """
-    spans = thoughts_of(derivation.turns, text, answers, only_empty=only_empty)
+    spans = thoughts_of(derivation.turns, text, answers, only_empty=only_empty, keeps_empty=keeps_empty)
     if (not derivation.turns or None in derivation.turns) and any(marks[0] in text for marks in THOUGHT_MARKERS):
         is_unknown = derivation.votes == TRAINED
         for turn in derivation.turns:
@@ -39,14 +44,20 @@ def without_thoughts(
 
 
 def thoughts_of(
-    turns: Sequence[Span | None], text: str, answers: Sequence[Mapping[str, Any]], *, only_empty: bool
+    turns: Sequence[Span | None],
+    text: str,
+    answers: Sequence[Mapping[str, Any]],
+    *,
+    only_empty: bool,
+    keeps_empty: bool = False,
 ) -> list[Span]:
     """Return the character spans of thoughts in turns, with their opening markers."""
     found: list[Span] = []
     for span, message in zip(turns, answers, strict=False):
         if span is not None:
             turn = text[slice(*span)]
-            parts = [*_marked(turn, only_empty=only_empty), *([] if only_empty else _given(turn, message))]
+            marked = _marked(turn, only_empty=only_empty, keeps_empty=keeps_empty)
+            parts = [*marked, *([] if only_empty else _given(turn, message))]
             found += [(span[0] + first, span[0] + stop) for first, stop in parts]
     return found
 
@@ -77,7 +88,7 @@ def opening_of(turn: Span, text: str, bounds: IntArray) -> Span:
     return first, place
 
 
-def _marked(turn: str, *, only_empty: bool) -> Iterator[Span]:
+def _marked(turn: str, *, only_empty: bool, keeps_empty: bool) -> Iterator[Span]:
     for opening, closing, is_own in THOUGHT_MARKERS:
         place, since, inner, end = 0, 0 if is_own else None, 0, 0
         for part in re.split(f"({re.escape(opening)}|{re.escape(closing)})", turn):
@@ -86,9 +97,9 @@ def _marked(turn: str, *, only_empty: bool) -> Iterator[Span]:
                 since, inner = place - len(part), place
             elif part == closing and since is not None:
                 is_empty = not turn[inner : place - len(part)].strip()
-                if is_empty:
+                if is_empty and not keeps_empty:
                     yield since, len(turn) - len(turn[place:].lstrip("\n"))
-                elif not only_empty:
+                elif not is_empty and not only_empty:
                     yield since, place - len(part)
                 since, inner, end = None, place, place
         if inner and since is not None and not turn[end:since].strip() and not only_empty:
