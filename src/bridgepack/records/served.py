@@ -16,7 +16,8 @@ class ServedKind(StrEnum):
     BOUNDARY = "boundary-differs"
     #: The template rejects the turns before the answer, or the conversation up to it.
     REFUSED = "refused"
-    #: `over_long` (`truncate_history`, `split_exchanges`) left out earlier turns, which a server still has.
+    #: `over_long` left out earlier turns, which a server still has (`truncate_history`, `split_exchanges`), or the end
+    #: of the answer (`truncate`).
     CUT = "cut-on-purpose"
 
 

@@ -130,7 +130,12 @@ AbsolutePath = Annotated[str, _matching(_ABSOLUTE, "an absolute path", "Begin it
 MaybeAbsolutePath = Annotated[
     MaybeEmpty, _matching(_MAYBE_ABSOLUTE, "an absolute path", "Begin it with /."), _word(_IN_A_WORD)
 ]
-Mount = Annotated[str, _mount("mount", are_absolute=True), _word(_IN_A_WORD)]
+#: A mount, in which the node expands `$NAME`, and nemo-run replaces `/$nemo_run`.
+Mount = Annotated[
+    str,
+    _mount("mount", are_absolute=True),
+    _word(f"{_IN_A_WORD}, and $NAME or ${{NAME}}, which the node expands", expands=True),
+]
 #: A mount whose source may be a named volume.
 Volume = Annotated[str, _mount("volume", are_absolute=False)]
 SlurmTime = Annotated[

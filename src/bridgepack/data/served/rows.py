@@ -184,7 +184,7 @@ def num_rendered(chat: RenderedChat) -> int:
 
 
 def _packed(answers: Sequence[ServedAnswer], kept: Sequence[Span], *, splits: bool) -> list[ServedAnswer]:
-    """Return the answers that are packed, with those whose beginning or end was cut off as differing."""
+    """Return the answers that are packed, with what became of those whose beginning or end was cut off."""
     found = []
     for answer in answers:
         span = answer.span
@@ -196,6 +196,6 @@ def _packed(answers: Sequence[ServedAnswer], kept: Sequence[Span], *, splits: bo
             detail = "the sequence was truncated, and the answer lost its end"
             num_kept = max(stop for _, stop in kept) - span[0]
             num_tokens = min(answer.num_trained_tokens, num_kept)
-            cut = replace(answer, kind=ServedKind.ANSWER, detail=detail, token=span[0], num_trained_tokens=num_tokens)
+            cut = replace(answer, kind=ServedKind.CUT, detail=detail, token=span[0], num_trained_tokens=num_tokens)
             found.append(cut)
     return found

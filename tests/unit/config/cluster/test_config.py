@@ -271,6 +271,7 @@ FAULT_TOLERANT = {"resource_shape": "s", "node_group": "g", "launcher": {"kind":
         ),
         ({**BARE, "container_image": "it's"}, "nemo-run writes it unquoted into a shell script; allowed: one word"),
         ({**BARE, "container_mounts": ["/a b:/c"]}, "executor.container_mounts.0 is '/a b:/c'; nemo-run writes it"),
+        ({**BARE, "container_mounts": ["/$(id):/c"]}, "$NAME or ${NAME}, which the node expands"),
         (NO_VOLUME, "it is on no volume (there is none)"),
         ({**NO_VOLUME, "pvcs": [{"claimName": "a"}]}, "it is on no volume (there is none)"),
         ({**NO_VOLUME, "pvcs": [{"path": "/data"}]}, "it is on no volume (/data)"),
