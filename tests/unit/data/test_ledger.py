@@ -85,6 +85,7 @@ def test_every_reason_has_a_row_here() -> None:
 
     of_workers = {DropReason.TOKENIZER_FAILED, DropReason.OUT_OF_MEMORY, DropReason.TIME_OUT}
     of_settings = {DropReason.TRUNCATED_NO_TRAINED_TOKEN, DropReason.DUPLICATE, DropReason.NOT_SAMPLED}
+    of_settings |= {DropReason.BOUNDARY_IN_TOKEN}  # test_reasoning.py, test_generation_prompts.py
     assert reasons == set(DropReason) - of_settings - of_workers
 
 

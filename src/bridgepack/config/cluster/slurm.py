@@ -137,8 +137,8 @@ class SlurmExecutor(ExecutorSection):
     container_image: Word | None = None
     """Image for pyxis: a registry path or a .sqsh file; without it, the job runs directly on the nodes."""
     container_mounts: tuple[Mount, ...] = ()
-    """Folders mounted into the container: `SOURCE:TARGET[:FLAGS]`. A source `/$nemo_run/...` is in the job's folder; the
-    node expands `$NAME`."""
+    """Folders mounted into the container: `SOURCE:TARGET[:FLAGS]`. A source `/$nemo_run/...` is in the job's folder;
+    the node expands `$NAME`."""
     container_env: tuple[Text, ...] | None = None
     """Variables of the node that override those of the image."""
     additional_parameters: dict[ParameterName, ParameterValue] | None = None
