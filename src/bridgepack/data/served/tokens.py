@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bridgepack.data.sequences.prefixes import CuttingTokens
+from bridgepack.data.tokenizers.texts import common_prefix
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.records import TokenArray
 
@@ -68,12 +69,12 @@ class KnownText:
 
     def tokens_of(self, other: str) -> TokenArray:
         """Return the tokens of a text as a server encodes it, shape [num_tokens], int32."""
-        place, token = self._cut_before(common_length(self.text, other))
+        place, token = self._cut_before(common_prefix(self.text, other))
         return np.concatenate([self.input_ids[:token], self._encoded(other[place:])])
 
     def difference(self, other: str) -> Difference:
         """Return the first token in which a text differs from this one; the texts differ, or their tokens do."""
-        shared = common_length(self.text, other)
+        shared = common_prefix(self.text, other)
         place, token = self._cut_before(shared)
         other_ids = self._encoded(other[place : shared + _WINDOW])
         own_ids = self.input_ids[token:]
@@ -106,18 +107,6 @@ class KnownText:
         if [ids[match.group()] for match in found] != self.input_ids[tokens].tolist():
             return [], [], []
         return [match.end() for match in found], [match.start() for match in found], tokens.tolist()
-
-
-def common_length(first: str, second: str) -> int:
-    """Return how many leading characters two texts share: "abc", "abd" -> 2."""
-    low, high = 0, min(len(first), len(second))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if first[low:middle] == second[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 def _around(ids: TokenArray, at: int) -> list[int]:

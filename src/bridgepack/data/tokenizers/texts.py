@@ -1,4 +1,4 @@
-"""Texts that a tokenizer can encode: no half of a character."""
+"""Functions of texts alone: whether a tokenizer can encode one, and what two of them share."""
 
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
@@ -20,3 +20,15 @@ def check_is_unicode(text: str) -> None:
 def is_unicode(text: str) -> bool:
     """Return whether a text has no lone surrogate."""
     return text.encode(errors="ignore").decode() == text
+
+
+def common_prefix(first: str, second: str) -> int:
+    """Return how many leading characters two texts share: "abc", "abd" -> 2."""
+    low, high = 0, min(len(first), len(second))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if first[low:middle] == second[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

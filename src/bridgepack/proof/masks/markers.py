@@ -13,6 +13,7 @@ from functools import reduce
 from itertools import pairwise, product
 from typing import Any
 
+from bridgepack.data.tokenizers.texts import common_prefix
 from bridgepack.proof.masks.prefixes import ASSISTANT, NO_PROMPT, OTHER_PROMPT, Render
 from bridgepack.proof.masks.votes import (
     NOT_JUDGED,
@@ -20,7 +21,6 @@ from bridgepack.proof.masks.votes import (
     TRAINED,
     Derivation,
     Span,
-    common_prefix,
     leave_blanks,
     no_votes,
     silent,

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jinja2.exceptions import TemplateError
 
-from bridgepack.data.tokenizers.texts import is_unicode
+from bridgepack.data.tokenizers.texts import common_prefix, is_unicode
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.geometry import IntArray
 from bridgepack.proof.masks.votes import (
@@ -23,7 +23,6 @@ from bridgepack.proof.masks.votes import (
     TRAINED,
     Derivation,
     Span,
-    common_prefix,
     leave_blanks,
     no_votes,
     token_bounds,

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from bridgepack.data.tokenizers.texts import common_prefix
 from bridgepack.geometry import IntArray
 from bridgepack.proof.masks.prefixes import Renders
 from bridgepack.proof.masks.votes import (
@@ -17,7 +18,6 @@ from bridgepack.proof.masks.votes import (
     TRAINED,
     Derivation,
     Span,
-    common_prefix,
     tokens_within,
 )
 from bridgepack.records import MaskArray

@@ -162,18 +162,6 @@ def _is_shifted(mask: MaskArray, votes: VoteArray, *, has_both: bool) -> bool:
     return (has_both and (is_left or is_right)) or (is_left and len(behind) > 0 and not mask[behind].any())
 
 
-def common_prefix(first: str, second: str) -> int:
-    """Return how many leading characters two texts share: "abc", "abd" -> 2."""
-    low, high = 0, min(len(first), len(second))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if first[low:middle] == second[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
 def without_open_tag(text: str) -> str:
     """Return a text without an incomplete tag at its end: "<|bot|><th" -> "<|bot|>"."""
     place = text.rfind("<")
