@@ -54,7 +54,7 @@ class ChatTemplate:
             jinja2.TemplateSyntaxError: it is not valid Jinja.
             SyntaxError, RecursionError, MemoryError: it is nested too deeply for Jinja or for Python.
         """
-        self._environment, self._source = _environment(), source
+        self._environment, self._source, self._given = _environment(), source, variables
         self._python = self._environment.compile(source, raw=True)
         is_known_jinja = jinja2.__version__.startswith("3.1.")
         self._short_root = self._fast_root() if is_known_jinja else self._root
@@ -99,8 +99,8 @@ class ChatTemplate:
         return blocks.join_marked(parts)
 
     def refuse_address(self, text: str, *sources: Any) -> None:
-        """Check that a rendered text has no address of a Python object; raises TemplateError if it has one."""
-        check_has_no_address(text, self._source, *sources)
+        """Check that a text, rendered from `sources`, has no address of a Python object; raises TemplateError if so."""
+        check_has_no_address(text, self._source, self._given, *sources)
 
     def render[R](
         self, collect: Callable[[Iterable[str]], R], messages: Messages, tools: Tools, kwargs: Mapping[str, Any]

@@ -245,7 +245,7 @@ class ChatTokenizer:
         """
         with _REFUSALS:
             text = self.template.render("".join, messages, tools, kwargs)
-            self.template.refuse_address(text, messages, tools, self.template_variables, kwargs)
+            self.template.refuse_address(text, messages, tools, kwargs)
         check_is_unicode(text)
         return text
 
@@ -267,7 +267,7 @@ class ChatTokenizer:
         """Return the text and the (start, stop) characters of the template's generation blocks, as `render_text`."""
         with _REFUSALS:
             text, spans = self.template.render(self.template.join_marked, messages, tools, kwargs)
-            self.template.refuse_address(text, messages, tools, self.template_variables, kwargs)
+            self.template.refuse_address(text, messages, tools, kwargs)
         check_is_unicode(text)
         return text, spans
 
