@@ -97,6 +97,10 @@ class ArtifactPlan(Result):
         more = [f"{len(changed) - len(shown)} more"] if len(changed) > len(shown) else []
         return f"what differs: {', '.join([*shown, *more])}" if shown else "the tokenizer or versions differ"
 
+    def headline(self) -> str:
+        """Return what came out, in one line."""
+        return f"{self.output}: {'it is built already' if self.is_built else 'to be built'}"
+
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as JSON values."""
         spec = self.spec
@@ -193,6 +197,10 @@ class BuildResult(Result):
     damage: Mapping[str, str] = field(default_factory=dict)
     kept: Kept = field(default_factory=Kept)
     upload: Upload | None = None
+
+    def headline(self) -> str:
+        """Return what came out, in one line."""
+        return f"{self.output}: {self.manifest.headline()}"
 
     def table(self) -> list[dict[str, Any]]:
         """Return the statistics of each split."""
