@@ -97,6 +97,9 @@ def _describe_work(result: BuildResult) -> Iterator[str]:
             f"tokenised before; {kept.num_shards_found:,} of {kept.num_shards_found + kept.num_shards_written:,} "
             "shards were written before"
         )
+    if kept.num_rows_copied:
+        yield ""
+        yield f"{kept.num_rows_copied:,} rows, which both lengths leave whole, were tokenised before; the others now"
     if kept.engine_message:
         yield ""
         yield f"note: {kept.engine_message}"
@@ -251,9 +254,14 @@ def describe_histogram(split: SplitRecord) -> Iterator[str]:
         low = bound + 1
 
 
-def describe_plan(plan: ArtifactPlan, *, source: Path | None = None) -> str:
-    """Return what a build would do, or a re-pack of the artifact in a folder `source`."""
+def describe_plan(plan: ArtifactPlan, *, source: Path | None = None, tokenises_again: bool = False) -> str:
+    """Return what a build would do, or a re-pack of the artifact in a folder `source`.
+
+    `tokenises_again` as of `RepackPlan`.
+    """
     action = "build" if source is None else f"pack the sequences of {source} again"
+    if tokenises_again:
+        action += ", after reading its inputs and tokenising again the conversations that the old or new length cuts"
     if plan.existing is not None:
         needs = " (needs --replace)" if plan.existing.fingerprint != plan.spec.fingerprint else ""
         why = _because_of(plan.damage) if plan.damage else ""

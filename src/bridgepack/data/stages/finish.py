@@ -117,6 +117,7 @@ class RangeResult:
     unread: tuple[UnreadCount, ...] = ()  #: what nobody reads in its rows, dropped ones included
     was_tokenized: bool = False  #: tokenised now; False if the tokens were in the store
     num_bytes: int = 0  #: its share of the input file's size; 0 if unknown
+    num_rows_copied: int = 0  #: rows whose tokens were copied from those for another maximum length
 
 
 def finish_range(
