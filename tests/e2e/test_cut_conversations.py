@@ -19,7 +19,7 @@ from tests.support.tokenizers import write_tokenizer
 
 pytestmark = pytest.mark.full
 
-NUM_ROWS = 1500
+NUM_ROWS = 700
 
 
 def _project(folder: Path, action: str) -> Path:
