@@ -4,7 +4,7 @@ Where conversations are cut between exchanges, another maximum length cuts other
 again, as by a build that finds the tokens of all other rows.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +45,10 @@ class RepackPlan(ArtifactPlan):
 
     source: Path
     source_fingerprint: str
-    served: ServedRecord | None = None  #: the source's sample of answers, if it holds for these packs, too
+    served: ServedRecord | None = None  #: the source's sample of answers
+    shows_alike: bool = True  #: both recipes show the same answers to the same server, but for what they cut
+    #: both recipes cut no sequence of at most so many runtime tokens; None if they cut all sequences alike
+    cuts_above: int | None = None
     before: SFTRecipe  #: the source's recipe
     #: the new length cuts other conversations, so the inputs are read, and these rows tokenised again
     tokenises_again: bool = False
@@ -84,7 +87,9 @@ def plan_repack(
         ),
         existing=staging.existing_manifest(folder),
         source_fingerprint=manifest.fingerprint,
-        served=manifest.served if _cuts_alike(before, recipe) else None,
+        served=manifest.served,
+        shows_alike=_shows_alike(before, recipe),
+        cuts_above=None if _cuts_alike(before, recipe) else min(map(_longest, (before, recipe))),
         before=before,
         tokenises_again=tokenises_again,
     )
@@ -130,22 +135,41 @@ def repack_artifact(
         nullcontext(InThisProcess()) if is_alone else WorkerPool() as workers,
         tasks_runner(workers, options, wanted, place) as (runner, _),
     ):
-        return place.finish(runner, _stored_ranges(plan, place, runner), plan.served)
+        results = _stored_ranges(plan, place, runner)
+        return place.finish(runner, results, _served(plan, place, results))
+
+
+def _longest(recipe: SFTRecipe) -> int:
+    """Return a recipe's maximum length, in runtime tokens."""
+    return recipe.resolve().max_sequence_length.value
+
+
+def _shows_alike(before: SFTRecipe, after: SFTRecipe) -> bool:
+    """Return whether two recipes differ for answers at most in what they cut, and are for the same server."""
+    first, second = (one.chat_preprocessing and one.chat_preprocessing.model_dump() for one in (before, after))
+    if first and second:
+        first["over_long"] = second["over_long"]
+    return first == second and before.serving == after.serving
 
 
 def _cuts_alike(before: SFTRecipe, after: SFTRecipe) -> bool:
-    """Return whether two recipes cut and drop the same sequences, and are for the same server."""
-    first, second = (
-        (
-            one.packing.max_sequence_length or one.packing.packed_sequence_size,
-            one.parallelism.multiple,
-            one.packing.pad_seq_to_mult,
-            one.chat_preprocessing,
-            one.serving,
-        )
-        for one in (before, after)
+    """Return whether two recipes cut and drop the same sequences."""
+    actions = [one.chat_preprocessing and one.chat_preprocessing.over_long for one in (before, after)]
+    return actions[0] == actions[1] and _longest(before) == _longest(after)
+
+
+def _served(plan: RepackPlan, place: Workplace, results: Mapping[str, Sequence[RangeResult]]) -> ServedRecord | None:
+    """Return the source's sample of answers if it is that of a build, too; else say why not."""
+    longest = max((item.longest - 1 for ranges in results.values() for item in ranges), default=0)
+    if plan.served is None or (plan.shows_alike and (plan.cuts_above is None or longest <= plan.cuts_above)):
+        return plan.served
+    why = "preprocessing or serving has changed"
+    if plan.shows_alike:
+        why = f"sequences of more than {plan.cuts_above:,} runtime tokens are cut or dropped otherwise than before"
+    place.kept.served_message = (
+        f"the sample of answers as served is left out, because {why}; `bridgepack masks --served` compares the answers"
     )
-    return first == second
+    return None
 
 
 def _stored_ranges(plan: RepackPlan, place: Workplace, runner: Runner) -> dict[str, list[RangeResult]]:

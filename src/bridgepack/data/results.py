@@ -150,6 +150,7 @@ class Kept:
     num_shards_written: int = 0
     num_shards_found: int = 0  #: shards that an interrupted build had written
     engine_message: str | None = None  #: message for the user about the tokenisation engine
+    served_message: str | None = None  #: why a re-pack leaves out the sample of answers as served; None if it does not
 
     def add_range(self, result: RangeResult) -> None:
         """Count a finished range."""

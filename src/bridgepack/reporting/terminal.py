@@ -100,9 +100,9 @@ def _describe_work(result: BuildResult) -> Iterator[str]:
     if kept.num_rows_copied:
         yield ""
         yield f"{kept.num_rows_copied:,} rows, which both lengths leave whole, were tokenised before; the others now"
-    if kept.engine_message:
+    for message in filter(None, (kept.engine_message, kept.served_message)):
         yield ""
-        yield f"note: {kept.engine_message}"
+        yield f"note: {message}"
 
 
 def describe_manifest(manifest: Manifest, folder: Path, waiting: Waiting | None = None) -> str:
