@@ -101,7 +101,8 @@ def test_a_repack_that_cuts_no_sequence_otherwise_keeps_it(tmp_path: Path, chang
 
 
 def test_a_repack_that_cuts_otherwise_says_that_it_leaves_it_out(tmp_path: Path) -> None:
-    recipe = _recipe(tmp_path, "Qwen2.5", [SETS["plain"], SETS["plain"][:2]])
+    plain = SETS["plain"]["messages"]
+    recipe = _recipe(tmp_path, "Qwen2.5", [{"messages": plain}, {"messages": plain[:2]}])
     longest = build(recipe, tmp_path / "packed").manifest.splits[0].statistics.max_runtime_length
     changes = {"packing.max_sequence_length": longest - 1}
 
