@@ -186,11 +186,11 @@ def _describe_split(manifest: Manifest, split: SplitRecord) -> Iterator[str]:
 
 
 def _describe_pieces(split: SplitRecord) -> Iterator[str]:
-    """Yield the lines about dropped pieces of rows that are packed in part."""
+    """Yield the lines about dropped pieces of rows that stay; equal pieces of other rows may be packed."""
     if split.dropped_pieces:
         num_rows = split.statistics.num_partly_packed
         num_dropped = sum(split.dropped_pieces.values())
-        yield f"  {'pieces dropped':<20}{num_dropped:,}, of {num_rows:,} rows that are packed in part"
+        yield f"  {'pieces dropped':<20}{num_dropped:,}, of {num_rows:,} rows whose other pieces are packed"
     for reason, count in split.dropped_pieces.items():
         drop = next((drop for drop in split.piece_examples if drop.reason == reason), None)
         yield f"    {reason:<28}{count:>8,}   e.g. {_example(split, drop)}"
