@@ -11,7 +11,7 @@ from bridgepack.geometry import IntArray
 from bridgepack.records import DropReason
 
 #: Reasons of pieces that lose nothing: an equal one is packed, or nothing was to be trained.
-_LEAST_LOST = {DropReason.DUPLICATE: 1, DropReason.NO_TRAINED_TOKEN: 2}
+_LEAST_LOST: Mapping[str, int] = {DropReason.DUPLICATE: 1, DropReason.NO_TRAINED_TOKEN: 2}
 
 
 class DroppedSequence(NamedTuple):
