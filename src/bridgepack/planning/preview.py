@@ -13,6 +13,7 @@ import numpy as np
 from bridgepack.bridge.wiring import Packs, RunLength, run_length
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.inspection import SequenceView, view_sequences
+from bridgepack.data.artifact.origins import Origin
 from bridgepack.data.build import find_files
 from bridgepack.data.reading.rows import read_range, sampled_rows
 from bridgepack.data.served.sample import sample_answers
@@ -237,12 +238,15 @@ def _sequences(file: SampledFile, tokenizer: ChatTokenizer, settings: FinishSett
     policy = settings.policy_of(result.place.kind)
     fields = ["row_offset", "first_token", "index", "is_cut"]
     rows = sorted(row for part in result.parts.values() for row in part.sequences[fields].tolist())
+    counts, seen = Counter(row for row, *_ in rows), Counter[int]()
     for position, (row, first_token, at, is_cut) in enumerate(rows):
         path = result.cut_file if is_cut and result.cut_file else result.place.token_file
         ids, mask = token_arrays(path).sequence(at)
         mask = policy.mask_of_row(ids, mask)
         alone = PackedRow(input_ids=ids, loss_mask=np.append(mask[1:], 0), seq_start_id=np.zeros(1, dtype=np.int32))
-        origin = (file.file.label, result.place.first_row + row, first_token, len(ids) - 1)
+        seen[row] += 1
+        piece = (seen[row], counts[row]) if counts[row] > 1 else (0, 0)
+        origin = Origin(file.file.label, result.place.first_row + row, first_token, len(ids) - 1, *piece)
         (view,) = view_sequences(alone, origins=[origin], tokenizer=tokenizer, eos_token_id=tokenizer.eos_token_id)
         yield replace(view, position=position)
 

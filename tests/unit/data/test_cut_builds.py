@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from bridgepack.api import check, inspect
+from bridgepack.api import check, inspect, report
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.reading import lines as line_blocks
@@ -16,6 +16,7 @@ from bridgepack.proof.masks.masks import MaskOptions, check_masks
 from bridgepack.proof.packs import RunOptions, TracedRun
 from bridgepack.proof.trace.trace import trace_source
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
+from bridgepack.reporting.packs import draw_pack
 from bridgepack.reporting.terminal import describe_manifest
 from tests.support import small_builds as small
 from tests.support import thoughtful
@@ -78,10 +79,21 @@ def test_trace_inspect_and_diff_know_the_row(tmp_path: Path, tokenizer: Path, ac
         lengths = [one.runtime_length + 1 for one in sequences]
         assert firsts == [sum(lengths[:index]) for index in range(len(lengths))]
         assert (split.statistics.num_split, split.statistics.num_pieces) == (1, len(numbers))
-    rows = [
-        item.row for pack in range(split.statistics.num_packs) for item in inspect(built.output, row=pack).sequences
-    ]
+    packs = [inspect(built.output, row=pack) for pack in range(split.statistics.num_packs)]
+    rows = [item.row for pack in packs for item in pack.sequences]
     assert Counter(rows) == {1: 1, 2: len(numbers)}
+    shown = [(one.row, one.piece, one.num_pieces, one.cut, one.cut_detail) for pack in packs for one in pack.sequences]
+    if action == "truncate_history":
+        detail = f"{num_cut} exchanges, {2 * num_cut} turns are left out, so that at most 64 runtime tokens remain"
+        assert sorted(shown) == [(1, 0, 0, "", ""), (2, 0, 0, action, detail)]
+        heading = f"; cut on purpose, preprocessing.over_long {action}: {detail}"
+    else:
+        pieces = [(2, number + 1, len(numbers), action, "") for number in range(len(numbers))]
+        assert sorted(shown) == [(1, 0, 0, "", ""), *pieces]
+        heading = f", piece 1 of {len(numbers)}, "
+    assert heading in "".join(draw_pack(pack, has_colour=False) for pack in packs)
+    page = report(built.output, output=tmp_path / "page.html").files["output"].read_text()
+    assert f"cut on purpose, preprocessing.over_long {action}" in page
     same = diff_artifacts(built.output, built.output).splits[0]
     assert (same.num_unchanged, same.num_lost, same.num_gained) == (1 + len(numbers), 0, 0)
 
@@ -149,3 +161,24 @@ def test_mixtures_count_rows_and_use_all_pieces_of_a_row(tmp_path: Path, tokeniz
     assert [source.num_sequences for source in again.manifest.splits[0].sources] == [20 * num_pieces, 20]
     for folder in (built.output, again.output):
         _assert_proved(folder, 40)
+
+
+def test_pieces_and_cuts_of_other_actions_are_told_apart(tmp_path: Path, tokenizer: Path) -> None:
+    """The first row is two sequences with `split_conversations`, the second is longer than a sequence."""
+    rows = [thoughtful.TWO_THOUGHTS, [said("user", "x"), said("assistant", "word " * 30)]]
+    source = thoughtful.write_rows(tmp_path / "a.jsonl", rows)
+
+    def shown(action: str, split_conversations: str) -> set[tuple[int, int, int, str]]:
+        settings = {"preprocessing__split_conversations": split_conversations}
+        folder = tmp_path / f"{action}-{split_conversations}"
+        built = small.build(_recipe(source, tokenizer, action, **settings), folder)
+        numbers = built.manifest.splits[0].statistics
+        packs = [inspect(folder, row=pack) for pack in range(numbers.num_packs)]
+        return {(one.row or 0, one.piece, one.num_pieces, one.cut) for pack in packs for one in pack.sequences}
+
+    alone = (1, 0, 0, "")
+    assert shown("truncate", "never") == {alone, (2, 0, 0, "truncate")}
+    pieces = {(2, number, 2, "split") for number in (1, 2)}
+    assert shown("split", "never") == {alone, *pieces}
+    both = {(1, 1, 2, ""), (1, 2, 2, "")}
+    assert shown("split", "when_context_differs") == {*both, *pieces}
