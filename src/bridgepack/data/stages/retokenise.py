@@ -30,8 +30,8 @@ _COPIED = 1024
 class EarlierTokens:
     """A range's tokens for another maximum sequence length, otherwise made in the same way."""
 
-    token_file: Path  #: in the store
-    tokenization: str  #: name of that tokenisation in the store
+    token_file: Path
+    tokenization: str | None  #: name of that tokenisation in the store; None for tokens that this process just made
     shorter: int  #: the smaller one of both maximum lengths, in runtime tokens
     splits: bool  #: a conversation that is too long became several sequences
 
@@ -55,8 +55,10 @@ def tokenized_from(
         None if the earlier tokens cannot be used; nothing was written then.
     """
     try:
-        if check_stored_tokens(earlier.token_file) != token_origin(earlier.tokenization, source.part, source.file.view):
-            return None
+        if earlier.tokenization is not None:
+            made_of = token_origin(earlier.tokenization, source.part, source.file.view)
+            if check_stored_tokens(earlier.token_file) != made_of:
+                return None
         index, arrays = read_token_index(earlier.token_file), token_arrays(earlier.token_file)
     except StoreError:
         return None
