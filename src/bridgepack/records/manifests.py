@@ -128,7 +128,8 @@ class SplitStatistics:
     num_split: int = 0  #: rows that were split into pieces: over-long ones, and conversations
     num_pieces: int = 0  #: sequences that are such pieces, without repetitions
     num_untrained_pieces: int = 0  #: pieces that were left out because they have no trained tokens
-    num_partly_packed: int = 0  #: split rows of which a piece was dropped; `dropped_pieces` says why
+    #: split rows of which a piece was dropped, duplicates of packed ones included; `dropped_pieces` says why
+    num_partly_packed: int = 0
     #: tokens that splitting conversations adds: of all their sequences but the last, which shows the whole
     num_added_tokens: int = 0
     num_cut_exchanges: int = 0  #: exchanges that `truncate_history` left out; `lost_content` counts their rows
