@@ -12,6 +12,7 @@ import click
 from bridgepack.config.write import cluster_schema, recipe_schema, schema_text
 from bridgepack.rules.registry import ALL_RULES
 
+from .manifest import manifest_page
 from .pictures import PICTURES
 from .rules import literal, page_of, rule_pages
 
@@ -60,6 +61,7 @@ def reference_pages(command: click.Group) -> dict[str, str]:
         "cluster-reference.md": cluster_page(),
         "cluster.schema.json": schema_text(cluster_schema()),
         "cli.md": commands_page(command),
+        "manifest-reference.md": manifest_page(),
         **rule_pages(ALL_RULES),
         **{name: draw() for name, draw in PICTURES.items()},
     }
