@@ -41,8 +41,7 @@ _COMMANDS_INTRODUCTION = """\
 
 Exit codes: 0 clean, 1 findings, 2 could not run, 130 interrupted (143 by SIGTERM, 129 by SIGHUP). With `--json`, which
 all but `recipes new` and `recipes schema` have, a command prints one JSON document to standard output, errors as
-`{"error": ...}`. Messages about what went wrong go to standard error. Every command has `-h, --help`. What stands in
-[brackets] holds where an option is not given.
+`{"error": ...}`. Messages about what went wrong go to standard error. Every command has `-h, --help`.
 
 Shells complete commands, recipes, rules and the fields of `--set` after
 `eval "$(_BRIDGEPACK_COMPLETE=bash_source bridgepack)"`; `zsh_source` and `fish_source` are for zsh and fish.
@@ -110,7 +109,7 @@ def commands_page(command: click.Group) -> str:
 def _options_of(options: Sequence[str], shared: Collection[str]) -> str:
     """Return the options of a command; of those of several commands the names alone, without that of almost all."""
     shared_here = [option for option in options if option in shared and option != _JSON]
-    names = [option.partition(": ")[0].strip("`").partition(" ")[0] for option in shared_here]
+    names = [option.partition(": ")[0].strip("`").partition(" ")[0].strip(",") for option in shared_here]
     lines = [f"- {option}" for option in options if option not in shared]
     return "\n".join([*lines, f"- Also `{'`, `'.join(names)}`."] if names else lines)
 

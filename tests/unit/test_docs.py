@@ -131,6 +131,7 @@ def test_commands_page_has_every_option() -> None:
     }
     assert [name for name in commands if f"## bridgepack {name}\n" not in page] == []
     assert [option for found in options.values() for option in found if option not in page] == []
+    assert re.findall(r"`-[^`]*,`", page) == []
     groups = {name for name, command in commands.items() if isinstance(command, click.Group)}
     without = [name for name in commands if name not in groups and "--json" not in options[name]]
     assert without == ["recipes new", "recipes schema"]
