@@ -84,7 +84,7 @@ def _trained(mask: Sequence[int]) -> list[str]:
 
 def row_to_pack() -> str:
     """Return how two rows become one pack, and what Megatron-Bridge makes of it."""
-    drawing = Drawing("How rows become a pack", "Two conversations become tokens and masks, one stored pack, one batch.")
+    drawing = Drawing("How rows become a pack", "Two conversations become tokens and masks, a stored pack, a batch.")
     drawing.heading("1  Rows", "conversations, one a line")
     for index, (style, question, answer) in enumerate((("a", "user: 2 + 2?", "assistant: 4"), ("b", "Hi", "Hello"))):
         x = 10 + index * 195
