@@ -8,12 +8,11 @@ from typing import Any
 from bridgepack.data.sequences.masks import RenderedChat
 from bridgepack.data.served.compare import ServedAnswer
 from bridgepack.data.served.rows import ServedRows, chat_of
-from bridgepack.data.tokenizers.templates import TimeLimit, variables_of
+from bridgepack.data.tokenizers.templates import TimeLimit
+from bridgepack.data.tokenizers.variables import settable
 from bridgepack.errors import RowError
 from bridgepack.records import SWITCHED_KINDS
 
-#: Variables that every server and tokenizer sets.
-_STANDARD = frozenset({"messages", "tools", "documents", "add_generation_prompt", "continue_final_message"})
 #: Maximum variables to try.
 _MOST = 32
 
@@ -28,8 +27,7 @@ def find_switch(rows: ServedRows, columns: Mapping[str, Any]) -> Switch:
     Answers may still differ at the boundary, and no trained token may get lost. Of several switches, the one with the
     most equal answers counts, then the first by name.
     """
-    tokenizer = rows.stage.tokenizer
-    names = sorted(variables_of(tokenizer.chat_template or "") - _STANDARD - tokenizer.special_tokens.keys())
+    names = sorted(settable(rows.stage.tokenizer))
     with TimeLimit() as limit:
         try:
             chat = chat_of(limit(rows.stage.encoder.prepare, columns).value)
