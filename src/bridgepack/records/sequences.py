@@ -127,8 +127,8 @@ LOSS_CURES: Mapping[str, str] = {
     LostKind.CUT_HISTORY: ("on purpose, by preprocessing.over_long; raise packing.max_sequence_length to keep more"),
     LostKind.RENDERED_CHAT: "cut the text at its turns into a column messages, and read that with layout kind chat",
     LostKind.EARLIER_REASONING: (
-        "the model is trained to answer there without thinking; set preprocessing.loss_mode to last_turn, or "
-        f"{_OTHER_TEMPLATE} earlier reasoning"
+        "the model is trained to answer there without thinking; set preprocessing.split_conversations to "
+        f"when_context_differs or preprocessing.loss_mode to last_turn, or {_OTHER_TEMPLATE} earlier reasoning"
     ),
 }
 

@@ -111,7 +111,8 @@ class _Comparison:
     def report(self, target: str) -> ServedReport:
         """Return the findings."""
         is_sample = self._options.num_rows is not None
-        record = self._tally.record(NO_SWITCH if self._differing is None else find_switch(self._rows, self._differing))
+        switch = NO_SWITCH if self._differing is None else find_switch(self._rows, self._differing)
+        record = self._tally.record(switch, self._rows.settings)
         return ServedReport(
             target=target,
             mode="sample" if is_sample else "all",
