@@ -23,6 +23,7 @@ from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.planning.sample import SampledFile, SampledSource, Sampler, population, projected_packs, sampled_sources
 from bridgepack.records import TRAIN, Drop, DropReason, PackedRow, ServedRecord, UnreadField
 from bridgepack.records.results import Result
+from bridgepack.records.words import counted
 
 _COLUMN_ROWS = 100
 
@@ -104,6 +105,18 @@ class Preview(Result):
     stopped_early: bool
     stops: Mapping[str, str]
     served: ServedRecord | None = None
+
+    def headline(self) -> str:
+        """Return what came out, in one line."""
+        num_rows = sum(source.num_rows for source in self.sources)
+        about = "" if all(source.is_counted for source in self.sources) else "about "
+        drops = sum(drop.num_rows for source in self.sources for drop in source.drops)
+        num_read = sum(source.num_rows_read for source in self.sources)
+        packs = "packs not projected"
+        if self.num_packs is not None:
+            packs = f"{'about ' if self.is_sample else ''}{counted(sum(self.num_packs.values()), 'pack')}"
+        dropped = f"{drops:,} of {counted(num_read, 'row')} read would be dropped"
+        return f"{self.name}: {about}{counted(num_rows, 'row')}, {packs}; {dropped}"
 
     @property
     def is_sample(self) -> bool:

@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from bridgepack.records.sequences import Drop, DropReason, LostContent
 from bridgepack.records.served import ServedRecord
+from bridgepack.records.words import counted
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -240,6 +241,19 @@ class Manifest:
     def split(self, name: str) -> SplitRecord | None:
         """Return the split of that name, or None."""
         return next((split for split in self.splits if split.name == name), None)
+
+    def headline(self) -> str:
+        """Return rows, sequences, packs and drops of all splits, in one line."""
+        numbers = [split.statistics for split in self.splits]
+        rows = counted(sum(one.num_rows_in for one in numbers), "row")
+        sequences = counted(sum(one.num_sequences for one in numbers), "sequence")
+        packs = counted(sum(one.num_packs for one in numbers), "pack")
+        num_dropped = sum(sum(split.drops.values()) for split in self.splits)
+        return f"{rows}, {sequences} in {packs}, {counted(num_dropped, 'row')} dropped"
+
+    def __repr__(self) -> str:
+        """Return a line; `asdict` has all."""
+        return f"<Manifest: {self.headline()}>"
 
     def fill_fraction(self, split: SplitRecord) -> float:
         """Return runtime tokens used / capacity of the split, 0-1; alignment padding does not count as used."""

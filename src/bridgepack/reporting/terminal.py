@@ -166,7 +166,7 @@ def _describe_split(manifest: Manifest, split: SplitRecord) -> Iterator[str]:
         if name == "rows dropped":
             for reason, count in split.drops.items():
                 drop = next((drop for drop in split.drop_examples if drop.reason == reason), None)
-                example = "left out of the mixture by the seed" if drop is None else f"e.g. {_example(split, drop)}"
+                example = "left out of the mixture by the seed" if drop is None else f"e.g. {origin_text(split, drop)}"
                 yield f"    {reason:<28}{count:>8,}   {example}"
             yield from _describe_pieces(split)
     if split.is_mixture:
@@ -176,7 +176,7 @@ def _describe_split(manifest: Manifest, split: SplitRecord) -> Iterator[str]:
         yield "  lost content        content of rows that the chat template left out or changed"
     for kind, count in split.lost_content.items():
         lost = next((lost for lost in split.lost_examples if lost.kind == kind), None)
-        yield f"    {kind:<28}{count:>8,}   e.g. {_example(split, lost)}"
+        yield f"    {kind:<28}{count:>8,}   e.g. {origin_text(split, lost)}"
         yield f"      fix: {LOSS_CURES.get(kind, 'see the docs of the bridgepack that built it')}"
     sources = [" ".join(source.name) for source in split.sources] if split.sources[1:] else []
     yield from describe_unread(split.unread, sources)
@@ -190,7 +190,7 @@ def _describe_pieces(split: SplitRecord) -> Iterator[str]:
         yield f"  {'pieces dropped':<20}{num_dropped:,}, of {num_rows:,} rows that are packed in part"
     for reason, count in split.dropped_pieces.items():
         drop = next((drop for drop in split.piece_examples if drop.reason == reason), None)
-        yield f"    {reason:<28}{count:>8,}   e.g. {_example(split, drop)}"
+        yield f"    {reason:<28}{count:>8,}   e.g. {origin_text(split, drop)}"
 
 
 def describe_unread(fields: Sequence[UnreadField], sources: Sequence[str] = ()) -> Iterator[str]:
@@ -232,7 +232,8 @@ def _source_line(sources: Sequence[SourceRecord], depth: int) -> str:
     return f"  {label:<{_LABEL_WIDTH}}{counts} {shares[0]} {shares[1]}"
 
 
-def _example(split: SplitRecord, example: Drop | LostContent | None) -> str:
+def origin_text(split: SplitRecord, example: Drop | LostContent | None) -> str:
+    """Return `FILE row N: what is wrong with it`, or nothing without an example."""
     if example is None:
         return ""
     detail = " ".join(without_middle(example.detail, _DETAIL_CHARACTERS).split())

@@ -17,6 +17,7 @@ from bridgepack.errors import ArtifactError, TokenizerError
 from bridgepack.geometry import aligned_runtime_lengths, runtime_segment_lengths, seq_boundaries
 from bridgepack.records import Manifest, PackedRow, Waiting
 from bridgepack.records.results import Result
+from bridgepack.records.words import counted
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,6 +65,18 @@ class PackView(Result):
     sequences: tuple[SequenceView, ...]
     note: str | None
 
+    def headline(self) -> str:
+        """Return what came out, in one line."""
+        return (
+            f"{self.split} pack {self.index}: {counted(len(self.sequences), 'sequence')}, "
+            f"{self.num_used_tokens:,} of {self.packed_sequence_size:,} runtime tokens"
+        )
+
+    @property
+    def num_used_tokens(self) -> int:
+        """Runtime tokens of its sequences, with alignment padding."""
+        return sum(item.runtime_length + item.num_alignment_tokens for item in self.sequences)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArtifactView(Result):
@@ -78,6 +91,10 @@ class ArtifactView(Result):
     folder: Path
     manifest: Manifest
     waiting: Waiting | None
+
+    def headline(self) -> str:
+        """Return what came out, in one line."""
+        return f"{self.folder}: {self.manifest.headline()}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the manifest as plain values, with `waiting`."""
