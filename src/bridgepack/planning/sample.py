@@ -26,6 +26,7 @@ from bridgepack.data.stages.tokenise import Tokenization, TokenizeTask, rescued_
 from bridgepack.data.stages.write import ArtifactSpec
 from bridgepack.data.tasks import InThisProcess, TaskFailure
 from bridgepack.data.tokenizers.engines import REFERENCE
+from bridgepack.data.tokenizers.variables import refuse_unread_variables
 from bridgepack.geometry import IntArray, aligned_runtime_lengths
 
 #: Rows and bytes after which no further window is read, but the first of every file; what is small is read to its end.
@@ -146,7 +147,7 @@ class Sampler:
         """Return the sampler of a recipe, with its tokenizer loaded; it drops rows at which a build may stop.
 
         Raises:
-            TokenizerError: as for a build.
+            ConfigError, TokenizerError: as for a build.
         """
         how = Tokenization(
             key="",
@@ -155,8 +156,9 @@ class Sampler:
             num_input_bytes=0,
             max_text_bytes=_TEXT_BYTES,
         )
-        identity, resolved = how.stage().identity(), recipe.resolve()
-        spec = ArtifactSpec(resolved=resolved, fingerprint="", tokenizer=identity, versions={}, inputs={})
+        stage, resolved = how.stage(), recipe.resolve()
+        refuse_unread_variables(recipe, stage.tokenizer)
+        spec = ArtifactSpec(resolved=resolved, fingerprint="", tokenizer=stage.identity(), versions={}, inputs={})
         settings = {split: without_stops(spec.finish_settings(split, folder)) for split in splits}
         for one in settings.values():
             make_folders(one.folder)

@@ -227,6 +227,7 @@ def test_every_kind_has_a_case() -> None:
     said_of_the_row = {
         LostKind.WEIGHT,
         LostKind.TEMPLATE_KWARGS,
+        LostKind.UNREAD_VARIABLE,
         LostKind.UNREAD,
     }
     of_masks = {LostKind.NO_REASONING}  # tests/unit/data/test_reasoning.py

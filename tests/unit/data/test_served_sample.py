@@ -12,6 +12,7 @@ from bridgepack.data.sequences.loading import load_stage
 from bridgepack.data.served.rows import ServedRows
 from bridgepack.data.served.switches import find_switch
 from bridgepack.data.tokenizers.templates import variables_of
+from bridgepack.errors import RowError
 from bridgepack.records import ServedRecord
 from bridgepack.reporting.terminal import describe_build
 from tests.support.read_rows import read_row
@@ -166,6 +167,23 @@ def test_a_switch_that_loses_thoughts_is_no_cure(tmp_path: Path) -> None:
     (tmp_path / "tokenizer" / "chat_template.jinja").write_text(template)
     rows = ServedRows.of(load_stage(recipe.model_dump_json()))
     assert find_switch(rows, read_row(SETS["thoughts"], recipe.preprocessing)) == ("", False)
+
+
+def test_a_switch_is_looked_for_in_every_piece_of_a_conversation(tmp_path: Path) -> None:
+    """What the server sends before the second answer has a hint in front, unless `hides_hint`; the first is equal."""
+    hint = (
+        "{%- if messages[-1].role == 'user' and messages | length > 2 and not hides_hint -%}{{- 'Hm.' -}}{%- endif -%}"
+    )
+    recipe = _recipe(tmp_path, "Qwen2.5", preprocessing={"kind": "chat", "split_conversations": "when_context_differs"})
+    (tmp_path / "tokenizer" / "chat_template.jinja").write_text(hint + BY_NAME["Qwen3"].template)
+    rows = ServedRows.of(load_stage(recipe.model_dump_json()))
+    columns = read_row(SETS["thoughts"], recipe.preprocessing)
+
+    assert len(rows.stage.encoder.prepare(columns).values) == 2
+    (answers,) = rows.answers([columns])
+    assert not isinstance(answers, RowError)
+    assert [answer.kind for answer in answers] == ["equal", "context-differs"]
+    assert find_switch(rows, columns) == ("hides_hint", True)
 
 
 def test_variables_of_a_template() -> None:
