@@ -1,7 +1,6 @@
 """Finds the template's own switch that shows answers in training as they are served, by trying its variables."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -53,7 +52,7 @@ def _try_all(
     for name, value in product(names, (True, False)):
         conversation = chat.conversation
         kwargs = {**conversation.template_kwargs, name: value}
-        changed = chat._replace(conversation=replace(conversation, template_kwargs=kwargs, is_plain=False))
+        changed = chat._replace(conversation=conversation._replace(template_kwargs=kwargs, is_plain=False))
         try:
             yield name, value, limit(lambda one: _answers(rows, _rendered(rows, one)), changed)
         except RowError:
