@@ -55,9 +55,13 @@ class _Pending:
         except RowError as error:
             self.drops.append(RowNote(offset, error.reason, error.detail))
             return error.reason
-        self.values += prepared.values
-        self.row_offsets += [offset] * len(prepared.values)
-        self.losses += [RowNote(offset, *loss) for loss in prepared.losses]
+        self.values.append(prepared.value)
+        self.row_offsets.append(offset)
+        if prepared.more:
+            self.values += prepared.more
+            self.row_offsets += [offset] * len(prepared.more)
+        if prepared.losses:
+            self.losses += [RowNote(offset, *loss) for loss in prepared.losses]
         for field in prepared.unread:
             known = self.unread.setdefault(field[:2], field._replace(num_rows=0, row_offset=offset))
             self.unread[field[:2]] = known._replace(num_rows=known.num_rows + 1)

@@ -1,7 +1,6 @@
 """Finds the template's own switch that shows answers in training as they are served, by trying its variables."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -60,7 +59,7 @@ def _try_all(
 def _with_variable(chat: RenderedChat, name: str, value: bool) -> RenderedChat:
     conversation = chat.conversation
     kwargs = {**conversation.template_kwargs, name: value}
-    return chat._replace(conversation=replace(conversation, template_kwargs=kwargs, is_plain=False))
+    return chat._replace(conversation=conversation._replace(template_kwargs=kwargs, is_plain=False))
 
 
 def _rendered(rows: ServedRows, chat: RenderedChat) -> RenderedChat:
