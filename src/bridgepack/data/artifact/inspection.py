@@ -50,7 +50,7 @@ class PackView(Result):
     """One pack.
 
     Attributes:
-        index: 0-based row of the split.
+        index: 0-based position in the split.
         packed_sequence_size: runtime tokens that the pack can hold.
         sequences: in row order.
         note: why the text could not be decoded; None if it was decoded.
@@ -92,10 +92,10 @@ Decoder = tuple[ChatTokenizer | None, str | None]
 
 
 def view_pack(artifact: Artifact, split: str, index: int, *, decoder: Decoder | None = None) -> PackView:
-    """Return one pack of an artifact, by its 0-based row, decoded; `decoder` is from `tokenizer_of`, if already loaded.
+    """Return one pack of an artifact by its 0-based index, decoded; `decoder` is from `tokenizer_of`, if already loaded.
 
     Raises:
-        ArtifactError: the split or row does not exist or cannot be read.
+        ArtifactError: the split or pack does not exist or cannot be read.
     """
     row = artifact.row(split, index)
     tokenizer, note = decoder or tokenizer_of(artifact)
@@ -188,7 +188,7 @@ def _origins(artifact: Artifact, split: str, index: int, row: PackedRow) -> list
     stored = runtime_segment_lengths(row.seq_start_id, len(row.input_ids))
     if entries and (any(entry.file_index not in inputs for entry in entries) or not np.array_equal(planned, stored)):
         raise ArtifactError(
-            f"{plan_path(artifact, split)} does not fit row {index} of {split}, or names inputs that the manifest does "
-            "not list: one was changed after the build. `bridgepack verify` says which. Build the artifact again."
+            f"{plan_path(artifact, split)} does not fit pack {index} of {split}, or names inputs that the manifest "
+            "does not list: a file was changed after the build. `bridgepack verify` says which. Build the artifact again."
         )
     return [(inputs[item.file_index].path, item.row, item.first_token, item.runtime_length) for item in entries]

@@ -206,7 +206,7 @@ def _summary(report: CheckReport, *, hides_advice: bool, shows_skipped: bool) ->
     if report.num_shards:
         shards = f"{report.num_shards_read} of {_count_text(report.num_shards, 'shard')}"
         text += (
-            f"; {_count_text(report.num_rows, 'row')} ({_count_text(report.num_tokens, 'token')}) read from {shards}"
+            f"; {_count_text(report.num_rows, 'pack')} ({_count_text(report.num_tokens, 'token')}) read from {shards}"
         )
     lines = [text, f"checked for {report.versions}" if report.versions else "", report.host.text if report.host else ""]
     return "\n".join(filter(None, lines))
