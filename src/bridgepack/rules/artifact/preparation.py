@@ -33,8 +33,8 @@ _CURES: Mapping[str, str] = {
     DropReason.TEMPLATE_ERROR: "leave preprocessing.null_content at auto if content is null, or use another template",
     DropReason.CONTROL_TOKENS_IN_TEXT: "remove the control tokens from the texts",
     DropReason.LOST_CONTENT: "fix the data or the template, or set preprocessing.on_lost_content to keep",
-    DropReason.NO_ASSISTANT_MASK: "set preprocessing.assistant_markers, or use another template; where the reason names "
-    "the generation prompt, set preprocessing.mask_generation_prompt to false",
+    DropReason.NO_ASSISTANT_MASK: "set preprocessing.assistant_markers, or use another template; where the reason "
+    "names the generation prompt, set preprocessing.mask_generation_prompt to false",
     DropReason.BOUNDARY_IN_TOKEN: "give turns without a thought the one that the generation prompt begins, or train "
     "and serve them with the template's switch, such as enable_thinking: false, if it has one; or set "
     "preprocessing.mask_generation_prompt to false, or use a tokenizer that has the template's markers as tokens",
