@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from bridgepack.config.recipe.layout import OWN_TEMPLATE_VARIABLES, Layout
-from bridgepack.config.section import Before, Name, Section
+from bridgepack.config.section import Before, Flag, Name, Section
 
 #: Names allowed in a source's `columns`, whatever the preprocessing calls these columns.
 ColumnName = Literal[
@@ -258,7 +258,7 @@ class TokenizerConfig(Section):
     """Library that encodes text. `tokenizers` is the reference; `gigatoken` and `fastokens` (extra `fast`) are much
     faster and are used only if they give the same tokens on the data; `auto` takes the first that does. The choice
     never changes a token."""
-    trust_remote_code: bool = False
+    trust_remote_code: Flag = False
     """Run Python code that comes with the tokenizer. Only for tokenizers whose code you have read."""
 
     @model_validator(mode="after")
