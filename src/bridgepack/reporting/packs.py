@@ -68,7 +68,10 @@ def _heading(item: SequenceView) -> str:
     padding = f" + {item.num_alignment_tokens} alignment" if item.num_alignment_tokens else ""
     num_skipped = item.num_skipped_tokens
     skipped = f" ({num_skipped:,} after EOS, which Megatron-Bridge 0.6 does not train)" if num_skipped else ""
+    piece = f", piece {item.piece} of {item.num_pieces}" if item.num_pieces else ""
+    detail = f": {printable(item.cut_detail)}" if item.cut_detail else ""
+    cut = f"; cut on purpose, preprocessing.over_long {printable(item.cut)}{detail}" if item.cut else ""
     return (
-        f"--- sequence {item.position}: {origin_of(item)}, {item.runtime_length:,}{padding} runtime tokens, "
-        f"{item.num_trained_tokens:,} trained{skipped}"
+        f"--- sequence {item.position}: {origin_of(item)}{piece}, {item.runtime_length:,}{padding} runtime tokens, "
+        f"{item.num_trained_tokens:,} trained{skipped}{cut}"
     )

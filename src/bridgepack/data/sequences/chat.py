@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from bridgepack.config.layouts.contents import holds
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.layouts.unread import FLAGS, losses_of, unread_fields, unread_of, unread_turn_fields
-from bridgepack.data.layouts.values import variables_in
+from bridgepack.data.layouts.values import is_empty, variables_in
 from bridgepack.data.sequences.conversation import Conversation, ConversationReader
 from bridgepack.data.sequences.doubled_tokens import DoubledInChats
 from bridgepack.data.sequences.encoding import FlatBatch, Loss, Prepared, mask_out
@@ -25,7 +26,9 @@ from bridgepack.data.sequences.thoughts import ReasoningMasks, ThoughtOpenings, 
 from bridgepack.data.sequences.tool_findings import ToolFindings
 from bridgepack.data.tokenizers.engines import FlatIds, joined
 from bridgepack.data.tokenizers.forms import AS_GIVEN, Forms
+from bridgepack.data.tokenizers.templates import names_read
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
+from bridgepack.data.tokenizers.variables import why_unread
 from bridgepack.errors import RowError, TokenizerError
 from bridgepack.records import LOSS_CURES, TOLERATED_LOSSES, DropReason, LostKind, MaskArray
 from bridgepack.records.sequences import UnreadCount
@@ -167,6 +170,11 @@ class ChatEncoder:
             if turn is not None:
                 detail = f"turn {turn + 1} (assistant) has a weight other than 1, but is trained like any other"
                 yield Loss(LostKind.WEIGHT, detail)
+        settings = [
+            name for name, value in self._unread_variables(conversation).items() if holds(name, value) != "text"
+        ]
+        if settings:
+            yield Loss(LostKind.UNREAD_VARIABLE, f"{_VARIABLES} {why_unread(self._tokenizer, settings)}")
         variables = unread_of(columns).get(_VARIABLES)
         if variables is not None:
             with suppress(RowError):
@@ -187,6 +195,8 @@ class ChatEncoder:
             system = columns.get("system")
             if system and all(message["content"] != system for message in conversation.messages[:1]):
                 unread[getattr(columns, "system_name", "system")] = system
+            own = self._unread_variables(conversation)
+            unread |= {f"{_VARIABLES}.{name}": value for name, value in own.items()}
         if not unread:
             return ()
         ignored: frozenset[str] = getattr(columns, "ignored", frozenset())
@@ -198,6 +208,12 @@ class ChatEncoder:
             for field in fields
             if not (is_obeyed and field.holds == "flag")
         )
+
+    def _unread_variables(self, conversation: Conversation) -> dict[str, Any]:
+        """Return the row's own variables that the chat template does not read and that hold something."""
+        names = names_read(self._tokenizer.chat_template or "") if conversation.template_kwargs else frozenset()
+        given = conversation.template_kwargs.items()
+        return {name: value for name, value in given if name not in names and not is_empty(value)}
 
     def _is_read(self, name: str) -> bool:
         """Return whether the chat template names a field of turns."""

@@ -20,6 +20,7 @@ from bridgepack.data.tokenizers.engines import MIN_INPUT_BYTES, REFERENCE, Engin
 from bridgepack.data.tokenizers.load import load_tokenizer, refuse_lost_text
 from bridgepack.data.tokenizers.templates import TimeLimit
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
+from bridgepack.data.tokenizers.variables import refuse_unread_variables
 from bridgepack.errors import DataError, RowError
 from bridgepack.records import DropReason
 from bridgepack.records.sequences import RowNote, TokenBatch, UnreadCount
@@ -215,9 +216,14 @@ def load_tokenizer_of(recipe_json: str) -> ChatTokenizer:
 
 
 def load_identity(recipe_json: str) -> dict[str, Any]:
-    """Return the identity of a recipe's tokenizer, loaded again if its files have changed."""
-    tokenizer = load_tokenizer_of(recipe_json)
-    return identity_of(_loaded(recipe_json)[0], tokenizer)
+    """Return the identity of a recipe's tokenizer, loaded again if its files have changed.
+
+    Raises:
+        ConfigError: the chat template does not read a variable of the recipe.
+    """
+    tokenizer, recipe = load_tokenizer_of(recipe_json), _loaded(recipe_json)[0]
+    refuse_unread_variables(recipe, tokenizer)
+    return identity_of(recipe, tokenizer)
 
 
 def identity_of(recipe: SFTRecipe, tokenizer: ChatTokenizer) -> dict[str, Any]:

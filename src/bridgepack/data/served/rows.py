@@ -18,7 +18,7 @@ from bridgepack.data.served.compare import ServedAnswer, ServedComparer
 from bridgepack.data.served.counts import Span
 from bridgepack.data.tokenizers.templates import TimeLimit
 from bridgepack.errors import ConfigError, RowError
-from bridgepack.records import DropReason, MaskArray, ServedKind, TokenArray
+from bridgepack.records import CURING_SETTINGS, DropReason, MaskArray, ServedKind, TokenArray
 from bridgepack.records.sequences import token_counts
 
 if TYPE_CHECKING:
@@ -65,6 +65,12 @@ class ServedRows:
             comparer=ServedComparer(stage.tokenizer, settings, recipe.serving, shows_texts=shows_texts),
             policy=SequencePolicy.of(recipe.resolve(), stage.identity(), _CHAT),
         )
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """The recipe's settings that cures propose, of those that are set already."""
+        own = self.stage.recipe.preprocessing.of_kind(_CHAT)
+        return {name: value for name, found in CURING_SETTINGS.items() if (value := getattr(own, name)) in found}
 
     def answers(
         self, rows: Sequence[Mapping[str, Any]], *, most_characters: int | None = None

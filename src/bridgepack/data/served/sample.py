@@ -54,7 +54,7 @@ def sample_answers(stage: "LoadedStage", files: Sequence[InputFile]) -> ServedRe
             differing = item.columns
         if tally.num_answers >= MAX_ANSWERS or rows.comparer.num_rendered >= _BUDGET:
             break
-    return tally.record(NO_SWITCH if differing is None else find_switch(rows, differing))
+    return tally.record(NO_SWITCH if differing is None else find_switch(rows, differing), rows.settings)
 
 
 def _compared(

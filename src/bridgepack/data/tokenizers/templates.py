@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Self
 
 import jinja2
@@ -133,9 +133,19 @@ def variables_of(source: str) -> frozenset[str]:
     Raises:
         jinja2.TemplateSyntaxError: it is not valid Jinja.
     """
+    return names_read(source) - _environment().globals.keys()
+
+
+@lru_cache(maxsize=64)
+def names_read(source: str) -> frozenset[str]:
+    """Return the names that a template reads and does not only set itself, with those of its environment, as `range`.
+
+    Raises:
+        jinja2.TemplateSyntaxError: it is not valid Jinja.
+    """
     environment = _environment()
-    names = jinja2.meta.find_undeclared_variables(environment.parse(source))
-    return frozenset(names - environment.globals.keys())
+    environment.globals.clear()
+    return frozenset(jinja2.meta.find_undeclared_variables(environment.parse(source)))
 
 
 def compile_template(source: str, variables: Mapping[str, Any], where: str) -> ChatTemplate:
