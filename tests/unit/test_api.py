@@ -73,7 +73,7 @@ def test_results_are_values_and_tables(recipe: dict[str, Any]) -> None:
         "repack": (other, 1),
         "preview": (bridgepack.preview(recipe), 1),
         "check": (bridgepack.check(recipe, artifact="packed", select=["BP004"]), 0),
-        "inspect": (bridgepack.inspect("packed", row=0), len(bridgepack.inspect("packed", row=0).sequences)),
+        "inspect": (bridgepack.inspect("packed", pack=0), len(bridgepack.inspect("packed", pack=0).sequences)),
         "statistics": (bridgepack.inspect("packed"), 1),
         "verify": (bridgepack.verify("packed", num_packs=2), 0),
         "masks": (bridgepack.masks("packed"), 0),
@@ -88,7 +88,7 @@ def test_results_are_values_and_tables(recipe: dict[str, Any]) -> None:
         assert len(repr(result)) < 200, name
         assert _tags(result._repr_html_()) >= {"div", "style", "p"}, name
     assert built.to_pandas().loc[0, "num_sequences"] == len(ROWS)
-    assert "spans" in bridgepack.inspect("packed", row=0).to_pandas().columns
+    assert "spans" in bridgepack.inspect("packed", pack=0).to_pandas().columns
     assert bridgepack.trace("packed", source="rows.jsonl:3").to_pandas().loc[0, "sequence.row"] == 3
     assert bridgepack.verify("packed").to_dict()["outcome"] == "same"
     assert bridgepack.diff("packed", "wide").to_dict()["is_same"] is False
@@ -310,7 +310,7 @@ class Named:
         (lambda: bridgepack.explain(101), "rule is 101; allowed: str"),
         (lambda: bridgepack.inspect(Named()), r"^artifact is .*allowed: path. Give its `output`"),
         (lambda: bridgepack.check(Named()), r"of type Named; allowed: a path, .*Give its `output`"),
-        (lambda: bridgepack.inspect("packed", row="0"), "row is '0'; allowed: a whole number from 0"),
+        (lambda: bridgepack.inspect("packed", pack="0"), "pack is '0'; allowed: a whole number from 0"),
         (lambda: bridgepack.build("mine.yaml", num_workers=True), "num_workers is True; allowed: .* or None"),
         (lambda: bridgepack.build("mine.yaml", overrides=["packing.seed=7"]), "overrides is .*dict"),
         (lambda: bridgepack.verify("packed", num_packs=-1), "num_packs is -1"),

@@ -131,7 +131,7 @@ def _shorten(sequences: tuple[SequenceView, ...]) -> Iterator[SequenceView]:
 #: Text in place of a section whose data is missing.
 _FOREIGN = "another tool made these packs, and they have no manifest"
 _CHANGED = "the files differ from the build; see the findings"
-_UNSOUND = "some rows are unreadable or invalid; see the findings"
+_UNSOUND = "some packs are unreadable or invalid; see the findings"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
