@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from bridgepack.records.sequences import Drop, DropReason, LostContent
 from bridgepack.records.served import ServedRecord
+from bridgepack.records.words import counted
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,7 +128,8 @@ class SplitStatistics:
     num_split: int = 0  #: rows that were split into pieces: over-long ones, and conversations
     num_pieces: int = 0  #: sequences that are such pieces, without repetitions
     num_untrained_pieces: int = 0  #: pieces that were left out because they have no trained tokens
-    num_partly_packed: int = 0  #: split rows of which a piece was dropped; `dropped_pieces` says why
+    #: split rows of which a piece was dropped, duplicates of packed ones included; `dropped_pieces` says why
+    num_partly_packed: int = 0
     #: tokens that splitting conversations adds: of all their sequences but the last, which shows the whole
     num_added_tokens: int = 0
     num_cut_exchanges: int = 0  #: exchanges that `truncate_history` left out; `lost_content` counts their rows
@@ -242,6 +244,19 @@ class Manifest:
     def split(self, name: str) -> SplitRecord | None:
         """Return the split of that name, or None."""
         return next((split for split in self.splits if split.name == name), None)
+
+    def headline(self) -> str:
+        """Return rows, sequences, packs and drops of all splits, in one line."""
+        numbers = [split.statistics for split in self.splits]
+        rows = counted(sum(one.num_rows_in for one in numbers), "row")
+        sequences = counted(sum(one.num_sequences for one in numbers), "sequence")
+        packs = counted(sum(one.num_packs for one in numbers), "pack")
+        num_dropped = sum(sum(split.drops.values()) for split in self.splits)
+        return f"{rows}, {sequences} in {packs}, {counted(num_dropped, 'row')} dropped"
+
+    def __repr__(self) -> str:
+        """Return a line; `asdict` has all."""
+        return f"<Manifest: {self.headline()}>"
 
     def fill_fraction(self, split: SplitRecord) -> float:
         """Return runtime tokens used / capacity of the split, 0-1; alignment padding does not count as used."""
