@@ -109,7 +109,7 @@ def test_readers_of_parquet_alone_refuse_an_artifact_of_npy(tmp_path: Path, arti
     restate(export)
     assert command("check", export).code == 0
     for arguments in (
-        ("inspect", export, "--row", "0"),
+        ("inspect", export, "--pack", "0"),
         ("trace", export, "--pack", "0"),
         ("verify", export, "--all"),
         ("diff", artifact, export),

@@ -102,9 +102,10 @@ def _why(plan: Plan) -> Iterator[str]:
         what = {**cut, "split": "are split", "split_exchanges": "are split", "error": "stop a build"}.get(
             action, "are dropped"
         )
+        again = f", {best.added_fraction:.1%} more are shown again" if best.added_fraction else ""
         yield (
             f"      {best.over_long_fraction:.1%} of the sequences are too long and {what} (preprocessing.over_long "
-            f"{action}); {best.lost_fraction:.1%} of the tokens are not trained"
+            f"{action}); {best.lost_fraction:.1%} of the tokens are not trained{again}"
         )
     if plan.context_from is not None:
         yield f"      the best layouts use context parallelism from packs of {plan.context_from:,} tokens up"
@@ -200,6 +201,8 @@ def _describe_source(source: SourcePreview, *, has_colour: bool) -> Iterator[str
                 f"  {'split conversations':<20}{tokens.sequences_per_row:.2f} sequences per row, "
                 f"{tokens.added_fraction:.0%} more tokens than one sequence per row"
             )
+        if tokens.lost_fraction:
+            yield f"  {'cut between exchanges':<22}{tokens.lost_fraction:.1%} of the trained tokens are left out"
     num_dropped = sum(drop.num_rows for drop in source.drops)
     yield f"  {'rows dropped':<20}{num_dropped:,} of {source.num_rows_read:,}"
     yield from _describe_notes(source.drops)

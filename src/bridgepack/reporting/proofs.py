@@ -36,7 +36,7 @@ def describe_verification(report: VerifyReport) -> str:
 
 
 def _difference_lines(item: RowDifference) -> Iterator[str]:
-    place = f"{item.split} pack {item.pack} ({item.shard} row {item.shard_row})"
+    place = f"{item.split} pack {item.pack} (index {item.shard_row} in {item.shard})"
     if item.sequence is not None:
         place += f", sequence {item.sequence}"
     yield f"first difference: {place}"
@@ -146,7 +146,8 @@ def describe_step(trace: StepTrace, *, has_colour: bool, limit: int | None = Non
 def describe_pack(trace: PackTrace, *, has_colour: bool, limit: int | None = None) -> str:
     """Return when a pack is read, and its text; arguments as of `describe_step`."""
     pack = trace.pack
-    lines = [f"{trace.split} pack {pack.pack} of {printable(str(trace.artifact))} ({pack.shard} row {pack.shard_row})"]
+    place = f"index {pack.shard_row} in {pack.shard}"
+    lines = [f"{trace.split} pack {pack.pack} of {printable(str(trace.artifact))} ({place})"]
     lines += [*_schedule_lines(trace.schedule), ""]
     lines += _context_lines(pack.context)
     lines += [draw_pack(trace.view, has_colour=has_colour, limit=limit)]
@@ -280,7 +281,7 @@ def _schedule_lines(schedule: Schedule) -> Iterator[str]:
 def _placement_lines(placement: Placement, *, has_colour: bool) -> Iterator[str]:
     yield (
         f"{placement.split} pack {placement.pack}, sequence {placement.sequence.position} "
-        f"({placement.shard} row {placement.shard_row}){', truncated' if placement.is_truncated else ''}"
+        f"(index {placement.shard_row} in {placement.shard}){', truncated' if placement.is_truncated else ''}"
     )
     yield from _schedule_lines(placement.schedule)
     for item in placement.context:

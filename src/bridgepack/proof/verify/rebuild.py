@@ -128,8 +128,9 @@ def _compare_split(artifact: Artifact, rebuilt: Artifact, split: str, result: Re
     if found:
         return Check(name=name, outcome="differs", detail=f"{len(found)} packs are not what the sources give")
     if artifact.manifest.versions != rebuilt.manifest.versions:
-        return Check(name=name, outcome="same", detail="every row is what the sources give; other libraries wrote them")
-    return Check(name=name, outcome="differs", detail="the bytes of the files differ; their rows are the same")
+        detail = "every pack is what the sources give; only versions of libraries differ"
+        return Check(name=name, outcome="same", detail=detail)
+    return Check(name=name, outcome="differs", detail="the bytes of the files differ; their packs are the same")
 
 
 def _differing_packs(artifact: Artifact, rebuilt: Artifact, split: str) -> Iterator[int]:

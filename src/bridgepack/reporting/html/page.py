@@ -46,7 +46,6 @@ from bridgepack.reporting.terminal import source_tree
 from bridgepack.reporting.text import without_middle
 from bridgepack.rules.judging.facts import ArtifactFacts
 from bridgepack.rules.judging.report import CheckReport
-from bridgepack.rules.judging.text import rule_page
 from bridgepack.rules.judging.truth import SplitTruth
 
 #: Maximum characters of a stretch, of a pack, and maximum stretches of a sequence.
@@ -132,7 +131,7 @@ def _shorten(sequences: tuple[SequenceView, ...]) -> Iterator[SequenceView]:
 #: Text in place of a section whose data is missing.
 _FOREIGN = "another tool made these packs, and they have no manifest"
 _CHANGED = "the files differ from the build; see the findings"
-_UNSOUND = "some rows are unreadable or invalid; see the findings"
+_UNSOUND = "some packs are unreadable or invalid; see the findings"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -180,7 +179,6 @@ class ArtifactPage:
             cures=LOSS_CURES,
             no_layout=NO_LAYOUT,
             source_tree=source_tree,
-            rule_page=rule_page,
         )
 
 

@@ -88,4 +88,4 @@ def batch_size_not_set(run: Run) -> Found:
     """
     for name in ("global_batch_size", "micro_batch_size"):
         if run.is_stated(f"train.{name}") and run.value(f"train.{name}") is None:
-            yield wrong(f"train.{name}", "not set", "a number of rows", group=name)
+            yield wrong(f"train.{name}", "not set", "a number of packs", group=name)
