@@ -92,7 +92,7 @@ Decoder = tuple[ChatTokenizer | None, str | None]
 
 
 def view_pack(artifact: Artifact, split: str, index: int, *, decoder: Decoder | None = None) -> PackView:
-    """Return one pack of an artifact by its 0-based index, decoded; `decoder` is from `tokenizer_of`, if already loaded.
+    """Return one pack of an artifact by its 0-based index, decoded; `decoder` is from `tokenizer_of`, if loaded.
 
     Raises:
         ArtifactError: the split or pack does not exist or cannot be read.
@@ -189,6 +189,6 @@ def _origins(artifact: Artifact, split: str, index: int, row: PackedRow) -> list
     if entries and (any(entry.file_index not in inputs for entry in entries) or not np.array_equal(planned, stored)):
         raise ArtifactError(
             f"{plan_path(artifact, split)} does not fit pack {index} of {split}, or names inputs that the manifest "
-            "does not list: a file was changed after the build. `bridgepack verify` says which. Build the artifact again."
+            "does not list: a file was changed after the build. Run `bridgepack verify`; then build the artifact again."
         )
     return [(inputs[item.file_index].path, item.row, item.first_token, item.runtime_length) for item in entries]

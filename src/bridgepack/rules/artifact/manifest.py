@@ -23,7 +23,7 @@ _FOUND_BY_HOST = re.compile(r"[^./][^/]*\.(?:parquet|pq|npy)")
 
 @artifact_rule("BP302", ERROR, "PSB302, PSB512")
 def split_empty(facts: ArtifactFacts) -> Found:
-    """A split has no rows, or an artifact has no training split.
+    """A split has no packs, or an artifact has no training split.
 
     Why: Crash at start: the host refuses a packed dataset of 0 rows.
     Bad: a training split whose only shard has 0 rows. Good: a training split with at least one row.
@@ -55,7 +55,7 @@ def stored_lengths_aligned(facts: ArtifactFacts) -> Found:
 
 @artifact_rule("BP501", WARNING, "tokenizer probe")
 def tokenizer_loses_text(facts: ArtifactFacts) -> Found:
-    """The tokenizer that made the rows does not decode text back to itself, although its own tokenizer.json does.
+    """The tokenizer that made the packs does not decode text back to itself, although its own tokenizer.json does.
 
     Why: Silent: the model is trained on text without spaces or line ends. transformers 5.12 loads DeepSeek-V3's
         tokenizer as a class that does this, also inside Megatron-Bridge.
@@ -127,7 +127,7 @@ def shard_in_wrong_folder(facts: ArtifactFacts) -> Found:
 
 @artifact_rule("BP348", ERROR, "bridgepack manifest")
 def statistics_differ(facts: ArtifactFacts) -> Found:
-    """A statistic of the manifest does not match the rows.
+    """A statistic of the manifest does not match the packs.
 
     Why: Silent: step counts, batch sizes and the host's metadata are derived from it.
     Bad: num_trained_tokens 5, the masks hold 4 ones. Good: num_trained_tokens 4, the masks hold 4 ones.
