@@ -97,7 +97,7 @@ def test_packs_are_judged_as_the_runs_release_reads_them(
         (["folder", "--environment", "here"], "--environment is a fact about a run, and 'folder' is an artifact"),
         (["folder", "--bridge-version", "0.5.1"], "--bridge-version is a fact about a run"),
         (["folder", "--fix"], "--fix and --diff change settings, and 'folder' is an artifact, which has none."),
-        (["mine.yaml", "--output", "mine.yaml"], "--output is 'mine.yaml', which is read. Choose another."),
+        (["mine.yaml", "--output", "mine.yaml"], "--output is 'mine.yaml', which this command reads. Choose another."),
         (["mine.yaml", "--output", "folder"], "--output is 'folder'; it cannot be written: it is a folder."),
         (["mine.yaml", "--fix", "--output", "folder"], "--output is 'folder'; it cannot be written: it is a folder."),
     ],
@@ -162,7 +162,7 @@ def test_packs_whose_name_is_not_utf_8_are_one_message(packs: Path, command: Com
         for words in (("check", target), ("check", target, "--json"), ("report", target, "--output", "page.html")):
             ran = command(*words)
             assert (ran.code, ran.errors.count("\n")) == (2, 1)
-            assert ran.errors.startswith("error: what is read is '")
+            assert ran.errors.startswith("error: target is '")
             assert "whose name is not UTF-8. Rename it." in ran.errors
     assert not Path("page.html").exists()
 

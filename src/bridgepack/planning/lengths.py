@@ -25,6 +25,7 @@ from bridgepack.errors import DataError
 from bridgepack.geometry import IntArray, aligned_runtime_lengths, floor_to_multiple
 from bridgepack.planning.sample import STOPPED_EARLY, Sampler, population, sampled_sources, without_stops
 from bridgepack.records import TRAIN, DropReason
+from bridgepack.records.wording import count_text
 
 #: A size larger than any sequence, and a multiple for every topology.
 _ANY_LENGTH = 1 << 30
@@ -135,7 +136,8 @@ def _lengths_of_store(recipe: SFTRecipe, folder: Path) -> Lengths:
                     results.append(finish_range(settings, place))
         if num_there < num_rows:
             raise DataError(
-                f"--store is {str(folder)!r}; it lacks the tokens of {num_rows - num_there:,} of the {num_rows:,} rows "
+                f"--store is {str(folder)!r}; it lacks the tokens of {num_rows - num_there:,} of the "
+                f"{count_text(num_rows, 'row')} "
                 "of data.train; allowed: a store that has all of them, of this recipe's tokenizer, preprocessing and "
                 "bridgepack. Build the recipe with this --store, or leave --store out for a sample."
             )

@@ -13,6 +13,7 @@ from bridgepack.planning.plan import Plan
 from bridgepack.planning.preview import Note, Preview, SourcePreview
 from bridgepack.planning.sample import STOPPED_EARLY
 from bridgepack.records import LOSS_CURES
+from bridgepack.records.wording import count_text
 from bridgepack.reporting.packs import draw_sequence, trained_text_note
 from bridgepack.reporting.served import describe_sample
 from bridgepack.reporting.terminal import (
@@ -119,7 +120,8 @@ def _why(plan: Plan) -> Iterator[str]:
     if best.is_short:
         field = "global_batch_size" if plan.recipe.batch.tokens_per_step is None else "tokens_per_step"
         yield (
-            f"warning: training cannot start: {best.num_packs:,} packs < global batch {best.global_batch_size:,}. Use "
+            f"warning: training cannot start: {count_text(best.num_packs, 'pack')} < global batch "
+            f"{best.global_batch_size:,}. Use "
             f"more data or fewer GPUs, or lower batch.{field}."
         )
     yield from _online(plan)
@@ -141,7 +143,7 @@ def _online(plan: Plan) -> Iterator[str]:
             f"fill {one.fill_fraction:.1%}, padding {one.padding_fraction:.2%}, straggler {one.straggler_ratio:.2f}, "
             f"step {one.step_s:.2f} s, {one.tokens_per_s:,.0f} tokens/s: {against}"
         )
-    yield f"      it cannot {CANNOT_ONLINE}"
+    yield f"      without packs built before the run, you cannot {CANNOT_ONLINE}"
 
 
 #: What packing at run time gives up.
