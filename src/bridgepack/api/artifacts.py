@@ -52,7 +52,9 @@ def inspect(
     if pack is not None:
         return view_pack(opened, TRAIN if split is None else split, pack)
     if split is not None:
-        raise ConfigError(f"split is {split!r}, but pack is not set. Set pack, e.g. pack=0, or leave out split.")
+        raise ConfigError(
+            f"split is {split!r}, but no pack is given. Give a pack, e.g. pack=0, or leave out split to see all."
+        )
     manifest = opened.manifest
     try:
         waiting = waiting_in(opened, recorded_recipe(opened, {}))

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bridgepack.api.progress import shows_progress
 from bridgepack.api.targets import Recipe
 from bridgepack.bridge.targets import Target, recipe_target
 from bridgepack.checking.options import CheckOptions
@@ -14,6 +15,7 @@ from bridgepack.data.tasks import Progress
 from bridgepack.reporting.html.files import WrittenReport, write_report
 
 
+@shows_progress
 @check_arguments
 def report(
     artifact: str | Path,
@@ -38,7 +40,7 @@ def report(
         recipe: the recipe of the run that reads the packs, to judge both (default: only the packs are judged).
         bridge_version: version of Megatron-Bridge to judge for; with `recipe`, the page says what an upgrade changes.
         num_workers: maximum worker processes.
-        progress: receives progress updates.
+        progress: receives progress updates; by default, a notebook shows bars.
 
     Raises:
         BridgepackError: ConfigError or ArtifactError, each saying what to do; RuleCrashError if a rule raised.

@@ -44,12 +44,16 @@ def repack(
 ) -> int:
     """Pack the sequences of ARTIFACT again, with other sizes.
 
-    The tokens come from the token store; no source is read and nothing is tokenised.
+    The tokens come from the token store; no source is read and nothing is tokenised. Only if preprocessing.over_long
+    cuts conversations between exchanges, and the maximum length changes, are the sources read, and those conversations
+    tokenised again.
     """
     changes, chosen = api.parse_overrides(overrides), chosen_options(**options)
     if dry_run:
         plan = api.plan_repack(artifact, changes, output=output)
-        print_json(plan.to_dict()) if as_json else echo(describe_plan(plan, source=plan.source))
+        print_json(plan.to_dict()) if as_json else echo(
+            describe_plan(plan, source=plan.source, tokenises_again=plan.tokenises_again)
+        )
         return CLEAN
     with shown_progress() as progress:
         result = api.repack(artifact, changes, output=output, progress=progress, **chosen)

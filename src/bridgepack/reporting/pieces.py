@@ -1,7 +1,7 @@
 """Lines of a summary about rows that became several sequences, or lost history on purpose."""
 
 from bridgepack.records import LostKind, SplitRecord, SplitStatistics
-from bridgepack.records.wording import count_text
+from bridgepack.records.words import counted
 
 
 def added_line(numbers: SplitStatistics) -> dict[str, str]:
@@ -17,8 +17,8 @@ def cut_history_line(split: SplitRecord) -> dict[str, str]:
     if not num_rows:
         return {}
     what = (
-        f"{count_text(numbers.num_cut_exchanges, 'exchange')}, "
-        f"{count_text(numbers.num_cut_turns, 'turn')} of {num_rows:,} rows"
+        f"{counted(numbers.num_cut_exchanges, 'exchange')}, "
+        f"{counted(numbers.num_cut_turns, 'turn')} of {num_rows:,} rows"
     )
     return {"cut on purpose": f"{what} (preprocessing.over_long)"}
 

@@ -13,7 +13,7 @@ from bridgepack.planning.plan import Plan
 from bridgepack.planning.preview import Note, Preview, SourcePreview
 from bridgepack.planning.sample import STOPPED_EARLY
 from bridgepack.records import LOSS_CURES
-from bridgepack.records.wording import count_text
+from bridgepack.records.words import counted
 from bridgepack.reporting.packs import draw_sequence, trained_text_note
 from bridgepack.reporting.served import describe_sample
 from bridgepack.reporting.terminal import (
@@ -103,9 +103,10 @@ def _why(plan: Plan) -> Iterator[str]:
         what = {**cut, "split": "are split", "split_exchanges": "are split", "error": "stop a build"}.get(
             action, "are dropped"
         )
+        again = f", {best.added_fraction:.1%} more are shown again" if best.added_fraction else ""
         yield (
             f"      {best.over_long_fraction:.1%} of the sequences are too long and {what} (preprocessing.over_long "
-            f"{action}); {best.lost_fraction:.1%} of the tokens are not trained"
+            f"{action}); {best.lost_fraction:.1%} of the tokens are not trained{again}"
         )
     if plan.context_from is not None:
         yield f"      the best layouts use context parallelism from packs of {plan.context_from:,} tokens up"
@@ -120,7 +121,7 @@ def _why(plan: Plan) -> Iterator[str]:
     if best.is_short:
         field = "global_batch_size" if plan.recipe.batch.tokens_per_step is None else "tokens_per_step"
         yield (
-            f"warning: training cannot start: {count_text(best.num_packs, 'pack')} < global batch "
+            f"warning: training cannot start: {counted(best.num_packs, 'pack')} < global batch "
             f"{best.global_batch_size:,}. Use "
             f"more data or fewer GPUs, or lower batch.{field}."
         )
@@ -202,6 +203,8 @@ def _describe_source(source: SourcePreview, *, has_colour: bool) -> Iterator[str
                 f"  {'split conversations':<20}{tokens.sequences_per_row:.2f} sequences per row, "
                 f"{tokens.added_fraction:.0%} more tokens than one sequence per row"
             )
+        if tokens.lost_fraction:
+            yield f"  {'cut between exchanges':<22}{tokens.lost_fraction:.1%} of the trained tokens are left out"
     num_dropped = sum(drop.num_rows for drop in source.drops)
     yield f"  {'rows dropped':<20}{num_dropped:,} of {source.num_rows_read:,}"
     yield from _describe_notes(source.drops)

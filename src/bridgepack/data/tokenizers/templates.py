@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Self
 
 import jinja2
@@ -40,6 +40,8 @@ Root = Callable[[Any], Any]
 _MAX_LENGTH = 1_000_000
 #: Maximum CPU time for rendering a row.
 MAX_ROW_S = 10.0
+#: Times that a row's CPU time is looked at until that is over.
+_TICKS = 10
 #: (start, stop) in characters.
 Span = tuple[int, int]
 
@@ -122,7 +124,7 @@ class ChatTemplate:
         """
         variables = {**self._variables, **kwargs, "messages": messages, "tools": tools}
         environment = self._environment
-        return environment.context_class(environment, variables, None, {}, globals=environment.globals)
+        return environment.context_class(environment, variables, None, {})
 
 
 def variables_of(source: str) -> frozenset[str]:
@@ -131,9 +133,19 @@ def variables_of(source: str) -> frozenset[str]:
     Raises:
         jinja2.TemplateSyntaxError: it is not valid Jinja.
     """
+    return names_read(source) - _environment().globals.keys()
+
+
+@lru_cache(maxsize=64)
+def names_read(source: str) -> frozenset[str]:
+    """Return the names that a template reads and does not only set itself, with those of its environment, as `range`.
+
+    Raises:
+        jinja2.TemplateSyntaxError: it is not valid Jinja.
+    """
     environment = _environment()
-    names = jinja2.meta.find_undeclared_variables(environment.parse(source))
-    return frozenset(names - environment.globals.keys())
+    environment.globals.clear()
+    return frozenset(jinja2.meta.find_undeclared_variables(environment.parse(source)))
 
 
 def compile_template(source: str, variables: Mapping[str, Any], where: str) -> ChatTemplate:
@@ -164,36 +176,41 @@ def compile_template(source: str, variables: Mapping[str, Any], where: str) -> C
 
 
 class TimeLimit:
-    """Stops rendering a row after MAX_ROW_S of CPU time; wall time would depend on other processes.
+    """Stops rendering a row after MAX_ROW_S of CPU time, or a tenth later; wall time would depend on other processes.
 
-    There is no limit outside the main thread, and a library call is stopped only after it returns.
+    There is no limit outside the main thread, and a library call is stopped only after it returns. One timer ticks for
+    all rows, as setting one for each takes longer than many a row's rendering.
     """
 
     def __enter__(self) -> Self:
         self._is_on = threading.current_thread() is threading.main_thread()
+        self._is_running, self._num_ticks = False, 0
         if self._is_on:
-            self._before = signal.signal(signal.SIGVTALRM, self._stop)
+            self._before = signal.signal(signal.SIGVTALRM, self._tick)
+            interval = MAX_ROW_S / _TICKS
+            self._timer = signal.setitimer(signal.ITIMER_VIRTUAL, interval, interval)
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._is_on:
+            signal.setitimer(signal.ITIMER_VIRTUAL, *self._timer)
             signal.signal(signal.SIGVTALRM, self._before or signal.SIG_DFL)
 
     def __call__[T, R](self, function: Callable[[T], R], argument: T) -> R:
         """Return `function(argument)`; raises RowError if it takes too long; reason `time_out`."""
-        if not self._is_on:
-            return function(argument)
-        signal.setitimer(signal.ITIMER_VIRTUAL, MAX_ROW_S)
+        self._num_ticks, self._is_running = 0, True
         try:
             return function(argument)
         except _TooSlowError:
             detail = f"the chat template takes more than {MAX_ROW_S:g} seconds of CPU time"
             raise RowError(DropReason.TIME_OUT, detail) from None
         finally:
-            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            self._is_running = False
 
-    def _stop(self, *_: object) -> None:
-        raise _TooSlowError
+    def _tick(self, *_: object) -> None:
+        self._num_ticks += 1
+        if self._is_running and self._num_ticks > _TICKS:
+            raise _TooSlowError
 
 
 class _TooSlowError(BaseException):

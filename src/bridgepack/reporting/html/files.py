@@ -80,6 +80,11 @@ class WrittenReport(Result):
     report: CheckReport
     files: Mapping[str, Path | None]
 
+    def headline(self) -> str:
+        """Return what came out, in one line."""
+        files = " and ".join(str(path) for path in self.files.values() if path is not None)
+        return f"{files}; {self.report.headline()}"
+
     def to_dict(self) -> dict[str, Any]:
         """Return the result as plain values, for JSON."""
         files = {name: None if path is None else str(path) for name, path in self.files.items()}

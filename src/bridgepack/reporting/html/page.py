@@ -46,7 +46,6 @@ from bridgepack.reporting.terminal import source_tree
 from bridgepack.reporting.text import without_middle
 from bridgepack.rules.judging.facts import ArtifactFacts
 from bridgepack.rules.judging.report import CheckReport
-from bridgepack.rules.judging.text import rule_page
 from bridgepack.rules.judging.truth import SplitTruth
 
 #: Maximum characters of a stretch, of a pack, and maximum stretches of a sequence.
@@ -180,7 +179,6 @@ class ArtifactPage:
             cures=LOSS_CURES,
             no_layout=NO_LAYOUT,
             source_tree=source_tree,
-            rule_page=rule_page,
         )
 
 

@@ -45,13 +45,13 @@ def assistant_text_holds_turns(facts: ArtifactFacts) -> Found:
 
 @artifact_rule("BP546", WARNING, "bridge/data/conversation_processing.py", noticed="never", evidence=_PER_ROW)
 def row_settings_not_read(facts: ArtifactFacts) -> Found:
-    """Rows have variables of the chat template that the recipe does not read.
+    """Rows have variables of the chat template that the recipe, or the template, does not read.
 
     Why: Silent: the template's variables are not set, e.g. whether to think.
     Bad: lost_content has 3 for template_kwargs. Good: lost_content is empty.
-    Fix: Name the column in chat_template_kwargs of data.layout, and build again.
+    Fix: Name the column in chat_template_kwargs of data.layout, or correct the variable's name; then build again.
     """
-    return _find_losses(facts, [LostKind.TEMPLATE_KWARGS])
+    return _find_losses(facts, [LostKind.TEMPLATE_KWARGS, LostKind.UNREAD_VARIABLE])
 
 
 @artifact_rule("BP548", ERROR, "bridgepack manifest", noticed="never", evidence=_PER_ROW)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from bridgepack.errors import BridgepackError
 from bridgepack.records import Finding, HostVerdict, Upgrade
 from bridgepack.records.results import Result
+from bridgepack.records.words import counted
 from bridgepack.rules.judging.rows import Offenders, Rows
 from bridgepack.rules.judging.rule import Rule, Severity, Violation
 
@@ -93,6 +94,13 @@ class CheckReport(Result):
     def has_errors(self) -> bool:
         """Whether at least one finding is an error."""
         return self.num_errors > 0
+
+    def headline(self) -> str:
+        """Return what came out, in one line."""
+        ran = f"{counted(len(self.rules_run), 'rule')} ran, {len(self.rules_skipped):,} did not"
+        found = {"error": self.num_errors, "warning": self.num_warnings}
+        numbers = ", ".join(counted(number, noun) for noun, number in found.items() if number)
+        return f"{self.target or 'the packs'}: {numbers or 'no errors, no warnings'}; {ran}"
 
     def fails(self, *, strict: bool = False) -> bool:
         """Return whether the check fails: on an error, and with `strict` also on a warning."""

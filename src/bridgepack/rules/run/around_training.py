@@ -1,7 +1,7 @@
 """Rules on packing inside the job, file systems, and packs of earlier versions of the host."""
 
 from bridgepack.records import TRAIN
-from bridgepack.records.wording import count_text
+from bridgepack.records.words import counted
 from bridgepack.rules.judging.context import CannotJudgeError
 from bridgepack.rules.judging.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
 from bridgepack.rules.judging.subject import HAS_SPECS, IS_PACKED, PACKS_OFFLINE, SPECS, Run
@@ -180,7 +180,7 @@ def artifact_of_earlier_host(run: Run) -> Found:
     for truth in artifact.require_truths():
         if truth.num_misaligned_runtime and not truth.num_misaligned_stored:
             found = (
-                f"{count_text(truth.num_sequences, 'sequence')}, stored lengths multiples of {multiple}, "
+                f"{counted(truth.num_sequences, 'sequence')}, stored lengths multiples of {multiple}, "
                 "runtime lengths not"
             )
             yield wrong(truth.split, found, f"runtime lengths that are multiples of {multiple}", group=truth.split)
