@@ -20,6 +20,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace, missing
 
 from bridgepack.data.tokenizers.fast_jinja import DICT_ATTRIBUTES, GET_ATTRIBUTE, GET_ITEM, rewritten
+from bridgepack.data.tokenizers.limits import MemoryLimit
 from bridgepack.data.tokenizers.repeatable import (
     RANDOM_FILTER,
     RANDOM_TEXT,
@@ -112,6 +113,8 @@ class ChatTemplate:
         """
         try:
             return collect(self._short_root(self._context(messages, tools, kwargs)))
+        except MemoryError:
+            raise
         except Exception:  # the slow path decides, and words the error
             return collect(self._root(self._context(messages, tools, kwargs)))
 
@@ -140,11 +143,15 @@ def compile_template(source: str, variables: Mapping[str, Any], where: str) -> C
     """Return a compiled chat template; `where` says in errors whose it is.
 
     Raises:
-        TokenizerError: it is not valid Jinja, is nested too deeply, or gives another text in every run.
+        TokenizerError: it is not valid Jinja, is nested too deeply, takes too much time or memory, or gives another
+            text in every run.
     """
     try:
-        template = ChatTemplate(source, variables)
+        with TimeLimit() as limit:  # constant parts are computed while it is compiled
+            template = limit(lambda text: ChatTemplate(text, variables), source)
         part = random_part(template.tree(), variables)
+    except RowError as error:
+        problem = f"{error.detail}, for its constant parts alone"
     except TemplateSyntaxError as error:
         problem = f"line {error.lineno} of its chat template is not valid Jinja: {error.message}"
     except (SyntaxError, RecursionError, MemoryError) as error:
@@ -164,7 +171,9 @@ def compile_template(source: str, variables: Mapping[str, Any], where: str) -> C
 
 
 class TimeLimit:
-    """Stops rendering a row after MAX_ROW_S of CPU time; wall time would depend on other processes.
+    """Stops rendering a row after MAX_ROW_S of CPU time, or when it asks for too much memory.
+
+    Wall time would depend on other processes.
 
     There is no limit outside the main thread, and a library call is stopped only after it returns.
     """
@@ -172,7 +181,7 @@ class TimeLimit:
     def __enter__(self) -> Self:
         self._is_on = threading.current_thread() is threading.main_thread()
         if self._is_on:
-            self._before = signal.signal(signal.SIGVTALRM, self._stop)
+            self._before, self._memory = signal.signal(signal.SIGVTALRM, self._stop), MemoryLimit()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -180,17 +189,17 @@ class TimeLimit:
             signal.signal(signal.SIGVTALRM, self._before or signal.SIG_DFL)
 
     def __call__[T, R](self, function: Callable[[T], R], argument: T) -> R:
-        """Return `function(argument)`; raises RowError if it takes too long; reason `time_out`."""
+        """Return `function(argument)`; raises RowError if it takes too much; reason `time_out` or `out_of_memory`."""
         if not self._is_on:
             return function(argument)
-        signal.setitimer(signal.ITIMER_VIRTUAL, MAX_ROW_S)
+        before = signal.setitimer(signal.ITIMER_VIRTUAL, MAX_ROW_S)
         try:
-            return function(argument)
+            return self._memory(function, argument)
         except _TooSlowError:
             detail = f"the chat template takes more than {MAX_ROW_S:g} seconds of CPU time"
             raise RowError(DropReason.TIME_OUT, detail) from None
         finally:
-            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            signal.setitimer(signal.ITIMER_VIRTUAL, *before)
 
     def _stop(self, *_: object) -> None:
         raise _TooSlowError
