@@ -47,7 +47,17 @@ def test_every_command_has_its_function() -> None:
     assert named <= {*bridgepack.__all__} == {*dir(bridgepack)}
     assert all(callable(getattr(bridgepack, name)) for name in {*bridgepack.__all__} - {"__version__"})
     parameters = [*signature(bridgepack.report).parameters]
-    assert parameters == ["artifact", "output", "card", "given", "recipe", "bridge_version", "num_workers", "progress"]
+    assert parameters == [
+        "artifact",
+        "output",
+        "card",
+        "sign_off",
+        "given",
+        "recipe",
+        "bridge_version",
+        "num_workers",
+        "progress",
+    ]
 
 
 def test_no_room_hides_a_function_of_its_name() -> None:
@@ -338,7 +348,7 @@ def test_a_folder_that_is_gone_is_said(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    with pytest.raises(ConfigError, match="the current folder is gone"):
+    with pytest.raises(ConfigError, match="the current folder was deleted"):
         bridgepack.check(tmp_path)
 
 
