@@ -302,7 +302,9 @@ def _num_words(path: Path) -> int:
 
 def test_pages_stay_short_enough_to_read() -> None:
     words = {path.name: _num_words(path) for path in pages() if path.parent.name != "tutorials"}
-    generated = {"recipe-reference.md", "cluster-reference.md", "cli.md", "quirks.md", "formats.md"}
+    generated = {"recipe-reference.md", "cluster-reference.md", "cli.md", "quirks.md", "formats.md"} | {
+        "served-families.md"
+    }
 
     assert {"README.md", "CONTRIBUTING.md", "data.md"} <= set(words)
     assert [name for name, number in words.items() if number > 2_000 and name not in generated] == []
