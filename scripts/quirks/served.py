@@ -31,8 +31,8 @@ _INTRODUCTION = f"""\
 
 How many trained answers are what a server shows, as `bridgepack masks --served --all` counts them, and the tokens that
 the cure costs. Templates and tokenizers were made for this table, with each family's markers and habits; none is a real
-model's. Conversations of a set: {NUM_ROWS}. *plain* has two answers, *thoughts* two with a thought each, *agents* a call
-with a thought, its result, the answer, and a follow-up.
+model's. {NUM_ROWS} conversations a set: *plain* has two answers, *thoughts* two with a thought each, *agents* a
+call with a thought, its result, the answer, and a follow-up.
 
 | column | setting |
 |---|---|
