@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from jinja2.exceptions import TemplateError
 from scripts.quirks.families import Family, write_tokenizer
-from scripts.quirks.served_families import SERVED_FAMILIES, SETS
+from scripts.quirks.served_families import SERVED_FAMILIES
+from scripts.quirks.served_rows import SETS
 
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.sequences.encoder import encoder_of

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 from scripts.quirks.families import write_tokenizer
-from scripts.quirks.served_families import SERVED_FAMILIES, SETS
+from scripts.quirks.served_families import SERVED_FAMILIES
+from scripts.quirks.served_rows import SETS
 
 import bridgepack
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from scripts.quirks.families import write_tokenizer
-from scripts.quirks.served_families import SERVED_FAMILIES, SETS
+from scripts.quirks.served_families import SERVED_FAMILIES
+from scripts.quirks.served_rows import SETS
 
 import bridgepack
 from bridgepack.config.recipe.recipe import SFTRecipe
