@@ -174,15 +174,20 @@ def describe_fix(outcome: Fixed) -> str:
     if outcome.needs_repack:
         how = f": {outcome.build_command}" if outcome.build_command else ""
         lines.append(f"packs that exist already must be built again{how}")
-    return "\n".join(lines or ["no finding has a fix that can be made in the file"]) + "\n"
+    return "\n".join(lines or [_no_fix(outcome)]) + "\n"
 
 
 def describe_diff(outcome: Fixed) -> str:
     """Return one line per change that the diff does not contain, or that there is nothing to change."""
     lines = [f"not in the diff: {reason}" for reason in outcome.by_hand]
     if outcome.edit is None and not lines:
-        lines.append("no finding has a fix that can be made in the file")
+        lines.append(_no_fix(outcome))
     return "".join(f"{line}\n" for line in lines)
+
+
+def _no_fix(outcome: Fixed) -> str:
+    is_clean = not (outcome.report.has_errors or outcome.report.num_warnings)
+    return "nothing to fix" if is_clean else "no finding has a fix that can be made in the file"
 
 
 def _printable(report: CheckReport) -> CheckReport:
@@ -217,7 +222,7 @@ def named_rule(name: str) -> Rule:
             return rule
     nearest = nearest_name(wanted, [known for rule in ALL_RULES for known in (rule.code, rule.name)])
     hint = f" Did you mean {nearest}?" if nearest else ""
-    raise ConfigError(f"rule is {name!r}; no rule has that code or name.{hint} `bridgepack rules` lists them.")
+    raise ConfigError(f"rule is {name!r}; no rule has that code or name.{hint} `bridgepack rules WORD` searches them.")
 
 
 def rules_of_group(code: str) -> list[Rule]:

@@ -140,13 +140,13 @@ def _online(plan: Plan) -> Iterator[str]:
             f"fill {one.fill_fraction:.1%}, padding {one.padding_fraction:.2%}, straggler {one.straggler_ratio:.2f}, "
             f"step {one.step_s:.2f} s, {one.tokens_per_s:,.0f} tokens/s: {against}"
         )
-    yield f"      without packs built before the run, you cannot {CANNOT_ONLINE}"
+    yield f"      the price: {PRICE_ONLINE}"
 
 
 #: What packing at run time gives up.
-CANNOT_ONLINE = (
-    "say before the run which rows a step trains, be checked or audited, resume at a row, or keep steps of even "
-    "size; pipeline stages and Mamba hybrids are refused with dynamic context parallelism"
+PRICE_ONLINE = (
+    "nobody knows before the run which rows a step trains, packs cannot be checked or audited, a run cannot resume "
+    "at a row, steps are uneven; dynamic context parallelism refuses pipeline stages and Mamba hybrids"
 )
 #: What a plan does not turn; people who tune a run by hand do.
 LEFT_OUT = (

@@ -149,7 +149,7 @@ def test_source_is_known_by_the_end_of_its_path(artifact: Path) -> None:
     assert trace_source(run, f"{folder}/rows.jsonl", 1, limit=1).file == str(artifact.parent / "rows.jsonl")
     for file, row, message in (
         ("row.jsonl", 1, "the artifact was not built from it"),
-        ("rows.jsonl", NUM_LINES + 9, r"the file has 13 rows\. Choose a row from 1"),
+        ("rows.jsonl", NUM_LINES + 9, r"the file has 13 rows, counted from 1"),
     ):
         with pytest.raises(ConfigError, match=message):
             trace_source(run, file, row, limit=1)
