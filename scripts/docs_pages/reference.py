@@ -5,6 +5,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -13,9 +14,11 @@ from bridgepack.config.write import cluster_schema, recipe_schema, schema_text
 from bridgepack.rules.registry import ALL_RULES
 
 from .manifest import manifest_page
+from .notebooks import notebook_page
 from .pictures import PICTURES
 from .rules import literal, page_of, rule_pages
 
+_NOTEBOOK = Path(__file__).parents[2] / "docs/tutorials/notebook.ipynb"
 _REFERENCE_PREFIX = "#/$defs/"
 #: Names of JSON types, as a recipe's author says them.
 _TYPE_NAMES = {"integer": "integer", "number": "number", "string": "text", "boolean": "boolean", "null": "`null`"}
@@ -56,6 +59,7 @@ def reference_pages(command: click.Group) -> dict[str, str]:
     """
     return {
         "recipe-reference.md": recipe_page(),
+        "tutorials/notebook.md": notebook_page(_NOTEBOOK),
         "recipe.schema.json": schema_text(),
         "cluster-reference.md": cluster_page(),
         "cluster.schema.json": schema_text(cluster_schema()),

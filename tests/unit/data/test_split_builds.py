@@ -86,7 +86,7 @@ def test_every_command_knows_the_row_of_a_piece(tmp_path: Path, tokenizer: Path)
     assert (first.first_token, second.first_token) == (0, first.runtime_length + 1)
     assert "think of one" in "".join(span.text for span in first.spans if span.is_trained)
     assert "think of two" in "".join(span.text for span in second.spans if span.is_trained)
-    rows = [item.row for pack in range(numbers.num_packs) for item in inspect(artifact, row=pack).sequences]
+    rows = [item.row for pack in range(numbers.num_packs) for item in inspect(artifact, pack=pack).sequences]
     assert Counter(rows) == {1: 2, 2: 1, 3: 2}
     agent = trace_source(run, "a.jsonl", 3, limit=1).placements[0].sequence
     assert numbers.num_added_tokens == first.runtime_length + agent.runtime_length

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
 from bridgepack.config.recipe.layout import OWN_TEMPLATE_VARIABLES, Layout
-from bridgepack.config.section import Before, Name, Section
+from bridgepack.config.section import Before, Flag, Name, Section
 
 #: Names allowed in a source's `columns`, whatever the preprocessing calls these columns.
 ColumnName = Literal[
@@ -258,8 +258,8 @@ class TokenizerConfig(Section):
     tokenizers that transformers loads as a class that loses spaces (transformers 5.12 with DeepSeek-V3)."""
     engine: Literal["auto", "tokenizers", "fastokens"] = "auto"
     """Library that encodes text. `tokenizers` is the reference; `fastokens` is much faster and is used only if it gives
-    the same tokens on the data; `auto` takes it for inputs of 4 MiB or more. The choice never changes a token."""
-    trust_remote_code: bool = False
+    the same tokens on the data; `auto` takes it for inputs of 8 MiB or more. The choice never changes a token."""
+    trust_remote_code: Flag = False
     """Run Python code that comes with the tokenizer. Only for tokenizers whose code you have read."""
 
     @field_validator("engine", mode="before")

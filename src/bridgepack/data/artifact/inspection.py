@@ -54,7 +54,7 @@ class PackView(Result):
     """One pack.
 
     Attributes:
-        index: 0-based row of the split.
+        index: 0-based position in the split.
         packed_sequence_size: runtime tokens that the pack can hold.
         sequences: in row order.
         note: why the text could not be decoded; None if it was decoded.
@@ -112,10 +112,10 @@ Decoder = tuple[ChatTokenizer | None, str | None]
 
 
 def view_pack(artifact: Artifact, split: str, index: int, *, decoder: Decoder | None = None) -> PackView:
-    """Return one pack of an artifact, by its 0-based row, decoded; `decoder` is from `tokenizer_of`, if already loaded.
+    """Return one pack of an artifact by its 0-based index, decoded; `decoder` is from `tokenizer_of`, if loaded.
 
     Raises:
-        ArtifactError: the split or row does not exist or cannot be read.
+        ArtifactError: the split or pack does not exist or cannot be read.
     """
     row = artifact.row(split, index)
     tokenizer, note = decoder or tokenizer_of(artifact)

@@ -15,6 +15,7 @@ from jinja2.exceptions import TemplateError
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.data.tokenizers.engines import REFERENCE, Engine, joined, reference_engine
 from bridgepack.data.tokenizers.forms import Forms, forms_of
+from bridgepack.data.tokenizers.limits import check_length
 from bridgepack.data.tokenizers.probe import (
     drops_tool_names,
     end_of_turn_ids,
@@ -246,6 +247,7 @@ class ChatTokenizer:
         """
         with _REFUSALS:
             text = self.template.render("".join, messages, tools, kwargs)
+            check_length(text, messages, tools, kwargs)
             self.template.refuse_address(text, messages, tools, kwargs)
         check_is_unicode(text)
         return text
@@ -277,6 +279,7 @@ class ChatTokenizer:
         """Return the text and the (start, stop) characters of the template's generation blocks, as `render_text`."""
         with _REFUSALS:
             text, spans = self.template.render(self.template.join_marked, messages, tools, kwargs)
+            check_length(text, messages, tools, kwargs)
             self.template.refuse_address(text, messages, tools, kwargs)
         check_is_unicode(text)
         return text, spans
