@@ -47,6 +47,24 @@ class CuttingTokens:
                 return token, index
         return None
 
+    def lie_between(
+        self, text: str, ends: Sequence[int], turns: Sequence[int], start: str, stops: tuple[str, ...]
+    ) -> bool:
+        """Return whether turns begin with a marker and end with one, where the renders around them end in a text.
+
+        Each of these places must be the text's end or before a cutting token, so that its token is known.
+        """
+        for turn in turns:
+            first, stop = ends[turn], ends[turn + 1]
+            if first < 0 or not text.startswith(start, first) or self.at(text, first) is None:
+                return False
+            if stop != len(text) and self.at(text, stop) is None:
+                return False
+            written = stop - 1 if text[stop - 1] == "\n" else stop
+            if not text.endswith(stops, first + len(start), written):
+                return False
+        return True
+
 
 Message = Mapping[str, Any]
 
