@@ -3,9 +3,11 @@
 import json
 import shutil
 from collections import UserDict
+from importlib import import_module
 from inspect import signature
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import datasets
 import numpy as np
@@ -17,6 +19,7 @@ import bridgepack.api
 from bridgepack.cli.main import COMMANDS
 from bridgepack.data.store.upkeep import list_store, prune_store
 from bridgepack.errors import ArtifactError, ConfigError
+from bridgepack.records.results import Result
 from tests.support.small_builds import chat_row, write_json_lines
 
 ROWS = [chat_row(f"Question {number}?", f"Answer {number}.") for number in range(30)]
@@ -44,7 +47,17 @@ def test_every_command_has_its_function() -> None:
     assert named <= {*bridgepack.__all__} == {*dir(bridgepack)}
     assert all(callable(getattr(bridgepack, name)) for name in {*bridgepack.__all__} - {"__version__"})
     parameters = [*signature(bridgepack.report).parameters]
-    assert parameters == ["artifact", "output", "card", "given", "recipe", "bridge_version", "num_workers", "progress"]
+    assert parameters == [
+        "artifact",
+        "output",
+        "card",
+        "sign_off",
+        "given",
+        "recipe",
+        "bridge_version",
+        "num_workers",
+        "progress",
+    ]
 
 
 def test_no_room_hides_a_function_of_its_name() -> None:
@@ -70,7 +83,7 @@ def test_results_are_values_and_tables(recipe: dict[str, Any]) -> None:
         "repack": (other, 1),
         "preview": (bridgepack.preview(recipe), 1),
         "check": (bridgepack.check(recipe, artifact="packed", select=["BP004"]), 0),
-        "inspect": (bridgepack.inspect("packed", row=0), len(bridgepack.inspect("packed", row=0).sequences)),
+        "inspect": (bridgepack.inspect("packed", pack=0), len(bridgepack.inspect("packed", pack=0).sequences)),
         "statistics": (bridgepack.inspect("packed"), 1),
         "verify": (bridgepack.verify("packed", num_packs=2), 0),
         "masks": (bridgepack.masks("packed"), 0),
@@ -81,11 +94,52 @@ def test_results_are_values_and_tables(recipe: dict[str, Any]) -> None:
     for name, (result, num_rows) in tables.items():
         assert json.loads(json.dumps(result.to_dict())), name
         assert len(result.to_pandas()) == num_rows, name
+        assert repr(result).startswith(f"<{type(result).__name__}: "), name
+        assert len(repr(result)) < 200, name
+        assert _tags(result._repr_html_()) >= {"div", "style", "p"}, name
     assert built.to_pandas().loc[0, "num_sequences"] == len(ROWS)
-    assert "spans" in bridgepack.inspect("packed", row=0).to_pandas().columns
+    assert "spans" in bridgepack.inspect("packed", pack=0).to_pandas().columns
     assert bridgepack.trace("packed", source="rows.jsonl:3").to_pandas().loc[0, "sequence.row"] == 3
     assert bridgepack.verify("packed").to_dict()["outcome"] == "same"
     assert bridgepack.diff("packed", "wide").to_dict()["is_same"] is False
+
+
+def _tags(html: str) -> set[str]:
+    """Return the tags of a text that is well-formed, all opened ones closed."""
+    return {one.tag for one in ElementTree.fromstring(html.replace("<!doctype html>", "")).iter()}
+
+
+def test_every_result_has_a_line_of_its_own(recipe: dict[str, Any]) -> None:
+    package = Path(bridgepack.__file__).parent
+    for path in package.rglob("*.py"):
+        if "(Result):" in path.read_text(encoding="utf-8"):
+            import_module(".".join(("bridgepack", *path.relative_to(package).with_suffix("").parts)))
+    kinds = Result.__subclasses__()
+    assert len(kinds) > 15
+    assert [kind.__name__ for kind in kinds if kind.headline is Result.headline] == []
+    assert [kind.__name__ for kind in kinds if kind.__repr__ is not Result.__repr__] == []
+
+
+def test_a_notebook_shows_data_as_text_never_as_markup(recipe: dict[str, Any]) -> None:
+    hostile = "<script>alert(1)</script>"
+    rows = [*ROWS, {"messages": [{"role": "user", "content": hostile}, {"role": "assistant", "content": hostile}]}]
+    Path("rows.jsonl").write_text("".join(json.dumps({**row, hostile: "unread words"}) + "\n" for row in rows))
+    built = bridgepack.build(recipe, output="packed")
+    shown = {
+        "build": built,
+        "preview": bridgepack.preview(recipe, num_rows=len(rows)),
+        "check": bridgepack.check("packed"),
+        "pack": bridgepack.inspect("packed", row=0),
+        "diff": bridgepack.diff("packed", "packed"),
+        "layouts": bridgepack.list_layouts(),
+        "executors": bridgepack.list_executors(),
+    }
+    for name, result in shown.items():
+        html = result._repr_html_()
+        assert "script" not in _tags(html), name
+        assert len(html) < 60_000, name
+    assert "&lt;script&gt;" in shown["preview"]._repr_html_()
+    assert "&lt;script&gt;" in built._repr_html_()
 
 
 def test_paths_stand_for_texts(recipe: dict[str, Any]) -> None:
@@ -266,7 +320,7 @@ class Named:
         (lambda: bridgepack.explain(101), "rule is 101; allowed: str"),
         (lambda: bridgepack.inspect(Named()), r"^artifact is .*allowed: path. Give its `output`"),
         (lambda: bridgepack.check(Named()), r"of type Named; allowed: a path, .*Give its `output`"),
-        (lambda: bridgepack.inspect("packed", row="0"), "row is '0'; allowed: a whole number from 0"),
+        (lambda: bridgepack.inspect("packed", pack="0"), "pack is '0'; allowed: a whole number from 0"),
         (lambda: bridgepack.build("mine.yaml", num_workers=True), "num_workers is True; allowed: .* or None"),
         (lambda: bridgepack.build("mine.yaml", overrides=["packing.seed=7"]), "overrides is .*dict"),
         (lambda: bridgepack.verify("packed", num_packs=-1), "num_packs is -1"),
@@ -294,7 +348,7 @@ def test_a_folder_that_is_gone_is_said(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    with pytest.raises(ConfigError, match="the current folder is gone"):
+    with pytest.raises(ConfigError, match="the current folder was deleted"):
         bridgepack.check(tmp_path)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bridgepack.api.progress import shows_progress
 from bridgepack.api.targets import Recipe, recipe_of
 from bridgepack.bridge.targets import Target
 from bridgepack.config.arguments import check_arguments, local_path
@@ -19,6 +20,7 @@ from bridgepack.data.tasks import Progress
 from bridgepack.planning.balance import balance_for, balance_of_repack
 
 
+@shows_progress
 @check_arguments
 def build(
     recipe: Recipe | Target,
@@ -49,7 +51,7 @@ def build(
         engine: `local` (processes on this machine) or `ray`.
         ray_address: `HOST:PORT` of a Ray cluster; by default RAY_ADDRESS, else Ray is started on this machine.
         replace: overwrite an artifact with another fingerprint at the output, once the new one is complete.
-        progress: receives progress updates.
+        progress: receives progress updates; by default, a notebook shows bars.
 
     Raises:
         BridgepackError: the build failed; the message says what to do.
@@ -59,6 +61,7 @@ def build(
     return build_artifact(loaded, output=output, balance=balance_for(loaded), progress=progress, options=options)
 
 
+@shows_progress
 @check_arguments
 def plan_build(
     recipe: Recipe | Target,
@@ -89,7 +92,7 @@ def plan_build(
         engine: `local` or `ray`.
         ray_address: `HOST:PORT` of a Ray cluster.
         replace: whether another artifact at the output would be overwritten.
-        progress: receives progress updates.
+        progress: receives progress updates; by default, a notebook shows bars.
 
     Raises:
         BridgepackError: as `build`.
@@ -129,6 +132,7 @@ def _recipe(
     return recipe_with_rows(recipe, overrides, output=output, store=options.store)
 
 
+@shows_progress
 @check_arguments
 def repack(
     artifact: str | Path,
@@ -145,6 +149,9 @@ def repack(
 ) -> BuildResult:
     """Pack an artifact's sequences again, with other sizes or for another topology, without tokenising.
 
+    Only where `preprocessing.over_long` cuts conversations between exchanges does another maximum length read the
+    inputs, and tokenise those conversations again.
+
     Example: `bridgepack.repack("packed", {"packing.packed_sequence_size": 32768}, output="packed-32k")`.
 
     Args:
@@ -157,7 +164,7 @@ def repack(
         engine: `local` or `ray`, as for `build`.
         ray_address: `HOST:PORT` of a Ray cluster, as for `build`.
         replace: as for `build`.
-        progress: receives progress updates.
+        progress: receives progress updates; by default, a notebook shows bars.
 
     Raises:
         BridgepackError: ConfigError, DataError, ArtifactError or StoreError, each saying what to do.

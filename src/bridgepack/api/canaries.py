@@ -3,12 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+from bridgepack.api.progress import shows_progress
 from bridgepack.canaries.canary import run_canary, run_self_test
 from bridgepack.canaries.faults import FAULTS as FAULTS
 from bridgepack.canaries.records import CanaryOptions, CanaryReport
 from bridgepack.config.arguments import check_arguments, stated_options
 
 
+@shows_progress
 @check_arguments
 def canary(target: str | Path, **options: Any) -> CanaryReport:
     """Return the comparison of loss and gradients in packed and unpacked training of a target, in each layout.
@@ -27,6 +29,7 @@ def canary(target: str | Path, **options: Any) -> CanaryReport:
     return run_canary(str(target), stated_options(CanaryOptions, options, "canary"))
 
 
+@shows_progress
 @check_arguments
 def canary_self_test(target: str | Path, **options: Any) -> list[CanaryReport]:
     """Return one report for each fault that the canary can find, planted one after another; each should name its fault.

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bridgepack.api.progress import shows_progress
 from bridgepack.bridge.targets import Target, load_target
 from bridgepack.checking.check import check_target
 from bridgepack.checking.fix import Fixed, fix_target
@@ -16,6 +17,7 @@ from bridgepack.reporting.checks import explain_rule
 from bridgepack.rules.judging.report import CheckReport
 
 
+@shows_progress
 @check_arguments
 def check(target: Any, **options: Any) -> CheckReport:
     """Return the check report on a recipe, a ConfigContainer or an artifact.

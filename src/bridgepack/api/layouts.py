@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 from bridgepack.config.layouts.entry import PublicLayout
 from bridgepack.config.layouts.public import PUBLIC_LAYOUTS
 from bridgepack.records.results import Result
+from bridgepack.records.words import counted
 from bridgepack.reporting.layouts import layout_to_dict
 
 
@@ -16,6 +17,10 @@ class LayoutListing(Result):
     TABLE: ClassVar = "layouts"
 
     layouts: tuple[PublicLayout, ...]
+
+    def headline(self) -> str:
+        """Return what came out, in one line."""
+        return counted(len(self.layouts), "layout")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the listing as plain values, for JSON."""

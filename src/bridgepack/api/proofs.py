@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bridgepack.api.progress import shows_progress
 from bridgepack.config.arguments import check_arguments, local_path, stated_options
 from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
@@ -23,6 +24,7 @@ from bridgepack.reporting.diffs import artifact_diff_page
 from bridgepack.reporting.html.files import check_place
 
 
+@shows_progress
 @check_arguments
 def verify(artifact: str | Path, **options: Any) -> VerifyReport:
     """Return the result of deriving an artifact's packs again from its sources and comparing them.
@@ -41,6 +43,7 @@ def verify(artifact: str | Path, **options: Any) -> VerifyReport:
     return verify_artifact(artifact_place(artifact), stated_options(VerifyOptions, options, "verify"))
 
 
+@shows_progress
 @check_arguments
 def masks(target: str | Path | SFTRecipe | Mapping[str, Any], **options: Any) -> MaskReport:
     """Return the result of comparing the loss masks of a recipe's rows with independently derived ones.
@@ -61,6 +64,7 @@ def masks(target: str | Path | SFTRecipe | Mapping[str, Any], **options: Any) ->
     return check_masks(judged, stated_options(MaskOptions, options, "masks"))
 
 
+@shows_progress
 @check_arguments
 def served(target: str | Path | SFTRecipe | Mapping[str, Any], **options: Any) -> ServedReport:
     """Return the result of comparing trained answers with what a server sends and the model must then write.
@@ -82,6 +86,7 @@ def served(target: str | Path | SFTRecipe | Mapping[str, Any], **options: Any) -
     return check_served(judged, stated_options(MaskOptions, options, "served"))
 
 
+@shows_progress
 @check_arguments
 def diff(
     first: str | Path,
@@ -100,7 +105,7 @@ def diff(
         second: the same for the second artifact.
         limit: maximum sequences shown per kind; all are counted.
         html: also write the comparison to this file, as an HTML page.
-        progress: receives progress updates.
+        progress: receives progress updates; by default, a notebook shows bars.
 
     Raises:
         ConfigError: the page cannot be written.

@@ -20,6 +20,7 @@ from bridgepack.planning.fitting import Fit, fitted_batch, why_not_here
 from bridgepack.planning.plan import new_recipe as text_of_new
 from bridgepack.planning.plan import with_splits
 from bridgepack.records.results import Result
+from bridgepack.records.words import counted
 from bridgepack.reporting.recipes import ResolvedView, entry_to_dict, resolved_view
 
 
@@ -34,6 +35,10 @@ class RecipeListing(Result):
 
     entries: tuple[CatalogueEntry, ...]
     bridge: tuple[str, ...] = ()
+
+    def headline(self) -> str:
+        """Return what came out, in one line."""
+        return counted(len(self.entries) + len(self.bridge), "recipe")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the listing as plain values, for JSON."""
@@ -55,6 +60,11 @@ class RecipeView(Result):
 
     recipe: SFTRecipe
     refusals: tuple[str, ...]
+
+    def headline(self) -> str:
+        """Return what came out, in one line."""
+        refused = f"; Megatron-Bridge refuses it: {len(self.refusals)}" if self.refusals else ""
+        return f"{self.recipe.name}{refused}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields that the recipe states, as plain values."""

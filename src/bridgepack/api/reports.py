@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bridgepack.api.progress import shows_progress
 from bridgepack.api.targets import Recipe
 from bridgepack.bridge.targets import Target, recipe_target
 from bridgepack.checking.options import CheckOptions
@@ -14,12 +15,14 @@ from bridgepack.data.tasks import Progress
 from bridgepack.reporting.html.files import WrittenReport, write_report
 
 
+@shows_progress
 @check_arguments
 def report(
     artifact: str | Path,
     *,
     output: str | Path | None = None,
     card: str | Path | None = None,
+    sign_off: str | Path | None = None,
     given: Mapping[str, Any] | None = None,
     recipe: Recipe | Target | None = None,
     bridge_version: str | None = None,
@@ -34,11 +37,13 @@ def report(
         artifact: folder or object-store URL of the artifact; or packed files of another tool.
         output: file of the page (default: `report.html` in the artifact; required for a URL).
         card: file of a dataset card (default: none is written).
+        sign_off: file of the page that signs a run off: data, masks, findings, topology, steps, memory and what was not
+            checked (default: none is written).
         given: facts about packs without a manifest, e.g. `{"packed_sequence_size": 4096}`.
         recipe: the recipe of the run that reads the packs, to judge both (default: only the packs are judged).
         bridge_version: version of Megatron-Bridge to judge for; with `recipe`, the page says what an upgrade changes.
         num_workers: maximum worker processes.
-        progress: receives progress updates.
+        progress: receives progress updates; by default, a notebook shows bars.
 
     Raises:
         BridgepackError: ConfigError or ArtifactError, each saying what to do; RuleCrashError if a rule raised.
@@ -59,5 +64,6 @@ def report(
         options,
         output=None if output is None else local_path(output, "output"),
         card=None if card is None else local_path(card, "card"),
+        signed=None if sign_off is None else local_path(sign_off, "sign_off"),
         target=None if recipe is None else recipe.reading(place),
     )

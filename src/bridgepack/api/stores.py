@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from bridgepack.api.progress import shows_progress
 from bridgepack.config.arguments import check_arguments, local_path
 from bridgepack.data.build import DEFAULT_FOLDER
 from bridgepack.data.store import upkeep
@@ -63,6 +64,7 @@ def prune_store(
     )
 
 
+@shows_progress
 @check_arguments
 def verify_store(
     store: str | Path | None = None, *, remove: bool = False, num_workers: int = 1, progress: Progress | None = None
@@ -75,7 +77,7 @@ def verify_store(
         store: its folder (default: that of builds without `output`).
         remove: remove broken files, which the next build writes again.
         num_workers: maximum worker processes.
-        progress: receives progress updates.
+        progress: receives progress updates; by default, a notebook shows bars.
 
     Raises:
         StoreError: the folder is not a store.
@@ -89,7 +91,7 @@ def _folder(store: str | Path | None) -> Path:
         found = sorted(map(str, [*Path().glob(_BESIDE_OUTPUT), *Path().glob(f"*/{_BESIDE_OUTPUT}")]))
         where = f" Found: {', '.join(found[:_SHOWN])}." if found else ""
         raise StoreError(
-            f"no token store in {str(place)!r}, the default of builds without --output; other builds keep it in "
-            f"{_BESIDE_OUTPUT} beside their output.{where} Name it with --store {found[0] if found else 'FOLDER'}."
+            f"no token store in {str(place)!r}, where builds without --output keep it; with --output it is in "
+            f"{_BESIDE_OUTPUT} beside the output.{where} Set --store {found[0] if found else 'FOLDER'}."
         )
     return place

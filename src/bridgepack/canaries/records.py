@@ -11,6 +11,7 @@ import numpy.typing as npt
 from bridgepack.data.tasks import Progress, SilentProgress
 from bridgepack.host import HostRelease, release_of
 from bridgepack.records.results import Result
+from bridgepack.records.words import counted
 
 Precision = Literal["float32", "float64", "bfloat16"]
 Kernel = Literal["reference", "transformer_engine"]
@@ -240,3 +241,8 @@ class CanaryReport(Result):
     notes: tuple[str, ...]  #: what the reader should know
     versions: Mapping[str, str]  #: distribution -> version
     fingerprint: str  #: sha256 of packs, model, seed, layouts, bounds and versions; the same from run to run
+
+    def headline(self) -> str:
+        """Return what came out, in one line."""
+        layouts, findings = counted(len(self.layouts), "layout"), counted(len(self.findings), "finding")
+        return f"{self.target}: {self.outcome}; {layouts}, {findings}"

@@ -27,7 +27,7 @@ class Place:
     #: kind -> its fields, for every possible kind
     fields_of_kinds: Mapping[str, Collection[str]]
     known: tuple[str, ...]  #: names of all fields in its section
-    meaning: str  #: first sentence of its docstring, or ""
+    meaning: str  #: its docstring, or ""
     types: tuple[Any, ...]  #: allowed types
 
 
@@ -51,7 +51,7 @@ def walk(model: type[BaseModel], location: tuple[int | str, ...]) -> Place:
         kind, chosen = chosen, ""
         known = tuple(sorted({name for one in sections for name in one.model_fields}))
         owners = [one for one in sections if part in one.model_fields]
-        meaning = meanings_of(owners[0]).get(str(part), "").partition(". ")[0] if owners else ""
+        meaning = meanings_of(owners[0]).get(str(part), "") if owners else ""
         found = [kind for one in owners for kind in alternatives(one.model_fields[str(part)].annotation)]
         here = tuple(found) if sections else tuple(kind for one in here for kind in _inside(one))
     return Place(
@@ -247,8 +247,13 @@ def _unknown_field(place: Place, name: str) -> str:
 def _missing(place: Place, what: str, option: str) -> str:
     section = place.path.split(".")[-2:][0]
     needs = f"a {place.kind} {section} needs it" if place.kind else "it has no default"
-    meaning = f" ({place.meaning.rstrip('.')})" if place.meaning else ""
+    meaning = f" ({_first_sentence(place.meaning)})" if place.meaning else ""
     return f"{place.path} is missing{meaning}; {needs}. Set it in the {what} or with {option} {place.path}=VALUE."
+
+
+def _first_sentence(text: str) -> str:
+    """Return the first sentence without its full stop; `e.g.` ends none."""
+    return re.split(r"\.\s+(?=[A-Z])", " ".join(text.split()), maxsplit=1)[0].rstrip(".")
 
 
 def _wrong_kind(path: str, value: Any, kinds: tuple[str, ...]) -> str:

@@ -11,7 +11,7 @@ from itertools import pairwise
 from textwrap import dedent
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 if TYPE_CHECKING:
     from pydantic import GetJsonSchemaHandler
@@ -37,6 +37,10 @@ def _refuse_null(text: str) -> str:
 
 #: Text of a path or of an id on a hub.
 Name = Annotated[str, AfterValidator(_refuse_null)]
+
+
+#: True or false; other YAML says neither: `no` and `off` are texts in YAML 1.2, and false in 1.1.
+Flag = Annotated[bool, Field(strict=True)]
 
 
 class Section(BaseModel):

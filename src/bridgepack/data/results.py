@@ -24,6 +24,7 @@ from bridgepack.data.workers.ray_runner import RaySettings, ray_settings
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.records import DropReason, Manifest
 from bridgepack.records.results import Result, leaves
+from bridgepack.records.words import counted
 
 #: Maximum changes that a message names.
 _MAX_CHANGES = 3
@@ -96,6 +97,10 @@ class ArtifactPlan(Result):
         more = [f"{len(changed) - len(shown)} more"] if len(changed) > len(shown) else []
         return f"what differs: {', '.join([*shown, *more])}" if shown else "the tokenizer or versions differ"
 
+    def headline(self) -> str:
+        """Return what came out, in one line."""
+        return f"{self.output}: {'it is built already' if self.is_built else 'to be built'}"
+
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as JSON values."""
         spec = self.spec
@@ -146,14 +151,17 @@ class Kept:
     store: str = ""  #: folder of the token store
     num_ranges_tokenized: int = 0
     num_ranges_found: int = 0  #: ranges whose tokens were already in the store
+    num_rows_copied: int = 0  #: rows of tokenised ranges whose tokens for another maximum length were used again
     num_shards_written: int = 0
     num_shards_found: int = 0  #: shards that an interrupted build had written
     engine_message: str | None = None  #: message for the user about the tokenisation engine
+    served_message: str | None = None  #: why a re-pack leaves out the sample of answers as served; None if it does not
 
     def add_range(self, result: RangeResult) -> None:
         """Count a finished range."""
         self.num_ranges_tokenized += bool(result.parts) and result.was_tokenized
         self.num_ranges_found += bool(result.parts) and not result.was_tokenized
+        self.num_rows_copied += result.num_rows_copied
 
     def add_shard(self, shard: WrittenShard) -> None:
         """Count a shard."""
@@ -165,9 +173,9 @@ class Kept:
         num_shards = self.num_shards_written + self.num_shards_found
         if not num_ranges:
             return "nothing was finished yet, and no partial files remain"
-        shards = f" and {_plural(num_shards, 'shard')} of {self.output!r} are written" if num_shards else ""
+        shards = f" and {counted(num_shards, 'shard')} of {self.output!r} are written" if num_shards else ""
         return (
-            f"the tokens of {_plural(num_ranges, 'input range')} are in {self.store!r}{shards}; the same command "
+            f"the tokens of {counted(num_ranges, 'input range')} are in {self.store!r}{shards}; the same command "
             "resumes there"
         )
 
@@ -192,6 +200,10 @@ class BuildResult(Result):
     damage: Mapping[str, str] = field(default_factory=dict)
     kept: Kept = field(default_factory=Kept)
     upload: Upload | None = None
+
+    def headline(self) -> str:
+        """Return what came out, in one line."""
+        return f"{self.output}: {self.manifest.headline()}"
 
     def table(self) -> list[dict[str, Any]]:
         """Return the statistics of each split."""
@@ -252,7 +264,3 @@ def build_options(
         ray=ray_settings(ray_address, num_workers) if engine == "ray" else None,
         replaces=replace,
     )
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" + ("s" if count != 1 else "")

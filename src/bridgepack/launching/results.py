@@ -38,6 +38,10 @@ class LaunchResult(Result):
     tasks: tuple[TaskResult, ...]  #: in order
     is_detached: bool = False  #: the tasks continue without this process
 
+    def headline(self) -> str:
+        """Return what came out, in one line."""
+        return f"{self.run_name}: {', '.join(f'{task.name} {task.state}' for task in self.tasks)}"
+
     @property
     def has_failed(self) -> bool:
         """True if a task did not succeed; a task that continues without this process has not failed."""

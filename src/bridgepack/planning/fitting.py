@@ -18,6 +18,7 @@ from bridgepack.planning.balance import balance_for
 from bridgepack.planning.limits import limits_of
 from bridgepack.planning.preview import Preview, preview_recipe
 from bridgepack.records import TRAIN, VALIDATION, LostKind
+from bridgepack.records.words import counted
 
 #: Conversations of a step in usual fine-tuning without packing, and steps of an epoch that a batch should leave.
 _USUAL_SEQUENCES, _LEAST_STEPS = 128, 20
@@ -102,20 +103,20 @@ def _fit(recipe: SFTRecipe, preview: Preview) -> Fit:
     batch = {"tokens_per_step": packs * run.tokens_per_pack}
     values = {"batch": batch, **_balance_that_works(recipe, batch)}
     about = "about " if preview.is_sample else ""
-    rows = f"{about}{_count_text(sum(one.num_rows for one in preview.sources if one.split == TRAIN), 'row')}"
-    all_packs = f"{about}{_count_text(run.num_packs, 'pack')}"
-    conversations = f"about {_count_text(round(packs * per_pack), 'conversation')}"
-    steps = f"{about}{_count_text(-(-run.num_packs // packs), 'step')} an epoch"
+    rows = f"{about}{counted(sum(one.num_rows for one in preview.sources if one.split == TRAIN), 'row')}"
+    all_packs = f"{about}{counted(run.num_packs, 'pack')}"
+    conversations = f"about {counted(round(packs * per_pack), 'conversation')}"
+    steps = f"{about}{counted(-(-run.num_packs // packs), 'step')} an epoch"
     is_enough = _has_validation(recipe, preview)
     notes = f"{'' if is_enough else '; no validation data'}{_drops_text(preview)}"
-    line = f"{rows}, {all_packs}, {_count_text(packs, 'pack')} a step, {steps}{notes}"
-    comment = f"{_count_text(packs, 'pack')}, {conversations}; {all_packs} in all: {steps}"
+    line = f"{rows}, {all_packs}, {counted(packs, 'pack')} a step, {steps}{notes}"
+    comment = f"{counted(packs, 'pack')}, {conversations}; {all_packs} in all: {steps}"
     if packs == run.smallest_batch > 1:
         comment += f"; the smallest batch of {packs:,} data-parallel ranks"
     if run.num_packs < packs:
         why = f"a step takes at least {packs:,}, one for each data-parallel rank"
         line = f"{rows}, {all_packs}: training cannot start, {why}. Use fewer GPUs, smaller packs or more data."
-        comment = f"{_count_text(packs, 'pack')}; training cannot start, the data has {all_packs}"
+        comment = f"{counted(packs, 'pack')}; training cannot start, the data has {all_packs}"
     comments = {_TOKENS: comment}
     if not is_enough:
         comments[_FRACTION] = f"no evaluation: {recipe.data.validation_fraction:.0%} of {rows} would be none"
@@ -143,7 +144,7 @@ def _splitting(recipe: SFTRecipe, preview: Preview) -> _Splitting:
         return _Splitting()
     num_rows, num_read = sum(note.num_rows for note in notes), sum(one.num_rows_read for one in train)
     comment = (
-        f"reasoning of earlier answers is not in the text of {num_rows:,} of {_count_text(num_read, 'row')} read; "
+        f"reasoning of earlier answers is not in the text of {num_rows:,} of {counted(num_read, 'row')} read; "
         f"{when} shows each answer as a server does, with {added:.0%} more tokens"
     )
     own = {**settings.model_dump(mode="json", exclude_unset=True), "split_conversations": settings.split_conversations}
@@ -152,10 +153,6 @@ def _splitting(recipe: SFTRecipe, preview: Preview) -> _Splitting:
 
 def _has_validation(recipe: SFTRecipe, preview: Preview) -> bool:
     return not recipe.data.validation_fraction or bool((preview.num_sequences or {}).get(VALIDATION))
-
-
-def _count_text(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def _packs_per_step(run: RunLength, per_pack: float, *, is_sample: bool) -> int:

@@ -59,6 +59,15 @@ class Plan(Result):
     #: what Megatron-Bridge 0.7 makes of the data if it packs at run time, with the best candidate's layout and size
     online: tuple[OnlinePacking, ...] = ()
 
+    def headline(self) -> str:
+        """Return what came out, in one line."""
+        best, layout = self.best, self.best.layout
+        sizes = f"TP {layout.tensor}, PP {layout.pipeline}, CP {layout.context}, EP {layout.expert}"
+        return (
+            f"{self.recipe.name} on {self.num_gpus} x {self.gpu.name}: best with packs of "
+            f"{best.packed_sequence_size:,} tokens, {sizes}, about {best.tokens_per_s:,.0f} tokens/s per GPU"
+        )
+
     @property
     def best(self) -> Candidate:
         """The best candidate."""

@@ -21,6 +21,7 @@ from bridgepack.data.sequences.loading import forget_stage, identity_of, load_st
 from bridgepack.data.sequences.over_long import REASONS, SequencePolicy
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
+from bridgepack.data.tokenizers.variables import refuse_unread_variables
 from bridgepack.errors import DataError, RowError
 from bridgepack.records import TRAIN, VALIDATION, DropReason, MaskArray, Sequence, TokenArray
 from bridgepack.records.sequences import token_counts
@@ -156,14 +157,20 @@ def row_batches(recipe: SFTRecipe, file: InputFile, rows: set[int] | None = None
     yield from batched(_read_rows(file, rows, recipe.data.max_row_bytes), _BATCH_ROWS)
 
 
-def stage_tokenizer(recipe: SFTRecipe) -> ChatTokenizer:
+def stage_tokenizer(recipe: SFTRecipe, *, is_built: bool) -> ChatTokenizer:
     """Return a recipe's tokenizer as the build uses it, read again.
 
+    `is_built` accepts variables that the chat template does not read, as an earlier build did.
+
     Raises:
+        ConfigError: the chat template does not read a variable of the recipe.
         TokenizerError: it cannot be loaded, or cannot do what the recipe asks.
     """
     forget_stage()
-    return load_stage(recipe.model_dump_json()).tokenizer
+    tokenizer = load_stage(recipe.model_dump_json()).tokenizer
+    if not is_built:
+        refuse_unread_variables(recipe, tokenizer)
+    return tokenizer
 
 
 def finished_sequences(

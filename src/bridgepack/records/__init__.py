@@ -47,8 +47,8 @@ from bridgepack.records.sequences import PackPlan as PackPlan
 from bridgepack.records.sequences import RowBatch as RowBatch
 from bridgepack.records.sequences import Sequence as Sequence
 from bridgepack.records.sequences import TokenArray as TokenArray
+from bridgepack.records.served import CURING_SETTINGS as CURING_SETTINGS
 from bridgepack.records.served import EXPECTED_KINDS as EXPECTED_KINDS
-from bridgepack.records.served import SERVED_CURES as SERVED_CURES
 from bridgepack.records.served import SWITCHED_KINDS as SWITCHED_KINDS
 from bridgepack.records.served import ServedCount as ServedCount
 from bridgepack.records.served import ServedKind as ServedKind

@@ -69,6 +69,7 @@ class LostKind(StrEnum):
     INJECTED_TURN = "injected_turn"
     WEIGHT = "weight"
     TEMPLATE_KWARGS = "template_kwargs"
+    UNREAD_VARIABLE = "unread_variable"
     NO_REASONING = "no_reasoning"
     UNREAD = "unread"
     DOUBLED_TOKEN = "doubled_token"
@@ -94,7 +95,7 @@ THOUGHT_MARKERS = (
 TOLERATED_LOSSES = frozenset(
     {
         *(LostKind.REASONING, LostKind.EARLIER_REASONING, LostKind.NO_REASONING, LostKind.INJECTED_TURN),
-        *(LostKind.WEIGHT, LostKind.TEMPLATE_KWARGS, LostKind.NO_END),
+        *(LostKind.WEIGHT, LostKind.TEMPLATE_KWARGS, LostKind.UNREAD_VARIABLE, LostKind.NO_END),
         *(LostKind.DOUBLED_TOKEN, LostKind.NO_SCHEMAS, LostKind.TOOL_SCHEMA, LostKind.RENDERED_CHAT),
         LostKind.CUT_HISTORY,
     }
@@ -116,6 +117,7 @@ LOSS_CURES: Mapping[str, str] = {
     LostKind.INJECTED_TURN: "set preprocessing.control_tokens to drop, or clean the text",
     LostKind.WEIGHT: "set preprocessing.message_weights to mask, or name the field in the layout's ignore",
     LostKind.TEMPLATE_KWARGS: "set chat_template_kwargs of data.layout to chat_template_kwargs",
+    LostKind.UNREAD_VARIABLE: "correct the name in the rows, remove it, or train with a template that reads it",
     LostKind.UNREAD: "read the field by data.layout, or name it in the layout's ignore",
     LostKind.NO_REASONING: "put the reasoning between markers that the template writes, or set reasoning_loss to keep",
     LostKind.DOUBLED_TOKEN: "set preprocessing.add_eos to false (add_bos for BOS), or remove the text from the rows",
@@ -125,8 +127,8 @@ LOSS_CURES: Mapping[str, str] = {
     LostKind.CUT_HISTORY: ("on purpose, by preprocessing.over_long; raise packing.max_sequence_length to keep more"),
     LostKind.RENDERED_CHAT: "cut the text at its turns into a column messages, and read that with layout kind chat",
     LostKind.EARLIER_REASONING: (
-        "the model is trained to answer there without thinking; set preprocessing.loss_mode to last_turn, or "
-        f"{_OTHER_TEMPLATE} earlier reasoning"
+        "the model is trained to answer there without thinking; set preprocessing.split_conversations to "
+        f"when_context_differs or preprocessing.loss_mode to last_turn, or {_OTHER_TEMPLATE} earlier reasoning"
     ),
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -25,24 +25,72 @@ class ServedKind(StrEnum):
 EXPECTED_KINDS = frozenset({ServedKind.EQUAL, ServedKind.CUT})
 #: Kinds that a switch of the template can cure.
 SWITCHED_KINDS = frozenset({ServedKind.CONTEXT, ServedKind.ANSWER})
-_SPLIT = "set preprocessing.split_conversations to when_context_differs"
-#: Kind -> what to do about it, apart from a switch of the template.
-SERVED_CURES: Mapping[ServedKind, str] = {
-    ServedKind.CONTEXT: (
-        f"{_SPLIT}; where the template shows an answer behind another text even as the last one, change its thoughts "
-        "in the rows, or the template or its variables in training and serving alike; where the server sets another "
-        "system prompt or other template variables, say so in serving, and train with the same"
-    ),
-    ServedKind.ANSWER: f"{_SPLIT}, or preprocessing.loss_mode to last_turn",
-    ServedKind.BOUNDARY: (
-        "set preprocessing.mask_generation_prompt to true, and tokenizer.chat_template_kwargs as the server has them; "
-        "where a token that the model must write is never trained, set preprocessing.masks_control_tokens to false"
-    ),
-    ServedKind.REFUSED: (
-        "nothing is known of these answers; a server with this template fails there, too, so correct the rows or set "
-        "tokenizer.chat_template to another template"
-    ),
+#: Settings of conversations that cures propose, and what they are once they are set.
+CURING_SETTINGS: Mapping[str, tuple[object, ...]] = {
+    "split_conversations": ("when_context_differs",),
+    "loss_mode": ("last_turn", "full"),
+    "mask_generation_prompt": (True,),
+    "masks_control_tokens": (False,),
+    "over_long": ("split_exchanges",),
 }
+_SPLIT = "preprocessing.split_conversations to when_context_differs"
+_OTHER_CONTEXT = (
+    "where the template shows an answer behind another text even as the last one, change its thoughts in the rows, or "
+    "the template or its variables in training and serving alike; where the server sets another system prompt or other "
+    "template variables, say so in serving, and train with the same"
+)
+_CONTROL = "where a token that the model must write is never trained, set preprocessing.masks_control_tokens to false"
+_REFUSED = (
+    "nothing is known of these answers; a server with this template fails there, too, so correct the rows or set "
+    "tokenizer.chat_template to another template"
+)
+
+
+def served_cure(kind: ServedKind, settings: Mapping[str, object]) -> str:
+    """Return what to do about a kind, apart from a switch of the template.
+
+    `settings` are those of CURING_SETTINGS that are set already, which it does not propose.
+    """
+    if kind == ServedKind.CONTEXT:
+        return f"{_split_cure(settings)}; {_OTHER_CONTEXT}"
+    if kind == ServedKind.BOUNDARY:
+        return _boundary_cure(settings)
+    if kind != ServedKind.ANSWER:
+        return _REFUSED
+    mode = settings.get("loss_mode")
+    if mode == "full":
+        return "set preprocessing.loss_mode to last_turn"
+    if mode is None and "split_conversations" not in settings:
+        last_turn = "" if "over_long" in settings else ", or preprocessing.loss_mode to last_turn"
+        return _split_cure(settings) + last_turn
+    control = "" if "masks_control_tokens" in settings else f"{_CONTROL}; "
+    return f"{_split_cure(settings)}; {control}otherwise change the rows, or the template in training and serving alike"
+
+
+def _split_cure(settings: Mapping[str, object]) -> str:
+    """Return how to split conversations, with the settings that do not go with it; or that nothing is left to split."""
+    mode = settings.get("loss_mode")
+    if "split_conversations" in settings:
+        return "preprocessing.split_conversations is when_context_differs already"
+    if mode == "last_turn":
+        return "preprocessing.loss_mode is last_turn already, so that no conversation needs to be split"
+    if "over_long" in settings:
+        return f"set preprocessing.over_long to truncate_history and {_SPLIT}"
+    return f"set preprocessing.loss_mode to assistant and {_SPLIT}" if mode == "full" else f"set {_SPLIT}"
+
+
+def _boundary_cure(settings: Mapping[str, object]) -> str:
+    same = "tokenizer.chat_template_kwargs as the server has them"
+    is_masked = "mask_generation_prompt" in settings
+    begin = f"set preprocessing.mask_generation_prompt to true, and {same}"
+    if is_masked:
+        begin = f"preprocessing.mask_generation_prompt is true already; set {same}"
+    elif settings.get("loss_mode") == "full":
+        begin = f"set {same}"
+    if "masks_control_tokens" not in settings:
+        return f"{begin}; {_CONTROL}"
+    left = "; otherwise no setting is left: use a tokenizer that has the template's markers as tokens"
+    return begin + (left if is_masked else "")
 
 
 def switch_cure(name: str, value: bool) -> str:
@@ -79,6 +127,8 @@ class ServedRecord:
     #: row the same on both sides, e.g. `preserve_thinking`; empty if there is none
     switch: str = ""
     switch_value: bool = False  #: that value
+    #: settings of conversations, of CURING_SETTINGS, that are set already
+    settings: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def num_answers(self) -> int:
@@ -97,7 +147,7 @@ class ServedRecord:
 
     def cure(self, kind: str) -> str:
         """Return what to do about a kind; first the template's own switch, which costs no tokens."""
-        cure = SERVED_CURES[ServedKind(kind)]
+        cure = served_cure(ServedKind(kind), self.settings)
         if not self.switch or kind not in SWITCHED_KINDS:
             return cure
         return f"{switch_cure(self.switch, self.switch_value)}; or {cure}"

@@ -1,12 +1,16 @@
-"""Shows the progress of stages: on a terminal a bar with rate and time left, otherwise a line every ten seconds."""
+"""Shows the progress of stages: on a terminal a bar with rate and time left, otherwise a line every ten seconds.
+
+Notebooks get bars of their own.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import sys
 import time
+from importlib.util import find_spec
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -60,6 +64,54 @@ class TerminalProgress:
         """End the stage."""
         if self._bars is not None and self._task is not None:
             self._bars.update(self._task, total=1, completed=1)
+
+
+class NotebookProgress:
+    """Context manager that shows stages in a notebook: tqdm's widgets, or its text bars where ipywidgets is missing."""
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+        self._num_items, self._unit = 0, ""
+
+    def __enter__(self) -> NotebookProgress:
+        """Start showing progress."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop showing progress."""
+        if self._bar is not None:
+            self._bar.close()
+
+    def start(self, stage: str, total: int | None, unit: str) -> None:
+        """Start a stage of `total` work (None if unknown) that produces items called `unit`."""
+        if self._bar is not None:
+            self._bar.close()
+        self._num_items, self._unit = 0, unit
+        form = "{desc} {percentage:3.0f}% |{bar}| {elapsed}<{remaining}{postfix}" if total else None
+        self._bar = _notebook_bar()(desc=stage, total=total, bar_format=form)
+
+    def advance(self, num_items: int, work: int | None = None) -> None:
+        """Add `num_items` items and `work` of the total (default: num_items)."""
+        if self._bar is not None:
+            self._num_items += num_items
+            self._bar.set_postfix_str(f"{self._num_items:,} {self._unit}", refresh=False)
+            self._bar.update(num_items if work is None else work)
+
+    def finish(self) -> None:
+        """End the stage."""
+        if self._bar is not None:
+            self._bar.total = self._bar.n
+            self._bar.refresh()
+
+
+def _notebook_bar() -> Any:
+    if find_spec("ipywidgets") is None:
+        from tqdm.std import tqdm as bar
+    else:
+        from tqdm.notebook import tqdm as bar
+    return bar
 
 
 class _Lines:

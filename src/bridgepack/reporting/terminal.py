@@ -97,9 +97,12 @@ def _describe_work(result: BuildResult) -> Iterator[str]:
             f"tokenised before; {kept.num_shards_found:,} of {kept.num_shards_found + kept.num_shards_written:,} "
             "shards were written before"
         )
-    if kept.engine_message:
+    if kept.num_rows_copied:
         yield ""
-        yield f"note: {kept.engine_message}"
+        yield f"{kept.num_rows_copied:,} rows, which both lengths leave whole, were tokenised before; the others now"
+    for message in filter(None, (kept.engine_message, kept.served_message)):
+        yield ""
+        yield f"note: {message}"
 
 
 def describe_manifest(manifest: Manifest, folder: Path, waiting: Waiting | None = None) -> str:
@@ -166,7 +169,7 @@ def _describe_split(manifest: Manifest, split: SplitRecord) -> Iterator[str]:
         if name == "rows dropped":
             for reason, count in split.drops.items():
                 drop = next((drop for drop in split.drop_examples if drop.reason == reason), None)
-                example = "left out of the mixture by the seed" if drop is None else f"e.g. {_example(split, drop)}"
+                example = "left out of the mixture by the seed" if drop is None else f"e.g. {origin_text(split, drop)}"
                 yield f"    {reason:<28}{count:>8,}   {example}"
             yield from _describe_pieces(split)
     if split.is_mixture:
@@ -176,21 +179,21 @@ def _describe_split(manifest: Manifest, split: SplitRecord) -> Iterator[str]:
         yield "  lost content        content of rows that the chat template left out or changed"
     for kind, count in split.lost_content.items():
         lost = next((lost for lost in split.lost_examples if lost.kind == kind), None)
-        yield f"    {kind:<28}{count:>8,}   e.g. {_example(split, lost)}"
+        yield f"    {kind:<28}{count:>8,}   e.g. {origin_text(split, lost)}"
         yield f"      fix: {LOSS_CURES.get(kind, 'see the docs of the bridgepack that built it')}"
     sources = [" ".join(source.name) for source in split.sources] if split.sources[1:] else []
     yield from describe_unread(split.unread, sources)
 
 
 def _describe_pieces(split: SplitRecord) -> Iterator[str]:
-    """Yield the lines about dropped pieces of rows that are packed in part."""
+    """Yield the lines about dropped pieces of rows that stay; equal pieces of other rows may be packed."""
     if split.dropped_pieces:
         num_rows = split.statistics.num_partly_packed
         num_dropped = sum(split.dropped_pieces.values())
-        yield f"  {'pieces dropped':<20}{num_dropped:,}, of {num_rows:,} rows that are packed in part"
+        yield f"  {'pieces dropped':<20}{num_dropped:,}, of {num_rows:,} rows whose other pieces are packed"
     for reason, count in split.dropped_pieces.items():
         drop = next((drop for drop in split.piece_examples if drop.reason == reason), None)
-        yield f"    {reason:<28}{count:>8,}   e.g. {_example(split, drop)}"
+        yield f"    {reason:<28}{count:>8,}   e.g. {origin_text(split, drop)}"
 
 
 def describe_unread(fields: Sequence[UnreadField], sources: Sequence[str] = ()) -> Iterator[str]:
@@ -232,7 +235,8 @@ def _source_line(sources: Sequence[SourceRecord], depth: int) -> str:
     return f"  {label:<{_LABEL_WIDTH}}{counts} {shares[0]} {shares[1]}"
 
 
-def _example(split: SplitRecord, example: Drop | LostContent | None) -> str:
+def origin_text(split: SplitRecord, example: Drop | LostContent | None) -> str:
+    """Return `FILE row N: what is wrong with it`, or nothing without an example."""
     if example is None:
         return ""
     detail = " ".join(without_middle(example.detail, _DETAIL_CHARACTERS).split())
@@ -251,9 +255,14 @@ def describe_histogram(split: SplitRecord) -> Iterator[str]:
         low = bound + 1
 
 
-def describe_plan(plan: ArtifactPlan, *, source: Path | None = None) -> str:
-    """Return what a build would do, or a re-pack of the artifact in a folder `source`."""
+def describe_plan(plan: ArtifactPlan, *, source: Path | None = None, tokenises_again: bool = False) -> str:
+    """Return what a build would do, or a re-pack of the artifact in a folder `source`.
+
+    `tokenises_again` as of `RepackPlan`.
+    """
     action = "build" if source is None else f"pack the sequences of {source} again"
+    if tokenises_again:
+        action += ", after reading its inputs and tokenising again the conversations that the old or new length cuts"
     if plan.existing is not None:
         needs = " (needs --replace)" if plan.existing.fingerprint != plan.spec.fingerprint else ""
         why = _because_of(plan.damage) if plan.damage else ""

@@ -388,3 +388,26 @@ def test_a_prompt_that_is_masked_needs_no_mask_of_empty_blocks() -> None:
     values = {"kind": "chat", "mask_generation_prompt": True, "reasoning_loss": "mask_empty"}
     with pytest.raises(ValueError, match="Set reasoning_loss to keep or mask, or mask_generation_prompt to false"):
         ChatPreprocessing.model_validate(values)
+
+
+def test_a_call_without_the_thought_that_the_prompt_begins_says_what_to_do(tmp_path: Path) -> None:
+    """Like the real MiniMax-M2: a line end before the call joins the header's to one token."""
+    template = MINIMAX_M2.template.replace("<tool_call>\\n", "\\n<tool_call>\\n")
+    assert template != MINIMAX_M2.template
+    judge = judged(tmp_path, replace(MINIMAX_M2, template=template))
+    made = judge.encode({"messages": KINDS["tools"]})
+    assert isinstance(made, RowError)
+    assert made.reason == DropReason.BOUNDARY_IN_TOKEN
+    assert made.detail.startswith(
+        "turn 2 (assistant) lacks what the generation prompt begins: the token '\\n\\n' holds"
+    )
+    assert made.detail.endswith(
+        "; give the turn the thought that the generation prompt begins, e.g. as reasoning_content, set the template's "
+        "switch for turns without thoughts, if it has one, or set preprocessing.mask_generation_prompt to false"
+    )
+    stripped = judge.encode({"messages": KINDS["agents"]})
+    assert isinstance(stripped, RowError)
+    assert (
+        "the template strips its thought: set preprocessing.split_conversations to when_context_diff" in stripped.detail
+    )
+    assert not isinstance(judge.encode({"messages": KINDS["agents"][:4]}), RowError)

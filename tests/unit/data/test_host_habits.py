@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from scripts.quirks.families import write_tokenizer
+from scripts.quirks.served_families import SERVED_FAMILIES
 
 from bridgepack.api import inspect
 from bridgepack.config.load import load_recipe
@@ -19,7 +20,6 @@ from bridgepack.errors import ConfigError
 from bridgepack.host import RELEASES, V06, V07
 from bridgepack.proof.masks.masks import check_masks
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
-from tests.support.served_templates import SERVED_FAMILIES
 from tests.support.small_builds import AS_HOST, build, chat_row, dropped, small_recipe, write_json_lines
 
 CALL = {"type": "function", "function": {"name": "look", "arguments": '{"at": "it"}'}}
@@ -47,7 +47,7 @@ def recipe(tmp_path: Path, chatml_tokenizer: Path) -> SFTRecipe:
 
 
 def _texts(folder: Path) -> str:
-    return "".join(span.text for one in inspect(folder, row=0).sequences for span in one.spans)
+    return "".join(span.text for one in inspect(folder, pack=0).sequences for span in one.spans)
 
 
 def _for(recipe: SFTRecipe, version: str | None, **changes: Any) -> SFTRecipe:
@@ -112,7 +112,7 @@ def nemotron(tmp_path: Path) -> SFTRecipe:
 
 
 def _trained(folder: Path) -> set[str]:
-    spans = [span for one in inspect(folder, row=0).sequences for span in one.spans]
+    spans = [span for one in inspect(folder, pack=0).sequences for span in one.spans]
     return {span.text for span in spans if span.is_trained}
 
 

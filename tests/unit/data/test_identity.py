@@ -33,7 +33,7 @@ def recipe(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPat
     write_json_lines(Path("data/b.jsonl"), ROWS[:1])
     template = Path("tokenizer/chat_template.jinja").read_text()
     Path("same.jinja").write_text(template)
-    Path("other.jinja").write_text(template + "{# strftime_now #}")
+    Path("other.jinja").write_text(template + "{# strftime_now #}{{ a }}")
     return tokenized_recipe("data", Path("tokenizer"), packing__packed_sequence_size=32)
 
 

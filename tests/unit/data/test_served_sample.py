@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from scripts.quirks.families import Family, write_tokenizer
+from scripts.quirks.served_families import SERVED_FAMILIES, SETS
 
 import bridgepack
 from bridgepack.data.artifact.manifest import read_manifest
@@ -12,9 +13,10 @@ from bridgepack.data.sequences.loading import load_stage
 from bridgepack.data.served.rows import ServedRows
 from bridgepack.data.served.switches import find_switch
 from bridgepack.data.tokenizers.templates import variables_of
+from bridgepack.errors import RowError
 from bridgepack.records import ServedRecord
+from bridgepack.reporting.terminal import describe_build
 from tests.support.read_rows import read_row
-from tests.support.served_templates import SERVED_FAMILIES, SETS
 from tests.support.small_builds import build, data_bytes, small_recipe, write_json_lines
 
 BY_NAME = {family.name: family for family in SERVED_FAMILIES}
@@ -79,13 +81,43 @@ def test_another_server_needs_another_comparison_but_no_other_packs(tmp_path: Pa
     assert data_bytes(tmp_path / "packed") == before
 
 
-def test_a_repack_keeps_it_unless_it_cuts_otherwise(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"packing.seed": 3},
+        {"packing.packed_sequence_size": 1024},
+        {"packing.packed_sequence_size": 128, "preprocessing.over_long": "split"},
+    ],
+)
+def test_a_repack_that_cuts_no_sequence_otherwise_keeps_it(tmp_path: Path, changes: dict[str, Any]) -> None:
     recipe = _recipe(tmp_path, "Qwen2.5", [SETS["plain"]])
     first = build(recipe, tmp_path / "packed").manifest.served
-    same = bridgepack.repack(tmp_path / "packed", {"packing.seed": 3}, output=tmp_path / "seeded").manifest
-    longer = {"packing.packed_sequence_size": 1024}
-    other = bridgepack.repack(tmp_path / "packed", longer, output=tmp_path / "longer").manifest
-    assert (same.served, other.served) == (first, None)
+
+    again = bridgepack.repack(tmp_path / "packed", changes, output=tmp_path / "again")
+
+    fresh = build(recipe.override(changes), tmp_path / "fresh").manifest.served
+    assert again.manifest.served == fresh == first
+    assert first is not None
+    assert again.kept.served_message is None
+
+
+def test_a_repack_that_cuts_otherwise_says_that_it_leaves_it_out(tmp_path: Path) -> None:
+    plain = SETS["plain"]["messages"]
+    recipe = _recipe(tmp_path, "Qwen2.5", [{"messages": plain}, {"messages": plain[:2]}])
+    longest = build(recipe, tmp_path / "packed").manifest.splits[0].statistics.max_runtime_length
+    changes = {"packing.max_sequence_length": longest - 1}
+
+    shorter = bridgepack.repack(tmp_path / "packed", changes, output=tmp_path / "shorter")
+
+    assert shorter.manifest.served is None
+    note = f"the sample of answers as served is left out, because sequences of more than {longest - 1} runtime tokens"
+    assert f"note: {note} are cut or dropped otherwise than before; `bridgepack masks --served`" in describe_build(
+        shorter
+    )
+    assert build(recipe.override(changes), tmp_path / "fresh").manifest.served is not None
+    other = bridgepack.repack(tmp_path / "packed", {"serving.system": "Be kind."}, output=tmp_path / "kind")
+    assert other.manifest.served is None
+    assert "because preprocessing or serving has changed" in describe_build(other)
 
 
 def test_other_rows_have_none(tmp_path: Path, chatml_tokenizer: Path) -> None:
@@ -135,6 +167,23 @@ def test_a_switch_that_loses_thoughts_is_no_cure(tmp_path: Path) -> None:
     (tmp_path / "tokenizer" / "chat_template.jinja").write_text(template)
     rows = ServedRows.of(load_stage(recipe.model_dump_json()))
     assert find_switch(rows, read_row(SETS["thoughts"], recipe.preprocessing)) == ("", False)
+
+
+def test_a_switch_is_looked_for_in_every_piece_of_a_conversation(tmp_path: Path) -> None:
+    """What the server sends before the second answer has a hint in front, unless `hides_hint`; the first is equal."""
+    hint = (
+        "{%- if messages[-1].role == 'user' and messages | length > 2 and not hides_hint -%}{{- 'Hm.' -}}{%- endif -%}"
+    )
+    recipe = _recipe(tmp_path, "Qwen2.5", preprocessing={"kind": "chat", "split_conversations": "when_context_differs"})
+    (tmp_path / "tokenizer" / "chat_template.jinja").write_text(hint + BY_NAME["Qwen3"].template)
+    rows = ServedRows.of(load_stage(recipe.model_dump_json()))
+    columns = read_row(SETS["thoughts"], recipe.preprocessing)
+
+    assert len(rows.stage.encoder.prepare(columns).values) == 2
+    (answers,) = rows.answers([columns])
+    assert not isinstance(answers, RowError)
+    assert [answer.kind for answer in answers] == ["equal", "context-differs"]
+    assert find_switch(rows, columns) == ("hides_hint", True)
 
 
 def test_variables_of_a_template() -> None:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 from scripts.quirks.families import write_tokenizer
+from scripts.quirks.served_families import SERVED_FAMILIES, SETS
 
 import bridgepack
 from bridgepack.errors import ConfigError
-from tests.support.served_templates import SERVED_FAMILIES, SETS
 from tests.support.small_builds import Command, build, small_recipe, write_json_lines, write_recipe
 
 QWEN_3 = next(family for family in SERVED_FAMILIES if family.name == "Qwen3")
@@ -66,8 +66,8 @@ def test_what_the_command_prints(folder: Path, command: Command) -> None:
     assert (
         ran.output
         == f"""\
-{folder / "mine.yaml"}: every row, 4 of 4
-  rows dropped: missing_field 1
+{folder / "mine.yaml"}: all 4 rows
+  1 row dropped: missing_field 1
 
 answer-differs: {folder / "rows.jsonl"} row 1, message 2 (training)
   the training text of the answer is not what the model writes when it is served, from token 30 on
@@ -76,14 +76,34 @@ answer-differs: {folder / "rows.jsonl"} row 1, message 2 (training)
 
 ... and 2 more answers (--limit shows more)
 
-  equal                     3 answers (50.0%),         114 trained tokens (79.2%)
-  answer-differs            3 answers (50.0%),          30 trained tokens (20.8%)
-  answer-differs: {CURE}
+  equal            3 answers (50.0%), 114 trained tokens (79.2%): trained as the server shows it
+  answer-differs   3 answers (50.0%), 30 trained tokens (20.8%): what is trained is not what the model must write
+
+against answer-differs: {CURE}
+
 3 of 6 answers are not trained as they are served
 """
     )
     printed = json.loads(command("masks", folder / "mine.yaml", "--served", "--json").output)
     assert printed == bridgepack.served(folder / "mine.yaml").to_dict()
+
+
+def test_one_answer_is_one(folder: Path, tmp_path: Path, command: Command) -> None:
+    train = write_json_lines(tmp_path / "one.jsonl", [{"messages": SETS["plain"]["messages"][:2]}])
+    one = ("masks", folder / "mine.yaml", "--served", "--set", f"data.train={train}")
+    ran = command(*one)
+    assert (ran.code, ran.output) == (
+        0,
+        f"""\
+{folder / "mine.yaml"}: a sample of 1 row of 1, seed 0
+
+  equal            1 answer (100.0%), 27 trained tokens (100.0%): trained as the server shows it
+
+the only answer is trained as it is served
+""",
+    )
+    ran = command(*one, "--set", "serving.system=Be kind.")
+    assert ran.output.endswith("\n\n1 of 1 answer is not trained as it is served\n")
 
 
 def test_rows_without_conversations(folder: Path, command: Command) -> None:

@@ -61,7 +61,7 @@ class TorchrunLauncher(LauncherSection):
     """Rendezvous backend."""
     rdzv_port: Port = 29500
     """Rendezvous port on the first node; a single node uses any free port."""
-    rdzv_id: int | None = None
+    rdzv_id: Annotated[int, Field(strict=True)] | None = None
     """Rendezvous id; random by default."""
 
 
@@ -73,7 +73,7 @@ class FaultToleranceLauncher(LauncherSection):
     """Rendezvous backend."""
     rdzv_port: Port = 29500
     """Rendezvous port on the first node."""
-    rdzv_id: int | None = None
+    rdzv_id: Annotated[int, Field(strict=True)] | None = None
     """Rendezvous id; random by default."""
     workload_check_interval: Seconds | None = None
     """Seconds between checks of the ranks."""

@@ -13,6 +13,7 @@ from bridgepack.config.cluster.slurm import SlurmJobDetails, Tunnel
 from bridgepack.config.errors import alternatives
 from bridgepack.config.section import meanings_of
 from bridgepack.records.results import Result
+from bridgepack.records.words import counted
 
 _NAMES: Mapping[Any, str] = {str: "text", int: "whole number", float: "number", bool: "true or false", Any: "anything"}
 
@@ -49,6 +50,10 @@ class ExecutorListing(Result):
     executors: tuple[ListedSection, ...]  #: one per kind, then one per class that `kind: nemo_run` can name
     #: `launcher`, `packager`, `tunnel` -> one per kind; `job_details` -> its only section
     parts: dict[str, tuple[ListedSection, ...]]
+
+    def headline(self) -> str:
+        """Return what came out, in one line."""
+        return counted(len(self.executors), "executor")
 
     @property
     def knows_classes(self) -> bool:

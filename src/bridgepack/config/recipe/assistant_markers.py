@@ -4,7 +4,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from bridgepack.config.section import Before, Section
+from bridgepack.config.section import Before, Flag, Section
 
 
 class AssistantMarkers(Section):
@@ -26,7 +26,7 @@ class AssistantMarkers(Section):
     """Other texts that may end an assistant turn."""
     other_role_starts: dict[str, str] = Field(default_factory=dict)
     """Role -> text that starts a turn of that role, e.g. `{user: "<｜User｜>"}`."""
-    joins_starts: bool = False
+    joins_starts: Flag = False
     """An assistant turn may contain several starts, as with gpt-oss's channels: starts without another turn between
     them form one turn, trained from after the first start to the last end. `other_role_starts` must then list the start
     of every other turn, e.g. `{any: "<|start|>"}`."""
@@ -34,7 +34,7 @@ class AssistantMarkers(Section):
     stop_token: Annotated[str | Annotated[tuple[str, ...], Field(min_length=1)] | None, Before(None)] = None
     """In place of `assistant_end`: the token with which the next turn begins and at which the server stops, or a list
     of them. Trained as a turn's last label where it follows; an answer at the text's end learns no stop."""
-    learns_no_end: Annotated[bool, Before(False)] = False
+    learns_no_end: Annotated[Flag, Before(False)] = False
     """In place of `assistant_end`: `true` trains an answer up to the next turn or the text's end, and nothing to stop
     with."""
 

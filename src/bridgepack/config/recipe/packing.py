@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from bridgepack import geometry
-from bridgepack.config.section import Section
+from bridgepack.config.section import Flag, Section
 
 PositiveInt = Annotated[int, Field(ge=1, strict=True)]
 #: cu_seqlens are int32 (megatron-bridge 0.6.2, data/packing/gpt_sft.py), so no pack can be longer.
@@ -54,7 +54,7 @@ class PackingConfig(Section):
     """Seed of all random choices of the build."""
     balance: BalanceConfig = BalanceConfig()
     """Order of the packs."""
-    pad_cu_seqlens: Annotated[bool, Field(strict=True)] = False
+    pad_cu_seqlens: Flag = False
     """Megatron-Bridge pads cu_seqlens to one shape, from the artifact's metadata; for CUDA graphs with attention."""
 
     @model_validator(mode="after")
@@ -92,7 +92,7 @@ class ParallelismConfig(Section):
     `tensor_model_parallel_size`."""
     num_gpus: PositiveInt | None = None
     """GPUs of the run; without it, rules on data parallelism need `check --world-size`."""
-    sequence_parallel: Annotated[bool, Field(strict=True)] = False
+    sequence_parallel: Flag = False
     """Split activations along the sequence over the tensor-parallel ranks."""
 
     @property

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from bridgepack.config.recipe.assistant_markers import AssistantMarkers
-from bridgepack.config.section import Before, Section
+from bridgepack.config.section import Before, Flag, Section
 from bridgepack.host import HostRelease
 
 #: Conversation columns in the host's lookup order (megatron-bridge 0.6.2, conversation_processing.py).
@@ -124,14 +124,14 @@ class ChatPreprocessing(_Common):
     the closing marker, which the model must write; `mask_empty` masks only empty reasoning blocks, which come from the
     prompt (`mask` masks these too). With `mask_generation_prompt`, which tells who writes an empty block, `mask` trains
     those of the model, and `mask_empty` is not allowed."""
-    mask_generation_prompt: Annotated[bool, Before(False)] = False
+    mask_generation_prompt: Annotated[Flag, Before(False)] = False
     """Train each assistant turn from where the text that a server sends for the turns before it ends, generation prompt
     included: `<think>` or an empty thought in the prompt is not trained, an empty thought that the model must write is.
     Where the training text differs before a turn (an earlier thought that the template omits), the generation prompt
     that the turn shows is masked, or its part before `<think>`; rows that show neither are dropped as
     `no_assistant_mask`, and those with a token across the boundary as `boundary_in_token`. `false` trains what
     Megatron-Bridge trains."""
-    masks_control_tokens: bool = True
+    masks_control_tokens: Flag = True
     """Never train the tokens that Megatron-Bridge never trains, e.g. `<|im_start|>`, `<|python_tag|>`. `false` trains
     those inside a trained turn; Llama 3's tool calls need that."""
     assistant_markers: AssistantMarkers | None = None
@@ -228,21 +228,21 @@ class PromptCompletionPreprocessing(_Common):
     """Text between prompt and completion; it is tokenised with the completion."""
     loss_mode: Literal["completion", "full"] = "completion"
     """Trained tokens: the completion, or everything."""
-    strip_whitespace: bool = True
+    strip_whitespace: Flag = True
     """Strip leading and trailing spaces (not other white space) from both columns."""
-    add_bos: bool = False
+    add_bos: Flag = False
     """Prepend the tokenizer's BOS token."""
-    add_sep: bool = False
+    add_sep: Flag = False
     """Insert the tokenizer's SEP token between prompt and completion."""
-    add_eos: bool = True
+    add_eos: Flag = True
     """Append the tokenizer's EOS token."""
-    ends_cut_completions: bool = True
+    ends_cut_completions: Flag = True
     """With `over_long: truncate`: append EOS also to completions whose end was cut off, as Megatron-Bridge does; this
     teaches the model to stop early. `false` omits it there."""
     truncation_method: Literal["left", "right"] = "right"
     """With `over_long: truncate`: the side to cut, first of the prompt, then of the completion. `right` keeps the
     beginning, so it can cut off a question at the end of a long prompt."""
-    masks_control_tokens: bool = True
+    masks_control_tokens: Flag = True
     """Never train the tokens that Megatron-Bridge never trains, e.g. `<|im_start|>`, `<|python_tag|>`."""
 
     @property
@@ -305,9 +305,9 @@ class TextPreprocessing(_Common):
 
     kind: Literal["text"]
     """Selects this kind of preprocessing."""
-    add_bos: bool = False
+    add_bos: Flag = False
     """Prepend the tokenizer's BOS token. Gemma needs that, and Llama 3 was pre-trained with it."""
-    add_eos: bool = True
+    add_eos: Flag = True
     """Append the tokenizer's EOS token, so that the model learns where a document ends."""
 
     @property

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from bridgepack.config.recipe.packing import PositiveInt
-from bridgepack.config.section import Section
+from bridgepack.config.section import Flag, Section
 
 NotNegativeInt = Annotated[int, Field(ge=0, strict=True)]
 Text = Annotated[str, Field(min_length=1)]
@@ -20,7 +20,7 @@ class ModelConfig(Section):
     base of the run; or an id on the Hugging Face hub or a folder, e.g. `Qwen/Qwen3-8B`."""
     revision: Text | None = None
     """Commit, tag or branch of a model on the hub; Megatron-Bridge's recipes set their own."""
-    trust_remote_code: Annotated[bool, Field(strict=True)] = False
+    trust_remote_code: Flag = False
     """Run Python code that comes with the model. Only for models whose code you have read."""
     attention_backend: Literal["auto", "fused", "flash", "unfused"] | None = None
     """Attention kernel; by default as in the base recipe. `auto` chooses one that supports packed rows."""
@@ -170,7 +170,7 @@ class LoggingConfig(Section):
 class GuardConfig(Section):
     """Checks during training; they stop the run if packed rows are not computed as packed."""
 
-    enabled: Annotated[bool, Field(strict=True)] = True
+    enabled: Flag = True
     """Check runs started by `scripts/train.py`."""
     first_steps: NotNegativeInt = 5
     """Number of steps to check at the start of every job, including resumed ones."""

@@ -21,9 +21,8 @@ from bridgepack.data.sequences.kinds import EncoderOfKinds, OfKind
 from bridgepack.data.sequences.plain.documents import TextEncoder
 from bridgepack.data.sequences.plain.tokenized import TokenizedEncoder
 from bridgepack.data.tokenizers.engines import FlatIds
-from bridgepack.data.tokenizers.limits import STOPPED
+from bridgepack.data.tokenizers.limits import STOPPED, TimeLimit
 from bridgepack.data.tokenizers.special import special_ids
-from bridgepack.data.tokenizers.templates import TimeLimit
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
 from bridgepack.geometry import IntArray

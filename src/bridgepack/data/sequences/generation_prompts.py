@@ -23,9 +23,11 @@ import numpy as np
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.sequences.conversation import Conversation
+from bridgepack.data.sequences.marked_text import REASONING
 from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers, find_all
 from bridgepack.data.sequences.masks import RenderedChat
 from bridgepack.data.sequences.places import TokenPlaces, require_places
+from bridgepack.data.sequences.thoughts import has_thoughts
 from bridgepack.data.tokenizers.generation_prompt import fixed_prompt
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
@@ -34,6 +36,16 @@ from bridgepack.records import THOUGHT_MARKERS, DropReason, MaskArray, TokenArra
 #: Rows may have variables of their own; the prompts of so many are kept.
 _MOST_KNOWN = 64
 _OPENINGS = tuple(opening for opening, _, _ in THOUGHT_MARKERS)
+#: What to do about a row that is dropped.
+_OFF = "set preprocessing.mask_generation_prompt to false, or correct the row"
+_NO_THOUGHT = (
+    "give the turn the thought that the generation prompt begins, e.g. as reasoning_content, set the template's switch "
+    "for turns without thoughts, if it has one, or set preprocessing.mask_generation_prompt to false"
+)
+_STRIPPED = (
+    "the template strips its thought: set preprocessing.split_conversations to when_context_differs, or "
+    "preprocessing.mask_generation_prompt to false"
+)
 #: (first, stop) in tokens.
 Span = tuple[int, int]
 
@@ -57,6 +69,7 @@ class GenerationPrompts:
         require_places(tokenizer, "mask_generation_prompt is true", "Set it to false")
         self._tokenizer, self._only_last = tokenizer, settings.loss_mode == "last_turn"
         self._joins_starts, self._finds_ends = markers is not None and markers.joins_starts, markers is None
+        self._splits = settings.split_conversations != "never"
         self._known: dict[str, _FixedPrompt | None] = {}
 
     def correct(self, chat: RenderedChat, input_ids: TokenArray, mask: MaskArray) -> None:
@@ -143,21 +156,45 @@ class GenerationPrompts:
         """Return the span of each trained turn, and where the model begins it, from renders of what is served."""
         places = TokenPlaces.of(self._tokenizer, chat.text)
         begun: list[int] = []
+        shown: list[bool] = []
         for number, turn in enumerate(trained):
             served = self._served(chat.conversation, turn)
             is_shown = chat.text.startswith(served)
             first = int(places.starts[spans[number][0]]) if len(spans) == len(trained) else None
             begun.append(len(served) if is_shown else self._behind_prompt(chat, turns, turn, served, first))
+            shown.append(is_shown)
         owned = _spans_of_turns(spans, begun, places)
-        starts = [places.token_from(place) for place in begun]
+        starts = [
+            self._token_from(places, place, chat.conversation, turn if not is_shown else None)
+            for place, turn, is_shown in zip(begun, trained, shown, strict=True)
+        ]
         if self._finds_ends:
             owned = [self._through_end(chat, turn, places, span) for turn, span in zip(trained, owned, strict=True)]
         limits = [0, *(stop for _, stop in owned)]
         for turn, start, (_, stop), limit in zip(trained, starts, owned, limits[:-1], strict=True):
             if not limit <= start < stop:
-                detail = f"turn {turn + 1} (assistant): what it holds behind the generation prompt cannot be told"
+                detail = (
+                    f"turn {turn + 1} (assistant): what it holds behind the generation prompt cannot be told; {_OFF}"
+                )
                 raise RowError(DropReason.NO_ASSISTANT_MASK, detail)
         return owned, starts
+
+    def _token_from(self, places: TokenPlaces, place: int, conversation: Conversation, turn: int | None) -> int:
+        """Return the token from which a turn is trained; `turn` is given where the text lacks what the prompt begins.
+
+        Raises:
+            RowError: a token lies across the place.
+        """
+        try:
+            return places.token_from(place)
+        except RowError as error:
+            if turn is None:
+                raise
+            message = conversation.messages[turn]
+            is_given = any(message.get(name) for name in REASONING) or has_thoughts(str(message["content"]))
+            cure = _STRIPPED if is_given and not self._splits else _NO_THOUGHT
+            lacking = f"turn {turn + 1} (assistant) lacks what the generation prompt begins"
+            raise RowError(error.reason, f"{lacking}: {error.detail}; {cure}") from None
 
     def _served(self, conversation: Conversation, turn: int) -> str:
         try:
@@ -193,7 +230,8 @@ class GenerationPrompts:
                 found = _occurrences(chat.text, text, first - len(text), first + len(text))
                 if len(found) == 1:
                     return found[0] + len(text)
-        raise _unknown(turn, f"the turn does not begin with the generation prompt {prompt!r}")
+        cure = _NO_THOUGHT if header != prompt else _OFF
+        raise _unknown(turn, f"the turn does not begin with the generation prompt {prompt!r}", cure)
 
     def _through_end(self, chat: RenderedChat, turn: int, places: TokenPlaces, span: Span) -> Span:
         """Return a span from generation blocks with what the template writes behind it in its turn.
@@ -245,6 +283,6 @@ def _occurrences(text: str, part: str, first: int, stop: int) -> list[int]:
     return found
 
 
-def _unknown(turn: int, why: str) -> RowError:
-    detail = f"turn {turn + 1} (assistant): {why}, so it is unknown what the server writes"
+def _unknown(turn: int, why: str, cure: str = _OFF) -> RowError:
+    detail = f"turn {turn + 1} (assistant): {why}, so it is unknown what the server writes; {cure}"
     return RowError(DropReason.NO_ASSISTANT_MASK, detail)

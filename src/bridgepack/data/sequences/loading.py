@@ -17,10 +17,10 @@ from bridgepack.data.sequences.encoding import Encoder
 from bridgepack.data.sequences.markers import infer_markers
 from bridgepack.data.sequences.thoughts import ThoughtOpenings
 from bridgepack.data.tokenizers.engines import MIN_INPUT_BYTES, REFERENCE, EngineReport, check_texts, use_engine
-from bridgepack.data.tokenizers.limits import STOPPED
+from bridgepack.data.tokenizers.limits import STOPPED, TimeLimit
 from bridgepack.data.tokenizers.load import load_tokenizer, refuse_lost_text
-from bridgepack.data.tokenizers.templates import TimeLimit
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
+from bridgepack.data.tokenizers.variables import refuse_unread_variables
 from bridgepack.errors import DataError, RowError
 from bridgepack.records import DropReason
 from bridgepack.records.sequences import RowNote, TokenBatch, UnreadCount
@@ -55,9 +55,13 @@ class _Pending:
         except RowError as error:
             self.drops.append(RowNote(offset, error.reason, error.detail))
             return error.reason
-        self.values += prepared.values
-        self.row_offsets += [offset] * len(prepared.values)
-        self.losses += [RowNote(offset, *loss) for loss in prepared.losses]
+        self.values.append(prepared.value)
+        self.row_offsets.append(offset)
+        if prepared.more:
+            self.values += prepared.more
+            self.row_offsets += [offset] * len(prepared.more)
+        if prepared.losses:
+            self.losses += [RowNote(offset, *loss) for loss in prepared.losses]
         for field in prepared.unread:
             known = self.unread.setdefault(field[:2], field._replace(num_rows=0, row_offset=offset))
             self.unread[field[:2]] = known._replace(num_rows=known.num_rows + 1)
@@ -212,9 +216,14 @@ def load_tokenizer_of(recipe_json: str) -> ChatTokenizer:
 
 
 def load_identity(recipe_json: str) -> dict[str, Any]:
-    """Return the identity of a recipe's tokenizer, loaded again if its files have changed."""
-    tokenizer = load_tokenizer_of(recipe_json)
-    return identity_of(_loaded(recipe_json)[0], tokenizer)
+    """Return the identity of a recipe's tokenizer, loaded again if its files have changed.
+
+    Raises:
+        ConfigError: the chat template does not read a variable of the recipe.
+    """
+    tokenizer, recipe = load_tokenizer_of(recipe_json), _loaded(recipe_json)[0]
+    refuse_unread_variables(recipe, tokenizer)
+    return identity_of(recipe, tokenizer)
 
 
 def identity_of(recipe: SFTRecipe, tokenizer: ChatTokenizer) -> dict[str, Any]:

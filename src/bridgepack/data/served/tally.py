@@ -1,6 +1,6 @@
 """Counts compared answers by kind, with the first answer of each."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from bridgepack.data.served.compare import ServedAnswer
 from bridgepack.records import ServedCount, ServedKind, ServedRecord
@@ -28,8 +28,12 @@ class ServedTally:
             count[1] += answer.num_trained_tokens
             self._first.setdefault(answer.kind, (file_index, row, is_row_exact, answer))
 
-    def record(self, switch: tuple[str, bool] = ("", False)) -> ServedRecord:
-        """Return the counts; `switch` is (variable of the template, value) as `find_switch` returns it."""
+    def record(self, switch: tuple[str, bool], settings: Mapping[str, object]) -> ServedRecord:
+        """Return the counts.
+
+        `switch` is (variable of the template, value) as `find_switch` returns it, `settings` as of
+        `ServedRows.settings`.
+        """
         counts = []
         for kind in (kind for kind in ServedKind if kind in self._counts):
             file_index, row, is_exact, answer = self._first[kind]
@@ -46,4 +50,7 @@ class ServedTally:
                     is_row_exact=is_exact,
                 )
             )
-        return ServedRecord(num_rows=self.num_rows, counts=tuple(counts), switch=switch[0], switch_value=switch[1])
+        name, value = switch
+        return ServedRecord(
+            num_rows=self.num_rows, counts=tuple(counts), switch=name, switch_value=value, settings=settings
+        )

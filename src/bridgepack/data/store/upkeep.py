@@ -26,6 +26,7 @@ from bridgepack.data.tasks import Progress, SilentProgress
 from bridgepack.data.workers.pool import plain_runner
 from bridgepack.errors import StoreError
 from bridgepack.records.results import Result
+from bridgepack.records.words import counted
 
 #: Reasons for removing a file.
 UNUSED, OLD, OVER_SIZE, UNFINISHED = "unused", "old", "over_size", "unfinished"
@@ -71,6 +72,11 @@ class StoreListing(Result):
     num_row_files: int  #: files of rows that were given in memory
     num_row_bytes: int
 
+    def headline(self) -> str:
+        """Return what came out, in one line."""
+        tokens = counted(len(self.tokenizations), "tokenisation")
+        return f"{self.folder}: {tokens}, {counted(len(self.artifacts), 'artifact')}"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pruned(Result):
@@ -81,6 +87,11 @@ class Pruned(Result):
     num_bytes: int
     num_bytes_kept: int
     is_dry_run: bool
+
+    def headline(self) -> str:
+        """Return what came out, in one line."""
+        done = "would be removed" if self.is_dry_run else "removed"
+        return f"{self.folder}: {counted(len(self.removed), 'file')} {done}, {self.num_bytes:,} bytes"
 
     def table(self) -> list[dict[str, Any]]:
         """Return the files."""
@@ -95,6 +106,10 @@ class Verified(Result):
     num_files: int
     broken: tuple[tuple[str, str], ...]
     were_removed: bool
+
+    def headline(self) -> str:
+        """Return what came out, in one line."""
+        return f"{self.folder}: {counted(self.num_files, 'file')}, {len(self.broken):,} broken"
 
     def table(self) -> list[dict[str, Any]]:
         """Return the broken files."""

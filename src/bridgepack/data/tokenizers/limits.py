@@ -1,11 +1,13 @@
-"""Limits on the memory and the text that a chat template may take for a row."""
+"""Limits on the time, the memory and the text that a chat template may take for a row."""
 
 import json
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
@@ -13,6 +15,10 @@ from bridgepack.records import DropReason
 if sys.platform != "win32":
     import resource
 
+#: Maximum CPU time for rendering a row.
+MAX_ROW_S = 10.0
+#: Times that a row's CPU time is looked at until that is over.
+_TICKS = 10
 #: Memory that preparing a row may take, beside what the process has. A row of 32 MiB takes less than half of it.
 MAX_ROW_BYTES = 1 << 30
 #: Characters that a template may write for any row, and times the row's own characters that it may write beyond that.
@@ -84,3 +90,49 @@ def check_length(text: str, *sources: Any) -> None:
     if len(text) > _MAX_CHARACTERS + _MAX_TIMES * num_given:
         detail = f"the chat template writes {len(text):,} characters from {num_given:,}"
         raise RowError(DropReason.OUT_OF_MEMORY, detail)
+
+
+class TimeLimit:
+    """Stops rendering a row after MAX_ROW_S of CPU time, or a tenth later, or when it asks for too much memory.
+
+    Wall time would depend on other processes. There is no limit outside the main thread, and a library call is stopped
+    only after it returns. One timer ticks for all rows, as setting one for each takes longer than many a row's
+    rendering.
+    """
+
+    def __enter__(self) -> Self:
+        self._is_on = threading.current_thread() is threading.main_thread()
+        self._is_running, self._num_ticks = False, 0
+        if self._is_on:
+            self._memory = MemoryLimit()
+            self._before = signal.signal(signal.SIGVTALRM, self._tick)
+            interval = MAX_ROW_S / _TICKS
+            self._timer = signal.setitimer(signal.ITIMER_VIRTUAL, interval, interval)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_on:
+            signal.setitimer(signal.ITIMER_VIRTUAL, *self._timer)
+            signal.signal(signal.SIGVTALRM, self._before or signal.SIG_DFL)
+
+    def __call__[T, R](self, function: Callable[[T], R], argument: T) -> R:
+        """Return `function(argument)`; raises RowError if it takes too much; reason `time_out` or `out_of_memory`."""
+        if not self._is_on:
+            return function(argument)
+        self._num_ticks, self._is_running = 0, True
+        try:
+            return self._memory(function, argument)
+        except _TooSlowError:
+            detail = f"the chat template takes more than {MAX_ROW_S:g} seconds of CPU time"
+            raise RowError(DropReason.TIME_OUT, detail) from None
+        finally:
+            self._is_running = False
+
+    def _tick(self, *_: object) -> None:
+        self._num_ticks += 1
+        if self._is_running and self._num_ticks > _TICKS:
+            raise _TooSlowError
+
+
+class _TooSlowError(BaseException):
+    """The time limit was reached; a BaseException, so that no `except Exception` catches it as a rejection."""

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from bridgepack.data.tokenizers.limits import STOPPED
-from bridgepack.data.tokenizers.templates import TimeLimit
+from bridgepack.data.tokenizers.limits import STOPPED, TimeLimit
 from bridgepack.errors import RowError, TokenizerError
 
 if TYPE_CHECKING:

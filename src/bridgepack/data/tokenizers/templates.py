@@ -3,12 +3,10 @@
 import ast
 import json
 import re
-import signal
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from datetime import datetime
-from functools import cached_property
-from typing import Any, Self
+from functools import cached_property, lru_cache
+from typing import Any
 
 import jinja2
 import jinja2.ext
@@ -20,7 +18,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace, missing
 
 from bridgepack.data.tokenizers.fast_jinja import DICT_ATTRIBUTES, GET_ATTRIBUTE, GET_ITEM, rewritten
-from bridgepack.data.tokenizers.limits import MemoryLimit
+from bridgepack.data.tokenizers.limits import TimeLimit
 from bridgepack.data.tokenizers.repeatable import (
     RANDOM_FILTER,
     RANDOM_TEXT,
@@ -28,8 +26,8 @@ from bridgepack.data.tokenizers.repeatable import (
     random_part,
     refuse_random,
 )
+from bridgepack.data.tokenizers.stepwise import MARK, MARK_NAME, PROMPT, marked, names_of_turns, turn_ends
 from bridgepack.errors import RowError, TokenizerError
-from bridgepack.records import DropReason
 
 #: A template with this block marks what the assistant wrote. Source: megatron-bridge 0.6.2, datasets/utils.py.
 GENERATION_BLOCK = re.compile(r"\{%-?\s+generation\s+-?%\}")
@@ -39,8 +37,6 @@ Tools = Messages | None
 Root = Callable[[Any], Any]
 #: Maximum length of a text or list that a template makes by repetition, and maximum bits of a power.
 _MAX_LENGTH = 1_000_000
-#: Maximum CPU time for rendering a row.
-MAX_ROW_S = 10.0
 #: (start, stop) in characters.
 Span = tuple[int, int]
 
@@ -57,6 +53,7 @@ class ChatTemplate:
         """
         self._environment, self._source, self._given = _environment(), source, variables
         self._python = self._environment.compile(source, raw=True)
+        self._names_of_turns: frozenset[str] | None = None
         is_known_jinja = jinja2.__version__.startswith("3.1.")
         self._short_root = self._fast_root() if is_known_jinja else self._root
         fixed = {"documents": None, "add_generation_prompt": False}
@@ -74,15 +71,34 @@ class ChatTemplate:
     def _fast_root(self) -> Root:
         """The template's function with fast paths, or as compiled by Jinja if Python cannot compile those."""
         try:
-            return self._execute(rewritten(self._python))
+            module, names = rewritten(self._python), names_of_turns(self.tree())
+            with_marks = None if names is None or names & self._given.keys() else marked(module)
+            root = self._execute(with_marks or module)
         except (RecursionError, SyntaxError, MemoryError):
             return self._root
+        self._names_of_turns = None if with_marks is None else names
+        return root
+
+    @property
+    def is_stepwise(self) -> bool:
+        """Whether its render of a conversation's first turns begins that of the whole, as `stepwise` shows."""
+        return self._names_of_turns is not None and not self._variables[PROMPT]
+
+    def turn_ends(self, parts: Sequence[str], num_messages: int, kwargs: Mapping[str, Any]) -> tuple[int, ...] | None:
+        """Return where the first turns end in the rendered parts of a conversation, as `stepwise.turn_ends`."""
+        if (
+            not self.is_stepwise
+            or PROMPT in kwargs
+            or (kwargs and not kwargs.keys().isdisjoint(self._names_of_turns or ()))
+        ):
+            return None
+        return turn_ends(parts, num_messages)
 
     def _execute(self, module: ast.Module) -> Root:
         """Return the function that the code defines, like `Template.from_code`."""
         environment = self._environment
         helpers = {GET_ATTRIBUTE: _attribute_getter(environment), GET_ITEM: _item_getter(environment)}
-        namespace: dict[str, Any] = {"environment": environment, **helpers}
+        namespace: dict[str, Any] = {"environment": environment, MARK_NAME: MARK, **helpers}
         exec(compile(module, "<chat template>", "exec"), namespace)
         root: Root = namespace["root"]
         blocks = {name: [block] for name, block in namespace["blocks"].items()}
@@ -125,7 +141,7 @@ class ChatTemplate:
         """
         variables = {**self._variables, **kwargs, "messages": messages, "tools": tools}
         environment = self._environment
-        return environment.context_class(environment, variables, None, {}, globals=environment.globals)
+        return environment.context_class(environment, variables, None, {})
 
 
 def variables_of(source: str) -> frozenset[str]:
@@ -134,9 +150,19 @@ def variables_of(source: str) -> frozenset[str]:
     Raises:
         jinja2.TemplateSyntaxError: it is not valid Jinja.
     """
+    return names_read(source) - _environment().globals.keys()
+
+
+@lru_cache(maxsize=64)
+def names_read(source: str) -> frozenset[str]:
+    """Return the names that a template reads and does not only set itself, with those of its environment, as `range`.
+
+    Raises:
+        jinja2.TemplateSyntaxError: it is not valid Jinja.
+    """
     environment = _environment()
-    names = jinja2.meta.find_undeclared_variables(environment.parse(source))
-    return frozenset(names - environment.globals.keys())
+    environment.globals.clear()
+    return frozenset(jinja2.meta.find_undeclared_variables(environment.parse(source)))
 
 
 def compile_template(source: str, variables: Mapping[str, Any], where: str) -> ChatTemplate:
@@ -168,45 +194,6 @@ def compile_template(source: str, variables: Mapping[str, Any], where: str) -> C
             "same text for the same row"
         )
     raise TokenizerError(f"{where}; {problem}. Correct the template, or set tokenizer.chat_template to another.")
-
-
-class TimeLimit:
-    """Stops rendering a row after MAX_ROW_S of CPU time, or when it asks for too much memory.
-
-    Wall time would depend on other processes.
-
-    There is no limit outside the main thread, and a library call is stopped only after it returns.
-    """
-
-    def __enter__(self) -> Self:
-        self._is_on = threading.current_thread() is threading.main_thread()
-        if self._is_on:
-            self._before, self._memory = signal.signal(signal.SIGVTALRM, self._stop), MemoryLimit()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._is_on:
-            signal.signal(signal.SIGVTALRM, self._before or signal.SIG_DFL)
-
-    def __call__[T, R](self, function: Callable[[T], R], argument: T) -> R:
-        """Return `function(argument)`; raises RowError if it takes too much; reason `time_out` or `out_of_memory`."""
-        if not self._is_on:
-            return function(argument)
-        before = signal.setitimer(signal.ITIMER_VIRTUAL, MAX_ROW_S)
-        try:
-            return self._memory(function, argument)
-        except _TooSlowError:
-            detail = f"the chat template takes more than {MAX_ROW_S:g} seconds of CPU time"
-            raise RowError(DropReason.TIME_OUT, detail) from None
-        finally:
-            signal.setitimer(signal.ITIMER_VIRTUAL, *before)
-
-    def _stop(self, *_: object) -> None:
-        raise _TooSlowError
-
-
-class _TooSlowError(BaseException):
-    """The time limit was reached; a BaseException, so that no `except Exception` catches it as a rejection."""
 
 
 class _GenerationBlocks(jinja2.ext.Extension):

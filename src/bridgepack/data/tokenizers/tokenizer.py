@@ -23,6 +23,7 @@ from bridgepack.data.tokenizers.probe import (
     no_template_error,
     normalizes,
 )
+from bridgepack.data.tokenizers.stepwise import Ends
 from bridgepack.data.tokenizers.templates import (
     GENERATION_BLOCK,
     ChatTemplate,
@@ -250,6 +251,15 @@ class ChatTokenizer:
             self.template.refuse_address(text, messages, tools, kwargs)
         check_is_unicode(text)
         return text
+
+    def render_turns(self, messages: Messages, tools: Tools, kwargs: Mapping[str, Any]) -> tuple[str, Ends | None]:
+        """Return the same text, and where the renders of its first turns end in it, as `stepwise.turn_ends`."""
+        with _REFUSALS:
+            parts = self.template.render(list, messages, tools, kwargs)
+            text = "".join(parts)
+            self.template.refuse_address(text, messages, tools, kwargs)
+        check_is_unicode(text)
+        return text, self.template.turn_ends(parts, len(messages), kwargs)
 
     def render_served(self, messages: Messages, tools: Tools, template_kwargs: Mapping[str, Any]) -> str:
         """Return the text that a server sends to the model for a conversation: with the generation prompt.

@@ -189,7 +189,7 @@ def check_masks(target: str | Path | SFTRecipe, options: MaskOptions | None = No
     `target` is a recipe, its location, or the folder of an artifact, whose own recipe is used.
 
     Raises:
-        ConfigError: the recipe does not exist, or an override is invalid.
+        ConfigError: the recipe does not exist, an override is invalid, or the chat template does not read a variable.
         ArtifactError: the folder is not an artifact.
         DataError: a source is missing or cannot be read.
         TokenizerError: the tokenizer cannot be loaded, or cannot do what the recipe asks.
@@ -200,7 +200,7 @@ def check_masks(target: str | Path | SFTRecipe, options: MaskOptions | None = No
         recipe = recorded_recipe(opened_artifact(Path(target)), options.overrides)
     else:
         recipe = load_recipe(target, options.overrides)
-    tokenizer = stage_tokenizer(recipe)
+    tokenizer = stage_tokenizer(recipe, is_built=is_artifact)
     comparison = _Comparison(recipe, judge_of(recipe, tokenizer), options)
     with found_sources(recipe) as found:
         if found.gone:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from bridgepack.records.results import Result
+from bridgepack.records.words import counted
 
 #: Kinds of problems with a row's tokens and mask.
 Kind = Literal[
@@ -116,6 +117,11 @@ class MaskReport(Result):
     kinds: Mapping[str, int]
     findings: tuple[MaskFinding, ...]
     notes: tuple[str, ...] = ()
+
+    def headline(self) -> str:
+        """Return what came out, in one line."""
+        agreed = f"{self.num_agreed:,} of {counted(self.num_sequences, 'sequence')} confirmed"
+        return f"{self.target}: {self.outcome}; {agreed}, {self.num_with_findings:,} with findings"
 
     @property
     def outcome(self) -> Outcome:

@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 
 from bridgepack.records import ServedRecord
 from bridgepack.records.results import Result
+from bridgepack.records.words import counted
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,6 +50,13 @@ class ServedReport(Result):
     drops: Mapping[str, int]
     cures: Mapping[str, str]
     findings: tuple[ServedFinding, ...]
+
+    def headline(self) -> str:
+        """Return what came out, in one line."""
+        num_differing = sum(count.num_answers for count in self.record.differing)
+        return (
+            f"{self.target}: {self.outcome}; {num_differing:,} of {counted(self.record.num_answers, 'answer')} differ"
+        )
 
     @property
     def outcome(self) -> Literal["equal", "differs", "could not run"]:

@@ -30,17 +30,19 @@ def check_served(target: str | Path | SFTRecipe, options: MaskOptions | None = N
     `target` is a recipe, its location, or the folder of an artifact, whose own recipe is used.
 
     Raises:
-        ConfigError: the recipe does not exist, its rows are no conversations, or an override is invalid.
+        ConfigError: the recipe does not exist, its rows are no conversations, an override is invalid, or the chat
+            template does not read a variable.
         ArtifactError: the folder is not an artifact.
         DataError: a source is missing or cannot be read.
         TokenizerError: the tokenizer cannot be loaded, or cannot do what the recipe asks.
     """
     options = options or MaskOptions()
-    if not isinstance(target, SFTRecipe) and str(target) and Path(target).is_dir():
+    is_artifact = not isinstance(target, SFTRecipe) and bool(str(target)) and Path(target).is_dir()
+    if not isinstance(target, SFTRecipe) and is_artifact:
         recipe = recorded_recipe(opened_artifact(Path(target)), options.overrides, may_change=_SERVING)
     else:
         recipe = load_recipe(target, options.overrides)
-    stage_tokenizer(recipe)
+    stage_tokenizer(recipe, is_built=is_artifact and not options.overrides)
     comparison = _Comparison(recipe, options)
     with found_sources(recipe) as found:
         if found.gone:
@@ -109,7 +111,8 @@ class _Comparison:
     def report(self, target: str) -> ServedReport:
         """Return the findings."""
         is_sample = self._options.num_rows is not None
-        record = self._tally.record(NO_SWITCH if self._differing is None else find_switch(self._rows, self._differing))
+        switch = NO_SWITCH if self._differing is None else find_switch(self._rows, self._differing)
+        record = self._tally.record(switch, self._rows.settings)
         return ServedReport(
             target=target,
             mode="sample" if is_sample else "all",

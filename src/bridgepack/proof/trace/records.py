@@ -8,6 +8,7 @@ from bridgepack.data.artifact.inspection import PackView, SequenceView
 from bridgepack.data.artifact.plan import DroppedRow
 from bridgepack.records import SourceRecord
 from bridgepack.records.results import Result
+from bridgepack.records.words import counted
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,6 +104,13 @@ class StepTrace(Result):
     view: PackView | None = None  #: the requested pack, with its text; None if none was requested
     balance: str | None = None  #: what the packs were balanced for, and whether that applies here; None if not balanced
 
+    def headline(self) -> str:
+        """Return what came out, in one line."""
+        ranks = [rank for batch in self.batches for rank in batch.ranks]
+        packs = sum(len(packs) for rank in ranks for packs in rank.micro_batches)
+        read = f"{counted(packs, 'pack')} on {counted(len(ranks), 'data-parallel rank')}"
+        return f"{self.artifact}: {self.split} step {self.step}: {read}"
+
     def table(self) -> list[dict[str, Any]]:
         """Return the packs, each with the batch, rank and micro batch that reads it."""
         return [
@@ -146,6 +154,11 @@ class PackTrace(Result):
     view: PackView
     schedule: Schedule
 
+    def headline(self) -> str:
+        """Return what came out, in one line."""
+        read = counted(self.schedule.num_times, "time")
+        return f"{self.artifact}: {self.split} pack {self.view.index}, read {read}"
+
     def table(self) -> list[dict[str, Any]]:
         """Return the times at which it is read."""
         return [asdict(seen) for seen in self.schedule.seen]
@@ -178,3 +191,9 @@ class SourceTrace(Result):
     drops: tuple[DroppedRow, ...]  #: its entries in the ledger
     sources: Mapping[str, SourceRecord]  #: split that is a mixture -> its record of the file's source
     note: str | None = None  #: why there is neither, or what is unknown
+
+    def headline(self) -> str:
+        """Return what came out, in one line."""
+        packed = ", ".join(f"in {one.split} pack {one.pack}" for one in self.placements[:3])
+        more = f" and {len(self.placements) - 3:,} more" if self.placements[3:] else ""
+        return f"{self.file} row {self.row}: {packed or ('dropped' if self.drops else 'not packed')}{more}"

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from bridgepack.records.results import Result
+from bridgepack.records.words import counted
 
 Outcome = Literal["same", "differs", "could not run"]
 #: Possible causes of a difference between an artifact and its sources, in the order of the report.
@@ -77,6 +78,11 @@ class VerifyReport(Result):
     changed: tuple[Ingredient, ...]
     differences: tuple[RowDifference, ...]
     notes: tuple[str, ...] = ()
+
+    def headline(self) -> str:
+        """Return what came out, in one line."""
+        compared = f"{self.num_packs_compared:,} of {counted(self.num_packs, 'pack')} compared"
+        return f"{self.artifact}: {self.outcome}; {compared}, {self.num_packs_different:,} differ"
 
     @property
     def outcome(self) -> Outcome:

@@ -9,7 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup
 
 from bridgepack.reporting.text import printable
-from bridgepack.rules.judging.text import upgrade_head, upgrade_lines
+from bridgepack.rules.judging.text import rule_page, upgrade_head, upgrade_lines
 
 #: Maximum characters of a text from the data, except packs.
 _LONGEST_TEXT = 400
@@ -34,6 +34,7 @@ def _environment() -> Environment:
         "code": _code,
         "count": "{:,.0f}".format,
         "percent": _percent,
+        "rule_page": rule_page,
         "short": _short,
         "number": _number,
         "shell": shlex.quote,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from bridgepack.errors import BridgepackError
 from bridgepack.records import Finding, HostVerdict, Upgrade
 from bridgepack.records.results import Result
+from bridgepack.records.words import counted
 from bridgepack.rules.judging.rows import Offenders, Rows
 from bridgepack.rules.judging.rule import Rule, Severity, Violation
 
@@ -94,6 +95,13 @@ class CheckReport(Result):
         """Whether at least one finding is an error."""
         return self.num_errors > 0
 
+    def headline(self) -> str:
+        """Return what came out, in one line."""
+        ran = f"{counted(len(self.rules_run), 'rule')} ran, {len(self.rules_skipped):,} did not"
+        found = {"error": self.num_errors, "warning": self.num_warnings}
+        numbers = ", ".join(counted(number, noun) for noun, number in found.items() if number)
+        return f"{self.target or 'the packs'}: {numbers or 'no errors, no warnings'}; {ran}"
+
     def fails(self, *, strict: bool = False) -> bool:
         """Return whether the check fails: on an error, and with `strict` also on a warning."""
         return self.has_errors or (strict and self.num_warnings > 0)
@@ -144,11 +152,11 @@ class Tally:
         if len(self.first) < self.max_examples:
             self.first.append(violation)
 
-    def add_offenders(self, offenders: Offenders, shard: str, rows: Rows) -> None:
-        """Count the offenders of one batch."""
+    def add_offenders(self, offenders: Offenders, rows: Rows, place: Callable[[int], str]) -> None:
+        """Count the offenders of one batch; `place` names a pack by its 0-based index in its shard."""
         self.num_violations += len(offenders.rows)
         for offence in range(min(len(offenders.rows), self.max_examples - len(self.first))):
-            where = f"{shard} row {rows.numbers[offenders.rows[offence]]}"
+            where = place(int(rows.numbers[offenders.rows[offence]]))
             if offenders.sequences is not None:
                 where += f", sequence {offenders.sequences[offence]}"
             violation = Violation(where=where, found=offenders.found(offence), allowed=offenders.allowed)

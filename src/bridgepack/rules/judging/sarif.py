@@ -12,6 +12,7 @@ from urllib.parse import quote
 from bridgepack import __version__
 from bridgepack.errors import Problem
 from bridgepack.records import Finding, HostVerdict
+from bridgepack.records.words import counted
 from bridgepack.rules.judging.report import CheckReport
 from bridgepack.rules.judging.rule import Rule
 from bridgepack.rules.judging.text import rule_page
@@ -139,13 +140,9 @@ def render_github(report: CheckReport) -> str:
         lines.append(github_command("notice", "real-validate", report.host.text, "", None))
     elif report.host is not None:
         lines.append(report.host.text)
-    errors, warnings = _counted(report.num_errors, "error"), _counted(report.num_warnings, "warning")
+    errors, warnings = counted(report.num_errors, "error"), counted(report.num_warnings, "warning")
     lines.append(f"bridgepack: {errors}, {warnings} in {report.target}")
     return "\n".join(lines) + "\n"
-
-
-def _counted(number: int, word: str) -> str:
-    return f"{number} {word if number == 1 else f'{word}s'}"
 
 
 def _rule(rule: Rule) -> dict[str, Any]:

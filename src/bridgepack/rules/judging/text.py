@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from bridgepack.records import Change, Finding, Upgrade, UpgradeChange
+from bridgepack.records.words import counted
 from bridgepack.rules.judging.context import NO_ENVIRONMENT, NO_PACKS
 from bridgepack.rules.judging.report import CheckReport
 from bridgepack.rules.judging.rule import Severity
@@ -109,7 +110,7 @@ def _upgrade_text(upgrade: Upgrade) -> str:
 
 def upgrade_head(upgrade: Upgrade) -> str:
     """Return the releases of an upgrade and the number of its changes."""
-    number = _count_text(len(upgrade.changes), "change") + " for this run"
+    number = counted(len(upgrade.changes), "change") + " for this run"
     changes = number if upgrade.changes else "nothing that is known changes for this run"
     return f"{upgrade.before} -> {upgrade.after}: {changes}"
 
@@ -188,29 +189,23 @@ def _unjudged_text(report: CheckReport, *, names_all: bool) -> str:
 
 def _summary(report: CheckReport, *, hides_advice: bool, shows_skipped: bool) -> str:
     counts = ((report.num_errors, "error"), (report.num_warnings, "warning"))
-    parts = [_count_text(count, noun) for count, noun in counts if count]
+    parts = [counted(count, noun) for count, noun in counts if count]
     if report.num_advice:
-        advice = _count_text(report.num_advice, "piece") + " of advice"
+        advice = counted(report.num_advice, "piece") + " of advice"
         parts.append(f"{advice} (--advice shows it)" if hides_advice else advice)
     if report.suppressed:
         parts.append(f"{len(report.suppressed)} ignored")
     num_fixable = sum(bool(finding.changes) for finding in report.findings if finding.severity != Severity.ADVICE)
     if num_fixable:
         parts.append(f"{num_fixable} fixable with --fix")
-    rules = f"{_count_text(len(report.rules_run), 'rule')} {'run' if report.findings else 'passed'}"
+    rules = f"{counted(len(report.rules_run), 'rule')} {'run' if report.findings else 'passed'}"
     text = "; ".join(
         filter(None, (", ".join(parts) or "no findings", rules, _unjudged_text(report, names_all=shows_skipped)))
     )
     if report.rules_not_applicable:
         text += f", {len(report.rules_not_applicable)} for other versions"
     if report.num_shards:
-        shards = f"{report.num_shards_read} of {_count_text(report.num_shards, 'shard')}"
-        text += (
-            f"; {_count_text(report.num_rows, 'row')} ({_count_text(report.num_tokens, 'token')}) read from {shards}"
-        )
+        shards = f"{report.num_shards_read} of {counted(report.num_shards, 'shard')}"
+        text += f"; {counted(report.num_rows, 'pack')} ({counted(report.num_tokens, 'token')}) read from {shards}"
     lines = [text, f"checked for {report.versions}" if report.versions else "", report.host.text if report.host else ""]
     return "\n".join(filter(None, lines))
-
-
-def _count_text(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

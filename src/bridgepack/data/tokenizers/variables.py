@@ -1,0 +1,56 @@
+"""Refuses variables of the recipe that the chat template does not read."""
+
+from collections.abc import Iterable, Mapping
+
+from bridgepack.config.errors import nearest_name
+from bridgepack.config.recipe.layout import OWN_TEMPLATE_VARIABLES
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.tokenizers.templates import names_read, variables_of
+from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
+from bridgepack.errors import ConfigError
+
+
+def refuse_unread_variables(recipe: SFTRecipe, tokenizer: ChatTokenizer) -> None:
+    """Check that the chat template reads every variable of `tokenizer` and `serving`.
+
+    Raises:
+        ConfigError: it does not read one, or no row is rendered with it.
+    """
+    given = {
+        "tokenizer.chat_template_kwargs": recipe.tokenizer.chat_template_kwargs,
+        "serving.chat_template_kwargs": recipe.serving.chat_template_kwargs or {},
+    }
+    for field, variables in given.items():
+        if variables and recipe.chat_preprocessing is None:
+            raise ConfigError(
+                f"{field} has {', '.join(variables)}, and no row is rendered with a chat template, as the rows are of "
+                f"kind {', '.join(recipe.kinds)}. Remove {field}, or read the rows as chats."
+            )
+        if unread := why_unread(tokenizer, variables):
+            raise ConfigError(f"{field} {unread}. Correct the name, or remove it.")
+
+
+def why_unread(tokenizer: ChatTokenizer, variables: Mapping[str, object] | Iterable[str]) -> str:
+    """Return which variables the chat template does not read, and which it does; empty if it reads them all.
+
+    Example: `has enable_thinkin, which the chat template does not read; it reads enable_thinking; the nearest is
+    enable_thinking`.
+    """
+    if tokenizer.chat_template is None:
+        return ""
+    names = names_read(tokenizer.chat_template)
+    unread = [name for name in variables if name not in names]
+    if not unread:
+        return ""
+    known = sorted(settable(tokenizer))
+    nearest = dict.fromkeys(one for name in unread if (one := nearest_name(name, known)) is not None)
+    meant = f"; the nearest is {', '.join(nearest)}" if nearest and len(known) > 1 else ""
+    return (
+        f"has {', '.join(unread)}, which the chat template does not read; it reads {', '.join(known) or 'none'}{meant}"
+    )
+
+
+def settable(tokenizer: ChatTokenizer) -> frozenset[str]:
+    """Return the variables of the chat template that a recipe, a row or a request may set."""
+    template = tokenizer.chat_template or ""
+    return variables_of(template) - OWN_TEMPLATE_VARIABLES - tokenizer.special_tokens.keys()

@@ -1,0 +1,97 @@
+"""What is proposed against answers that are not trained as they are served, whatever a recipe has set already."""
+
+import re
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from scripts.quirks.families import write_tokenizer
+from scripts.quirks.served_families import SERVED_FAMILIES, SETS
+
+import bridgepack
+from bridgepack.config.recipe.preprocessing import ChatPreprocessing
+from bridgepack.data.artifact.manifest import read_manifest
+from bridgepack.records import CURING_SETTINGS, ServedKind
+from bridgepack.records.served import served_cure
+from tests.support.small_builds import build, small_recipe, write_json_lines
+
+KINDS = (ServedKind.CONTEXT, ServedKind.ANSWER, ServedKind.BOUNDARY)
+_PROPOSAL = re.compile(r"preprocessing\.(\w+) to (\w+)")
+
+
+def _valid_settings() -> list[ChatPreprocessing]:
+    """Return all settings that a recipe may have, of those that cures propose."""
+    defaults = ChatPreprocessing()
+    values = {name: (getattr(defaults, name), *others) for name, others in CURING_SETTINGS.items()}
+    found = []
+    for combination in product(*values.values()):
+        try:
+            found.append(ChatPreprocessing.model_validate(dict(zip(values, combination, strict=True))))
+        except ValidationError:
+            continue
+    return found
+
+
+def _taken(settings: ChatPreprocessing) -> dict[str, object]:
+    return {name: value for name, on in CURING_SETTINGS.items() if (value := getattr(settings, name)) in on}
+
+
+def _typed(text: str) -> Any:
+    return {"true": True, "false": False}.get(text, text)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_proposed_is_new_and_allowed(kind: ServedKind) -> None:
+    """Clauses with `; ` and `, or ` between them are alternatives; those of one clause go together."""
+    num_checked = 0
+    for settings in _valid_settings():
+        for clause in re.split(r"; |, or ", served_cure(kind, _taken(settings))):
+            changes = {name: _typed(value) for name, value in _PROPOSAL.findall(clause)}
+            for name, value in changes.items():
+                assert getattr(settings, name) != value, (settings, clause)
+                num_checked += 1
+            ChatPreprocessing.model_validate({**settings.model_dump(), **changes})
+    assert num_checked > 10
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "cure"),
+    [
+        (
+            ServedKind.ANSWER,
+            {"split_conversations": "when_context_differs"},
+            "preprocessing.split_conversations is when_context_differs already; where a token that the model must "
+            "write is never trained, set preprocessing.masks_control_tokens to false; otherwise change the rows, or "
+            "the template in training and serving alike",
+        ),
+        (
+            ServedKind.BOUNDARY,
+            {"mask_generation_prompt": True, "masks_control_tokens": False},
+            "preprocessing.mask_generation_prompt is true already; set tokenizer.chat_template_kwargs as the server "
+            "has them; otherwise no setting is left: use a tokenizer that has the template's markers as tokens",
+        ),
+    ],
+)
+def test_what_is_left_is_said(kind: ServedKind, settings: dict[str, object], cure: str) -> None:
+    assert served_cure(kind, settings) == cure
+
+
+def test_an_artifact_knows_what_is_set(tmp_path: Path) -> None:
+    """Without its thoughts, Qwen3.5's prompt begins an empty one; splitting does not change that."""
+    family = next(family for family in SERVED_FAMILIES if family.name == "DeepSeek-R1")
+    tokenizer = write_tokenizer(tmp_path / "tokenizer", family)
+    train = write_json_lines(tmp_path / "rows.jsonl", [SETS["plain"]] * 3)
+    chat = {"kind": "chat", **family.preprocessing, "split_conversations": "when_context_differs"}
+    recipe = small_recipe(train, tokenizer, preprocessing=chat, packing={"packed_sequence_size": 512})
+    manifest = build(recipe, tmp_path / "packed").manifest
+
+    assert manifest.served is not None
+    assert manifest.served.settings == {"split_conversations": "when_context_differs"}
+    assert read_manifest(tmp_path / "packed").served == manifest.served
+    assert bridgepack.preview(recipe).served == manifest.served
+    (found,) = bridgepack.check(tmp_path / "packed", select=["BP555"]).findings
+    assert found.allowed.startswith(
+        "none; preprocessing.split_conversations is when_context_differs already; where the"
+    )
