@@ -11,7 +11,7 @@ RUN python -m build --wheel --outdir /wheels /source
 
 FROM python:3.12-slim
 COPY --from=wheel /wheels /wheels
-RUN pip install --no-cache-dir /wheels/*.whl orjson s3fs gcsfs && rm -rf /wheels \
+RUN pip install --no-cache-dir /wheels/*.whl s3fs gcsfs && rm -rf /wheels \
     && useradd --create-home --uid 1000 bridgepack
 USER bridgepack
 WORKDIR /work

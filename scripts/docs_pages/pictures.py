@@ -84,7 +84,7 @@ def _trained(mask: Sequence[int]) -> list[str]:
 
 def row_to_pack() -> str:
     """Return how two rows become one pack, and what Megatron-Bridge makes of it."""
-    drawing = Drawing("How rows become a pack", "Two conversations become tokens and masks, one stored row, one batch.")
+    drawing = Drawing("How rows become a pack", "Two conversations become tokens and masks, a stored pack, a batch.")
     drawing.heading("1  Rows", "conversations, one a line")
     for index, (style, question, answer) in enumerate((("a", "user: 2 + 2?", "assistant: 4"), ("b", "Hi", "Hello"))):
         x = 10 + index * 195
@@ -104,7 +104,7 @@ def row_to_pack() -> str:
     drawing.y += 48
     ids, starts = [11, 12, 13, 2, 21, 22, 2], [0, 4]
     mask = [0, 1, 1, 0, 1, 1, 0]
-    drawing.heading("4  Stored row", "the mask moves one place left inside each sequence")
+    drawing.heading("4  Stored pack", "the mask moves one place left inside each sequence")
     drawing.cells("input_ids", ids, "aaaabbb")
     drawing.cells("loss_mask", mask, _trained(mask))
     drawing.cells("seq_start_id", starts, "ab")

@@ -5,6 +5,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -12,9 +13,12 @@ import click
 from bridgepack.config.write import cluster_schema, recipe_schema, schema_text
 from bridgepack.rules.registry import ALL_RULES
 
+from .manifest import manifest_page
+from .notebooks import notebook_page
 from .pictures import PICTURES
 from .rules import literal, page_of, rule_pages
 
+_NOTEBOOK = Path(__file__).parents[2] / "docs/tutorials/notebook.ipynb"
 _REFERENCE_PREFIX = "#/$defs/"
 #: Names of JSON types, as a recipe's author says them.
 _TYPE_NAMES = {"integer": "integer", "number": "number", "string": "text", "boolean": "boolean", "null": "`null`"}
@@ -40,8 +44,7 @@ _COMMANDS_INTRODUCTION = """\
 
 Exit codes: 0 clean, 1 findings, 2 could not run, 130 interrupted (143 by SIGTERM, 129 by SIGHUP). With `--json`, which
 all but `recipes new` and `recipes schema` have, a command prints one JSON document to standard output, errors as
-`{"error": ...}`. Messages about what went wrong go to standard error. Every command has `-h, --help`. What stands in
-[brackets] holds where an option is not given.
+`{"error": ...}`. Messages about what went wrong go to standard error. Every command has `-h, --help`.
 
 Shells complete commands, recipes, rules and the fields of `--set` after
 `eval "$(_BRIDGEPACK_COMPLETE=bash_source bridgepack)"`; `zsh_source` and `fish_source` are for zsh and fish.
@@ -56,10 +59,12 @@ def reference_pages(command: click.Group) -> dict[str, str]:
     """
     return {
         "recipe-reference.md": recipe_page(),
+        "tutorials/notebook.md": notebook_page(_NOTEBOOK),
         "recipe.schema.json": schema_text(),
         "cluster-reference.md": cluster_page(),
         "cluster.schema.json": schema_text(cluster_schema()),
         "cli.md": commands_page(command),
+        "manifest-reference.md": manifest_page(),
         **rule_pages(ALL_RULES),
         **{name: draw() for name, draw in PICTURES.items()},
     }
@@ -108,7 +113,7 @@ def commands_page(command: click.Group) -> str:
 def _options_of(options: Sequence[str], shared: Collection[str]) -> str:
     """Return the options of a command; of those of several commands the names alone, without that of almost all."""
     shared_here = [option for option in options if option in shared and option != _JSON]
-    names = [option.partition(": ")[0].strip("`").partition(" ")[0] for option in shared_here]
+    names = [option.partition(": ")[0].strip("`").partition(" ")[0].strip(",") for option in shared_here]
     lines = [f"- {option}" for option in options if option not in shared]
     return "\n".join([*lines, f"- Also `{'`, `'.join(names)}`."] if names else lines)
 

@@ -17,7 +17,7 @@ from bridgepack.examples import train_chatml_tokenizer
 
 #: Picture -> the command that it shows.
 COMMANDS = {
-    "images/inspect.svg": "bridgepack inspect packed/mine --row 0 --limit 2",
+    "images/inspect.svg": "bridgepack inspect packed/mine --pack 0 --limit 2",
     "images/check.svg": "bridgepack check mine.yaml --artifact packed/mine",
 }
 #: Pictures without their last paragraph: the summary of a check counts the rules, and changes with every new one.

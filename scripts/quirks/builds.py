@@ -23,7 +23,7 @@ from .families import Family, write_tokenizer
 from .rows import INJECTION, Answer, Quirk
 
 #: Between runs of tokens.
-_CUT = "\n\0\n"
+CUT = "\n\0\n"
 #: Setting that takes the family's template with generation blocks.
 BLOCKS = "tokenizer.chat_template"
 #: A row that every build keeps, so that none is without a pack.
@@ -86,6 +86,10 @@ class Builder:
             [found[f"{index}.jsonl", row + 1] for row in range(len(rows))] for index, (rows, _) in enumerate(sources)
         ]
 
+    def encode(self, text: str) -> list[int]:
+        """Return the token ids of a text."""
+        return load_tokenizer(SFTRecipe.from_mapping(self.values("rows.jsonl")).tokenizer).encode(text)
+
     def values(self, train: Any) -> dict[str, Any]:
         """Return a recipe for some training data."""
         return {
@@ -131,7 +135,7 @@ class Builder:
             for entry in entries:
                 texts = ["", ""]
                 for is_trained, ids in _runs(packs[pack], entry):
-                    texts[is_trained] += decode(ids) + _CUT
+                    texts[is_trained] += decode(ids) + CUT
                 place = files[entry.file_index], entry.row
                 yield place, Outcome(told=told.get(place, ()), context=texts[0], trained=texts[1], codes=codes)
 
@@ -158,9 +162,9 @@ def is_right(quirk: Quirk, family: Family, outcome: Outcome) -> bool:
             if text is None or text not in trained:
                 return False
             before, _, trained = trained.partition(text)
-            trained = before + _CUT + trained if before.strip() else trained
+            trained = before + CUT + trained if before.strip() else trained
     num_ends = sum(trained.count(end) for end in family.ends)
-    for text in sorted((*family.scaffold, *family.ends, *quirk.optional, _CUT.strip()), key=len, reverse=True):
+    for text in sorted((*family.scaffold, *family.ends, *quirk.optional, CUT.strip()), key=len, reverse=True):
         trained = trained.replace(text, "")
     has_ends = num_ends >= len(quirk.answers) or "no_end" in outcome.told
     return has_ends and not trained.strip()

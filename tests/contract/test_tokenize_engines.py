@@ -1,4 +1,4 @@
-"""Fast engines give the tokens and masks that `tokenizers` gives, or are not used.
+"""The fast engine gives the tokens and masks that `tokenizers` gives, or is not used.
 
 Only transformers and `tokenizers` are the reference here; the host is not needed.
 """
@@ -17,13 +17,12 @@ from bridgepack.config.recipe.preprocessing import ChatPreprocessing, PromptComp
 from bridgepack.data.sequences.chat import ChatEncoder
 from bridgepack.data.sequences.encoder import PromptCompletionEncoder
 from bridgepack.data.sequences.encoding import encode_examples
-from bridgepack.data.tokenizers.engines import probe_texts, use_engine
+from bridgepack.data.tokenizers.engines import FAST, probe_texts, use_engine
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from tests.support.read_rows import ReadingEncoder
 from tests.support.tokenizers import CHATML, FAMILIES, Family, write_tokenizer
 
-ENGINES = ("gigatoken", "fastokens")
 DEEPSEEK_MARKERS = {"assistant_start": "<｜Assistant｜>", "assistant_end": "<｜end▁of▁sentence｜>"}
 LARGE = 1 << 30
 
@@ -42,10 +41,8 @@ def _chats(reference_data: Path) -> list[dict[str, Any]]:
     return rows
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", ["qwen3", "deepseek_v3"])
-def test_reference_rows(reference_data: Path, name: str, engine: str) -> None:
-    pytest.importorskip(engine)
+def test_reference_rows(reference_data: Path, name: str) -> None:
     tokenizer = _load(reference_data / "tokenizers" / name)
     markers = DEEPSEEK_MARKERS if name == "deepseek_v3" else None
     chat = ReadingEncoder(ChatEncoder(tokenizer, ChatPreprocessing(assistant_markers=markers), {}))
@@ -54,37 +51,33 @@ def test_reference_rows(reference_data: Path, name: str, engine: str) -> None:
     rows = list(_chats(reference_data))
     expected = [str(item) for encoder in (chat, pairs) for item in encode_examples(encoder, rows)]
 
-    assert use_engine(tokenizer, engine, LARGE) == (engine, None)
+    assert use_engine(tokenizer, FAST, LARGE) == (FAST, None)
 
-    assert tokenizer.engine.name == engine
+    assert tokenizer.engine.name == FAST
     assert [str(item) for encoder in (chat, pairs) for item in encode_examples(encoder, rows)] == expected
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-def test_any_tokenizer_keeps_its_tokens(tmp_path: Path, family: Family, engine: str) -> None:
-    """An engine that does not know a tokenizer, or differs, says so and is not used."""
-    pytest.importorskip(engine)
+def test_any_tokenizer_keeps_its_tokens(tmp_path: Path, family: Family) -> None:
+    """If it does not know a tokenizer, or differs, it says so and is not used."""
     tokenizer = _load(write_tokenizer(tmp_path, family))
     texts = probe_texts(tokenizer)
     expected = tokenizer.engine.encode_flat(texts)
 
-    report = use_engine(tokenizer, engine, LARGE)
+    report = use_engine(tokenizer, FAST, LARGE)
 
     found = tokenizer.engine.encode_flat(texts)
     assert np.array_equal(found.input_ids, expected.input_ids)
     assert np.array_equal(found.offsets, expected.offsets)
-    assert (report.name == engine) == (report.message is None)
+    assert (report.name == FAST) == (report.message is None)
     assert tokenizer.engine.name == report.name
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_every_character_keeps_its_tokens(tmp_path: Path, engine: str) -> None:
+def test_every_character_keeps_its_tokens(tmp_path: Path) -> None:
     """Engines follow different versions of Unicode, which order and compose marks and sort letters differently."""
-    pytest.importorskip(engine)
     tokenizer = _load(write_tokenizer(tmp_path, replace(CHATML, edit=_like_qwen)))
     reference = tokenizer.engine
-    assert use_engine(tokenizer, engine, LARGE) == (engine, None)
+    assert use_engine(tokenizer, FAST, LARGE) == (FAST, None)
     contexts = "e\u0316{0}\u0316{0}\u0301", "x {0}y1{0}!{0}", "\U00011935{0}\u07f3{0}"
     every = [chr(code) for code in (*range(0x80, 0x3400), *range(0xA000, 0xAC00), *range(0xE000, 0x20000))]
     marks = filter(lambda text: unicodedata.combining(text) or unicodedata.decomposition(text), every)

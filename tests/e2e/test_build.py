@@ -26,7 +26,7 @@ import bridgepack
 if __name__ == "__main__":
     result = bridgepack.build("recipe.py", output="from-python", overrides={"packing.seed": 7}, num_workers=2)
     report = bridgepack.check(result.output)
-    view = bridgepack.inspect(result.output, row=0, split="validation")
+    view = bridgepack.inspect(result.output, pack=0, split="validation")
     print(result.was_built_before, report.has_errors, len(view.sequences) > 0)
 """
 
@@ -44,7 +44,7 @@ def project(tmp_path: Path, chatml_tokenizer: Path) -> Path:
 def test_build_check_and_inspect(project: Path) -> None:
     built = run_cli(project, "build", "recipe.py:small_chat_recipe", "--output", "out", "--json")
     checked = run_cli(project, "check", "out")
-    drawn = run_cli(project, "inspect", "out", "--row", "0", PYTHONIOENCODING="latin-1")
+    drawn = run_cli(project, "inspect", "out", "--pack", "0", PYTHONIOENCODING="latin-1")
 
     assert [(ran.returncode, ran.stderr) for ran in (built, checked, drawn)] == [(0, "")] * 3
     summary = json.loads(built.stdout)

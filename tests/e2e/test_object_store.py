@@ -202,7 +202,7 @@ def test_artifact_is_read_where_it_lies(
     assert {**there, "target": ""} == {**here, "target": ""}
     assert there["summary"]["num_rows"] > 0
     assert command("check", "s3://read/packed").code == 0
-    for arguments in ((), ("--row", "3")):
+    for arguments in ((), ("--pack", "3")):
         shown = [command("inspect", place, *arguments).output for place in (built, "s3://read/packed/")]
         assert shown[1].replace("s3://read/packed", str(built)) == shown[0] != ""
     for words in (("--step", "1", "--rank", "0", "--world-size", "1"), ("--source", "a.jsonl:7"), ("--pack", "2")):

@@ -47,7 +47,17 @@ def test_every_command_has_its_function() -> None:
     assert named <= {*bridgepack.__all__} == {*dir(bridgepack)}
     assert all(callable(getattr(bridgepack, name)) for name in {*bridgepack.__all__} - {"__version__"})
     parameters = [*signature(bridgepack.report).parameters]
-    assert parameters == ["artifact", "output", "card", "given", "recipe", "bridge_version", "num_workers", "progress"]
+    assert parameters == [
+        "artifact",
+        "output",
+        "card",
+        "sign_off",
+        "given",
+        "recipe",
+        "bridge_version",
+        "num_workers",
+        "progress",
+    ]
 
 
 def test_no_room_hides_a_function_of_its_name() -> None:
@@ -73,7 +83,7 @@ def test_results_are_values_and_tables(recipe: dict[str, Any]) -> None:
         "repack": (other, 1),
         "preview": (bridgepack.preview(recipe), 1),
         "check": (bridgepack.check(recipe, artifact="packed", select=["BP004"]), 0),
-        "inspect": (bridgepack.inspect("packed", row=0), len(bridgepack.inspect("packed", row=0).sequences)),
+        "inspect": (bridgepack.inspect("packed", pack=0), len(bridgepack.inspect("packed", pack=0).sequences)),
         "statistics": (bridgepack.inspect("packed"), 1),
         "verify": (bridgepack.verify("packed", num_packs=2), 0),
         "masks": (bridgepack.masks("packed"), 0),
@@ -88,7 +98,7 @@ def test_results_are_values_and_tables(recipe: dict[str, Any]) -> None:
         assert len(repr(result)) < 200, name
         assert _tags(result._repr_html_()) >= {"div", "style", "p"}, name
     assert built.to_pandas().loc[0, "num_sequences"] == len(ROWS)
-    assert "spans" in bridgepack.inspect("packed", row=0).to_pandas().columns
+    assert "spans" in bridgepack.inspect("packed", pack=0).to_pandas().columns
     assert bridgepack.trace("packed", source="rows.jsonl:3").to_pandas().loc[0, "sequence.row"] == 3
     assert bridgepack.verify("packed").to_dict()["outcome"] == "same"
     assert bridgepack.diff("packed", "wide").to_dict()["is_same"] is False
@@ -310,7 +320,7 @@ class Named:
         (lambda: bridgepack.explain(101), "rule is 101; allowed: str"),
         (lambda: bridgepack.inspect(Named()), r"^artifact is .*allowed: path. Give its `output`"),
         (lambda: bridgepack.check(Named()), r"of type Named; allowed: a path, .*Give its `output`"),
-        (lambda: bridgepack.inspect("packed", row="0"), "row is '0'; allowed: a whole number from 0"),
+        (lambda: bridgepack.inspect("packed", pack="0"), "pack is '0'; allowed: a whole number from 0"),
         (lambda: bridgepack.build("mine.yaml", num_workers=True), "num_workers is True; allowed: .* or None"),
         (lambda: bridgepack.build("mine.yaml", overrides=["packing.seed=7"]), "overrides is .*dict"),
         (lambda: bridgepack.verify("packed", num_packs=-1), "num_packs is -1"),
@@ -338,7 +348,7 @@ def test_a_folder_that_is_gone_is_said(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    with pytest.raises(ConfigError, match="the current folder is gone"):
+    with pytest.raises(ConfigError, match="the current folder was deleted"):
         bridgepack.check(tmp_path)
 
 

@@ -141,7 +141,7 @@ def test_names_of_inputs_cannot_steer_the_terminal(command: Command) -> None:
     Path("a.jsonl").rename("in/\x1b[2Ja.jsonl")
     build_in = ("build", "recipe.yaml", "--output", "out", "--set", "data.train=in")
     told = [command(*build_in, "--dry-run"), command(*build_in), command("inspect", "out")]
-    told.append(command("inspect", "out", "--row", "0"))
+    told.append(command("inspect", "out", "--pack", "0"))
 
     for ran in told:
         assert "\N{REPLACEMENT CHARACTER}[2Ja.jsonl" in ran.output
@@ -157,7 +157,7 @@ def test_names_of_inputs_cannot_steer_the_terminal(command: Command) -> None:
         (["build", "recipe.yaml", "--output", "out", "--json", "--dry-run"], "is_built"),
         (["check", "artifact", "--json"], "findings"),
         (["inspect", "artifact", "--json"], "fingerprint"),
-        (["inspect", "artifact", "--row", "0", "--json"], "sequences"),
+        (["inspect", "artifact", "--pack", "0", "--json"], "sequences"),
     ],
 )
 def test_json_is_all_there_is_on_standard_output(command: Command, arguments: list[str], key: str) -> None:
@@ -233,11 +233,11 @@ def test_list_of_commands_says_what_each_says_itself(name: str) -> None:
 
 def test_inspect(command: Command) -> None:
     summary = command("inspect", "artifact")
-    pack = command("inspect", "artifact", "--row", "0")
-    first = command("inspect", "artifact", "--row", "0", "--limit", "1")
+    pack = command("inspect", "artifact", "--pack", "0")
+    first = command("inspect", "artifact", "--pack", "0", "--limit", "1")
 
     assert "sequence lengths in runtime tokens, training" in summary.output
-    assert pack.output.startswith("training row 0: 5 sequences, 15 of 16 runtime tokens, 1 empty\n")
+    assert pack.output.startswith("training pack 0: 5 sequences, 15 of 16 runtime tokens, 1 empty\n")
     assert pack.output.count("--- sequence ") == 5
     assert "a.jsonl row " in pack.output
     assert "⟦" in pack.output
@@ -248,7 +248,7 @@ def test_inspect_without_the_tokenizer_or_the_plan(command: Command) -> None:
     change_manifest(Path("artifact"), tokenizer__name_or_path="./gone", format_version=3, files=[])
     Path("artifact/plan/training.parquet").unlink()
 
-    ran = command("inspect", "artifact", "--row", "0")
+    ran = command("inspect", "artifact", "--pack", "0")
 
     assert ran.code == 0
     assert "text is shown as token ids: " in ran.output
@@ -279,16 +279,16 @@ def test_inspect_without_the_tokenizer_or_the_plan(command: Command) -> None:
         (["check", "a.jsonl"], "error: target is 'a.jsonl'; that is a file of another kind. Allowed: a recipe"),
         (["check", "foreign"], "error: 'foreign' has no manifest.json, so it is not an artifact"),
         (["inspect", "none"], "error: 'none' does not exist."),
-        (["inspect", "artifact", "--limit", "1"], "--limit needs --row"),
-        (["inspect", "artifact", "--split", "validation"], "--split needs --row"),
+        (["inspect", "artifact", "--limit", "1"], "--limit needs --pack"),
+        (["inspect", "artifact", "--split", "validation"], "--split needs --pack"),
         (["recipes", "show", "recipe.yaml", "--format", "toml", "--json"], "--format and --json contradict each other"),
         (["recipes", "show", "recipe.yaml", "--format", "yaml", "--resolved"], "--format and --resolved contradict"),
-        (["inspect", "a.jsonl", "--row", "0"], "error: 'a.jsonl' is a file."),
-        (["inspect", "artifact", "--row", "4"], "error: row is 4; allowed: 0 to 3."),
-        (["inspect", "artifact", "--row", "-1"], "error: row is -1; allowed: a whole number from 0"),
-        (["inspect", "artifact", "--row", "x"], "Invalid value for '--row'"),
-        (["inspect", "artifact", "--row", "0", "--split", "validation"], "none, there is no split 'validation'"),
-        (["inspect", "broken", "--row", "0"], "training/shard-00000-of-00001.idx.parquet: it has 0 bytes"),
+        (["inspect", "a.jsonl", "--pack", "0"], "error: 'a.jsonl' is a file."),
+        (["inspect", "artifact", "--pack", "4"], "error: pack is 4; allowed: 0 to 3."),
+        (["inspect", "artifact", "--pack", "-1"], "error: pack is -1; allowed: a whole number from 0"),
+        (["inspect", "artifact", "--pack", "x"], "Invalid value for '--pack'"),
+        (["inspect", "artifact", "--pack", "0", "--split", "validation"], "none, there is no split 'validation'"),
+        (["inspect", "broken", "--pack", "0"], "training/shard-00000-of-00001.idx.parquet: it has 0 bytes"),
     ],
 )
 def test_mistake_is_one_message_and_exit_code_2(command: Command, arguments: list[str], message: str) -> None:

@@ -19,7 +19,7 @@ COMMANDS = (
     ("trace", "--source", "rows.jsonl:1"),
     ("verify", "--sample", "2"),
     ("inspect",),
-    ("inspect", "--row", "0"),
+    ("inspect", "--pack", "0"),
     ("repack", "--set", "packing.packed_sequence_size=32", "--dry-run"),
 )
 Attack = Callable[[Path, str], object]

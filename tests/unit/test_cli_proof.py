@@ -51,7 +51,7 @@ def test_trace_of_a_pack_and_of_a_source_row(artifact: Path, command: Command) -
         for words in (("--pack", 3, "--context", 2), ("--source", "rows.jsonl:5"), ("--source", "rows.jsonl:9"))
     )
     assert pack.code == dropped.code == blank.code == 0
-    place = "training/shard-00000-of-00001.idx.parquet row 3"
+    place = "index 3 in training/shard-00000-of-00001.idx.parquet"
     assert pack.output.startswith(f"training pack 3 of {artifact} ({place})\nread ")
     assert "context rank 1: 8 tokens, " in pack.output
     assert "⟦" in pack.output
@@ -81,7 +81,8 @@ def test_verify_says_what_differs_and_why(artifact: Path, tmp_path: Path, comman
     change_shard(tmp_path / "copy", 4, "input_ids", 8, 17)
     code, printed, _ = command("verify", tmp_path / "copy", "--sample", 1, "--seed", 3)
     assert code == 1
-    assert "first difference: training pack 4 (training/shard-00000-of-00001.idx.parquet row 4), sequence 1" in printed
+    place = "(index 4 in training/shard-00000-of-00001.idx.parquet)"
+    assert f"first difference: training pack 4 {place}, sequence 1" in printed
     assert "  column   input_ids, token 1 of the sequence\n  artifact 17\n  sources  5\n" in printed
     assert "  cause    artifact changed: training/shard-00000-of-00001.idx.parquet was changed" in printed
 

@@ -43,7 +43,7 @@ def test_repack(folder: Path, command: Command) -> None:
 
 def test_store_commands(folder: Path, command: Command) -> None:
     code, output, _ = command("store", "list")
-    assert (code, "1 ranges, 50 sequences" in output, "(is there): 1 ranges" in output) == (0, True, True)
+    assert (code, "1 range, 50 sequences" in output, "(exists): 1 range" in output) == (0, True, True)
     assert json.loads(command("store", "list", "--json")[1])["tokenizations"][0]["num_sequences"] == 50
     code, output, _ = command("store", "verify", "--workers", "1")
     assert (code, "2 files verified, 0 broken" in output) == (0, True)
@@ -109,7 +109,7 @@ def test_readers_of_parquet_alone_refuse_an_artifact_of_npy(tmp_path: Path, arti
     restate(export)
     assert command("check", export).code == 0
     for arguments in (
-        ("inspect", export, "--row", "0"),
+        ("inspect", export, "--pack", "0"),
         ("trace", export, "--pack", "0"),
         ("verify", export, "--all"),
         ("diff", artifact, export),

@@ -1,13 +1,17 @@
 """The table of formats: every public layout is in it, nothing is wrong in silence, and the judge is right."""
 
+import json
+import re
 from pathlib import Path
 
 import pytest
 from scripts.quirks.builds import Outcome
 from scripts.quirks.formats import COLUMNS, formats_page, is_carried_right, label_of, refusal_of
+from scripts.quirks.formats_names import name_of
 from scripts.quirks.formats_rows import FORMATS, REFUSED, Texts
 from scripts.quirks.page import SILENT, Cell
 
+from bridgepack.config.layouts.detect import detect
 from bridgepack.config.layouts.public import PUBLIC_LAYOUTS
 
 PROJECT = Path(__file__).parents[2]
@@ -35,7 +39,18 @@ def test_judge_of_carried_text(trained: str, context: str, *, expected: bool) ->
 def test_a_cell_that_is_wrong_in_silence_writes_no_page() -> None:
     column = {label_of(one): Cell("right", "x") for one in FORMATS}
     with pytest.raises(SystemExit, match="wrong in silence: `openai` x Qwen3"):
-        formats_page({"Qwen3": {**column, "`openai`": Cell(SILENT, SILENT)}})
+        formats_page({"Qwen3": {**column, "`openai`": Cell(SILENT, SILENT)}}, {})
+
+
+def test_every_format_is_there_by_name() -> None:
+    page = (PROJECT / "docs" / "formats.md").read_text()
+    read = {name_of(one) for one in FORMATS} | {"text", "tokenized"}
+    shown = dict(re.findall(r"^### (.+)\n\n.+\n\n```json\n(.+)\n```\n\nTrained:\n\n```text\n⟦", page, re.MULTILINE))
+
+    assert shown.keys() == read
+    assert {name.partition(",")[0] for name in read} == {entry.name for entry in PUBLIC_LAYOUTS if entry.layout}
+    for name, row in shown.items():
+        assert detect([json.loads(row)]).entry.name == name.partition(",")[0]
 
 
 def test_every_layout_is_in_the_table() -> None:

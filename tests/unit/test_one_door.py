@@ -46,6 +46,7 @@ DOORS: dict[str, Callable[[str], Any]] = {
     "explain BP1": lambda _: bridgepack.explain("BP1"),
     "explain BP": lambda _: bridgepack.explain(),
     "inspect packed": lambda _: bridgepack.inspect("packed"),
+    "inspect packed --pack 1": lambda _: bridgepack.inspect("packed", pack=1),
     "inspect packed --row 1": lambda _: bridgepack.inspect("packed", row=1),
     "report packed --output {}/page.html": lambda own: bridgepack.report("packed", output=f"{own}/page.html"),
     "verify packed": lambda _: bridgepack.verify("packed"),

@@ -16,33 +16,45 @@ from bridgepack.records import TRAIN
 
 
 @overload
-def inspect(artifact: str | Path, *, row: int, split: str | None = None) -> PackView: ...
+def inspect(artifact: str | Path, *, pack: int, row: None = None, split: str | None = None) -> PackView: ...
 
 
 @overload
-def inspect(artifact: str | Path, *, row: None = None, split: None = None) -> ArtifactView: ...
+def inspect(artifact: str | Path, *, pack: None = None, row: int, split: str | None = None) -> PackView: ...
+
+
+@overload
+def inspect(artifact: str | Path, *, pack: None = None, row: None = None, split: None = None) -> ArtifactView: ...
 
 
 @check_arguments
-def inspect(artifact: str | Path, *, row: int | None = None, split: str | None = None) -> PackView | ArtifactView:
+def inspect(
+    artifact: str | Path, *, pack: int | None = None, row: int | None = None, split: str | None = None
+) -> PackView | ArtifactView:
     """Return the statistics of an artifact, or one of its packs with its decoded text.
 
-    Example: `bridgepack.inspect("packed", row=3).sequences`.
+    Example: `bridgepack.inspect("packed", pack=3).sequences`.
 
     Args:
         artifact: its folder, or its URL in an object store.
-        row: 0-based position of a pack in the split; without, the result is about the whole artifact.
-        split: `training` (default) or `validation`, of the row.
+        pack: index of a pack in the split, from 0; without it, the result is about the whole artifact.
+        row: an older name of `pack`.
+        split: the pack's split, `training` (default) or `validation`.
 
     Raises:
-        ConfigError: a split is given without a row.
-        ArtifactError: the folder is not an artifact, or the split or the row does not exist.
+        ConfigError: a split is given without a pack, or both `pack` and `row` are.
+        ArtifactError: the folder is not an artifact, or the split or the pack does not exist.
     """
     opened = Artifact(artifact_place(artifact))
-    if row is not None:
-        return view_pack(opened, TRAIN if split is None else split, row)
+    if pack is not None and row is not None:
+        raise ConfigError(f"pack is {pack} and row is {row}; row is an older name of pack. Give only pack.")
+    pack = row if pack is None else pack
+    if pack is not None:
+        return view_pack(opened, TRAIN if split is None else split, pack)
     if split is not None:
-        raise ConfigError(f"split is {split!r}; it needs row; without one every split is shown. Give row, e.g. row=0.")
+        raise ConfigError(
+            f"split is {split!r}, but no pack is given. Give a pack, e.g. pack=0, or leave out split to see all."
+        )
     manifest = opened.manifest
     try:
         waiting = waiting_in(opened, recorded_recipe(opened, {}))
@@ -71,7 +83,7 @@ def trace(
         artifact: its folder, or its URL in an object store.
         step: training step as Megatron-Bridge logs it, from 1; with `pack`, the result includes the pack's text.
         rank: only the packs of this global rank; needs `step`.
-        pack: 0-based row of the split; without `step`, the result says when it is read.
+        pack: index of a pack in the split, from 0; without `step`, the result says when it is read.
         source: `FILE:ROW` of a source row, counted from 1; not with `step` or `pack`.
         split: `training` or `validation`.
         limit: maximum read times listed.

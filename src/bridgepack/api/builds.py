@@ -149,6 +149,9 @@ def repack(
 ) -> BuildResult:
     """Pack an artifact's sequences again, with other sizes or for another topology, without tokenising.
 
+    Only where `preprocessing.over_long` cuts conversations between exchanges does another maximum length read the
+    inputs, and tokenise those conversations again.
+
     Example: `bridgepack.repack("packed", {"packing.packed_sequence_size": 32768}, output="packed-32k")`.
 
     Args:

@@ -32,7 +32,7 @@ def to_bridge(recipe: Recipe, *, artifact: str | Path | None = None, overrides: 
 
 @check_arguments
 def pack_for(config: Any, artifact: str | Path | None = None, *, world_size: int | None = None) -> PackedConfig:
-    """Return a copy of a ConfigContainer corrected to train packed rows, with the changes and their reasons.
+    """Return a copy of a ConfigContainer corrected to train packs, with the changes and their reasons.
 
     Example: `config = bridgepack.pack_for(config, "packed").config`.
 
@@ -42,7 +42,7 @@ def pack_for(config: Any, artifact: str | Path | None = None, *, world_size: int
         world_size: number of GPUs.
 
     Raises:
-        ConfigError: the model does not support packed rows, or the data cannot be packed.
+        ConfigError: the model does not support packs, or the data cannot be packed.
         ArtifactError: the folder is not an artifact.
     """
     config = load_shipped(config, field="config") if isinstance(config, str) else config

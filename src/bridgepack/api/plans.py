@@ -14,7 +14,7 @@ from bridgepack.errors import ConfigError
 from bridgepack.planning.calibration import fit_speed
 from bridgepack.planning.layout import DEFAULT_GPU, gpu_by_name
 from bridgepack.planning.lengths import lengths_of
-from bridgepack.planning.plan import Plan, plan_recipe, shape_to_plan
+from bridgepack.planning.plan import SIZES, Plan, plan_recipe, shape_to_plan
 from bridgepack.planning.preview import Preview, preview_recipe
 
 
@@ -80,7 +80,7 @@ def plan(
     loaded = loaded if model is None else loaded.override({"model.name": model})
     shape_to_plan(loaded)  # fails before rows are read
     packs = None if artifact is None else local_path(artifact, "artifact")
-    lengths = lengths_of(loaded, artifact=packs, store=tokens)
+    lengths = lengths_of(loaded, artifact=packs, store=tokens, sizes=SIZES)
     speed = None if log is None else fit_speed(local_path(log, "log"), loaded, lengths, machine)
     found = plan_recipe(
         loaded, lengths, gpu=machine, num_gpus=num_gpus, speed=speed, has_dynamic_context=dynamic_context

@@ -87,7 +87,7 @@ def inherited_settings(base: Any, recipe: SFTRecipe) -> Iterator[Setting]:
 
 
 def prediction_settings(base: Any) -> Iterator[Setting]:
-    """Yield the settings that remove multi-token prediction layers from a model for packed rows.
+    """Yield the settings that remove multi-token prediction layers from a model for packs.
 
     Layouts lose them as well: `Ett|tmL` -> `Ett|tL`, `[["decoder", "mtp"]]` -> `[["decoder"]]`.
     """

@@ -48,7 +48,7 @@ ADVICE: Mapping[str, tuple[tuple[str, ...], str]] = {
         "Train a module before the recomputed ones (linear_qkv), or do not recompute modules with adapters.",
     ),
     TOKENS_DIFFER: ((), "Let nothing change batches after the loader."),
-    LEAK_IN_ATTENTION: ((), "Use an attention kernel that takes packed rows."),
+    LEAK_IN_ATTENTION: ((), "Use an attention kernel that takes packs."),
     UNKNOWN: ((), "Run again with --json for every parameter, and compare layouts to see where it begins."),
 }
 

@@ -44,12 +44,16 @@ def repack(
 ) -> int:
     """Pack the sequences of ARTIFACT again, with other sizes.
 
-    The tokens come from the token store; no source is read and nothing is tokenised.
+    The tokens come from the token store; no source is read and nothing is tokenised. Only if preprocessing.over_long
+    cuts conversations between exchanges, and the maximum length changes, are the sources read, and those conversations
+    tokenised again.
     """
     changes, chosen = api.parse_overrides(overrides), chosen_options(**options)
     if dry_run:
         plan = api.plan_repack(artifact, changes, output=output)
-        print_json(plan.to_dict()) if as_json else echo(describe_plan(plan, source=plan.source))
+        print_json(plan.to_dict()) if as_json else echo(
+            describe_plan(plan, source=plan.source, tokenises_again=plan.tokenises_again)
+        )
         return CLEAN
     with shown_progress() as progress:
         result = api.repack(artifact, changes, output=output, progress=progress, **chosen)
@@ -59,7 +63,7 @@ def repack(
 
 @click.command()
 @click.argument("artifact", type=PlaceOption())
-@click.option("--row", type=int, metavar="N", help="Show this pack: 0-based row of the split.")
+@click.option("--pack", "--row", "pack", type=int, metavar="N", help="Show this pack of the split, counted from 0.")
 @click.option("--split", type=click.Choice(["training", "validation"]), help="Split of the pack (default: training).")
 @click.option("--limit", type=Count(), help="Maximum sequences to show of the pack (default: all).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -67,24 +71,24 @@ def repack(
 def inspect(
     is_whole_process: bool | None,
     artifact: Path | str,
-    row: int | None,
+    pack: int | None,
     split: str | None,
     limit: int | None,
     as_json: bool,
 ) -> int:
     """Show statistics of ARTIFACT, or one pack with its text.
 
-    ARTIFACT is a folder or its URL in an object store. Without --row, it shows statistics and lengths; with it, one
+    ARTIFACT is a folder or its URL in an object store. Without --pack, it shows statistics and lengths; with it, one
     pack, its text and its trained tokens.
     """
     for name, value in (("split", split), ("limit", limit)):
-        if row is None and value is not None:
-            raise click.UsageError(f"--{name} needs --row; without one every split is shown, and no pack is drawn.")
-    if row is not None:
+        if pack is None and value is not None:
+            raise click.UsageError(f"--{name} needs --pack; without it, inspect shows every split and no pack.")
+    if pack is not None:
         if is_whole_process:
             api.import_transformers()
-        pack = api.inspect(artifact, row=row, split=split)
-        print_json(pack.to_dict()) if as_json else echo(draw_pack(pack, has_colour=has_colour(), limit=limit))
+        shown = api.inspect(artifact, pack=pack, split=split)
+        print_json(shown.to_dict()) if as_json else echo(draw_pack(shown, has_colour=has_colour(), limit=limit))
         return CLEAN
     view = api.inspect(artifact)
     if as_json:

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,6 +23,7 @@ from bridgepack.data.reading.remote import scheme_of
 from bridgepack.data.reading.rows import has_row
 from bridgepack.data.results import BuildOptions, BuildPlan, BuildResult
 from bridgepack.data.stages.finish import RangeResult
+from bridgepack.data.stages.retokenise import EarlierTokens
 from bridgepack.data.stages.tokenise import (
     SampleTask,
     Tokenization,
@@ -32,6 +33,7 @@ from bridgepack.data.stages.tokenise import (
     tokenizer_identity,
 )
 from bridgepack.data.stages.write import ArtifactSpec
+from bridgepack.data.store.builds import RangeRecord
 from bridgepack.data.store.store import default_store
 from bridgepack.data.tasks import InThisProcess, Progress, Runner, SilentProgress
 from bridgepack.data.tokenizers.engines import REFERENCE, EngineDiffersError
@@ -84,7 +86,7 @@ def build_artifact(
         result = plan.reused(options)
         if result is None:
             with workplace(plan, options.store or default_store(plan.output), shown) as place:
-                result = _build(plan, place, options)
+                result = finish_build(plan, place, options)
         with complete_on_interrupt(result.output):
             stack.close()
             return result if url is None else replace(result, upload=upload_artifact(result.output, url, shown))
@@ -171,7 +173,23 @@ def find_files(recipe: SFTRecipe, scratch: Path) -> dict[str, list[InputFile]]:
     return files
 
 
-def _build(plan: BuildPlan, place: Workplace, options: BuildOptions) -> BuildResult:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EarlierBuild:
+    """A build of the same rows whose recipe has another maximum length."""
+
+    recipe: SFTRecipe
+    ranges: Mapping[str, Sequence[RangeRecord]]  #: split -> its token files in the same store
+
+
+def finish_build(
+    plan: BuildPlan, place: Workplace, options: BuildOptions, earlier: EarlierBuild | None = None
+) -> BuildResult:
+    """Return the result of a planned build; copies the tokens of rows that fit both lengths from an earlier build.
+
+    Raises:
+        DataError: an input changed during the build, no sequence is left to pack, or a bad row stops the build.
+        StoreError: the token store cannot be written.
+    """
     spec, recipe, num_bytes = plan.spec, plan.spec.resolved.recipe, plan.spec.num_input_bytes
     report = plan.engine()
     place.kept.engine_message = report.message
@@ -180,10 +198,10 @@ def _build(plan: BuildPlan, place: Workplace, options: BuildOptions) -> BuildRes
     running = tasks_runner(plan.workers, options, useful_workers, place, load=load, identity=spec.tokenizer)
     with running as (runner, text_bytes):
         try:
-            results, served = _tokenize(plan, place, runner, text_bytes, report.name)
+            results, served = _tokenize(plan, place, runner, text_bytes, report.name, earlier)
         except EngineDiffersError as error:
             place.kept.engine_message = f"all rows were tokenised again with tokenizers: {error}"
-            results, served = _tokenize(plan, place, runner, text_bytes, REFERENCE)
+            results, served = _tokenize(plan, place, runner, text_bytes, REFERENCE, earlier)
         for path, stamp in plan.stamps.items():
             if not path.is_file() or file_stamp(path) != stamp:
                 raise DataError(f"{path} changed during the build. Build again when no process writes to it.")
@@ -191,7 +209,7 @@ def _build(plan: BuildPlan, place: Workplace, options: BuildOptions) -> BuildRes
 
 
 def _tokenize(
-    plan: BuildPlan, place: Workplace, runner: Runner, text_bytes: int, engine: str
+    plan: BuildPlan, place: Workplace, runner: Runner, text_bytes: int, engine: str, earlier: EarlierBuild | None
 ) -> tuple[dict[str, list[RangeResult]], ServedRecord | None]:
     """Return split -> results of its input ranges, after their tokens are in the store; and the sample of answers."""
     spec, recipe, store = plan.spec, plan.spec.resolved.recipe, place.store
@@ -200,7 +218,7 @@ def _tokenize(
     store.write_identity(key, {"tokenizer": spec.tokenizer["name_or_path"], "depends_on": identity})
     space = SpaceWatch(plan.output, store.folder, [file for files in plan.files.values() for file in files])
     space.refuse_full_disks()
-    place.kept.num_ranges_tokenized = place.kept.num_ranges_found = 0
+    place.kept.num_ranges_tokenized = place.kept.num_ranges_found = place.kept.num_rows_copied = 0
     how = Tokenization(
         key=key,
         recipe_json=recipe.model_dump_json(),
@@ -217,8 +235,17 @@ def _tokenize(
         hashed = zip(files, (record.sha256 for record in spec.inputs[source]), strict=True)
         settings = spec.finish_settings(source, place.folder)
         found[source] = []
-        most = recipe.data.max_row_bytes
-        for result in tokenized_ranges(runner, hashed, how, settings, store, max_row_bytes=most, sample=sample):
+        ranges = tokenized_ranges(
+            runner,
+            hashed,
+            how,
+            settings,
+            store,
+            max_row_bytes=recipe.data.max_row_bytes,
+            sample=sample,
+            earlier={} if earlier is None else _earlier_tokens(plan, place, engine, earlier, source),
+        )
+        for result in ranges:
             if isinstance(result, ServedRecord):
                 served = result
                 continue
@@ -228,6 +255,22 @@ def _tokenize(
             space.add(result)
         place.progress.finish()
     return found, served
+
+
+def _earlier_tokens(
+    plan: BuildPlan, place: Workplace, engine: str, earlier: EarlierBuild, source: str
+) -> dict[tuple[int, int], EarlierTokens]:
+    """Return a split's earlier tokens, by the index of their file and the number of their first row."""
+    key = store_key(tokenization_identity(earlier.recipe, plan.spec.tokenizer, engine))
+    recipe = plan.spec.resolved.recipe
+    shorter = min(one.resolve().max_sequence_length.value for one in (earlier.recipe, recipe))
+    splits = getattr(recipe.chat_preprocessing, "over_long", "") == "split_exchanges"
+    return {
+        (item.file_index, item.first_row): EarlierTokens(
+            token_file=place.store.path_of(item.token_file), tokenization=key, shorter=shorter, splits=splits
+        )
+        for item in earlier.ranges.get(source, ())
+    }
 
 
 def _task_engine(recipe: SFTRecipe, engine: str) -> str:

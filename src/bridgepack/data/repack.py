@@ -1,7 +1,11 @@
-"""Repacks an artifact's sequences from the token store: other sizes or topology, without tokenising."""
+"""Repacks an artifact's sequences from the token store: other sizes or topology, without tokenising.
 
-from collections.abc import Mapping
-from contextlib import nullcontext
+Where conversations are cut between exchanges, another maximum length cuts other ones: those are read and tokenised
+again, as by a build that finds the tokens of all other rows.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,8 +14,9 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.recipe.recorded import recorded_recipe_values
 from bridgepack.data import output as staging
 from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.data.build import EarlierBuild, finish_build, planned_build
 from bridgepack.data.identity import fingerprint, library_versions, tokenization_settings
-from bridgepack.data.results import ArtifactPlan, BuildOptions, BuildResult
+from bridgepack.data.results import ArtifactPlan, BuildOptions, BuildPlan, BuildResult
 from bridgepack.data.stages.finish import RangePlace, RangeResult
 from bridgepack.data.stages.tokenise import finish_stored
 from bridgepack.data.stages.write import ArtifactSpec
@@ -21,7 +26,7 @@ from bridgepack.data.tasks import InThisProcess, Progress, Runner, SilentProgres
 from bridgepack.data.workers.pool import WorkerPool
 from bridgepack.data.workers.process import PACKING, preload
 from bridgepack.data.workplace import Workplace, tasks_runner, workplace
-from bridgepack.errors import ConfigError, StoreError
+from bridgepack.errors import ArtifactError, ConfigError, DataError, StoreError
 from bridgepack.records import BalanceRecord, ServedRecord
 
 #: Versions that a re-pack updates; the others belong to the tokens.
@@ -29,6 +34,8 @@ _PACKING_LIBRARIES = frozenset({"bridgepack", "pyarrow"})
 _NAMED_RANGES = 3
 #: Input bytes for which one more worker pays off.
 _BYTES_PER_WORKER = 1 << 26
+#: Setting of which the tokens of conversations that are cut between exchanges depend.
+_LENGTH = "packing.max_sequence_length"
 _ADVICE = "Run `bridgepack build` with the changed recipe instead: it tokenises only what is missing."
 
 
@@ -38,11 +45,17 @@ class RepackPlan(ArtifactPlan):
 
     source: Path
     source_fingerprint: str
-    served: ServedRecord | None = None  #: the source's sample of answers, if it holds for these packs, too
+    served: ServedRecord | None = None  #: the source's sample of answers
+    shows_alike: bool = True  #: both recipes show the same answers to the same server, but for what they cut
+    #: both recipes cut no sequence of at most so many runtime tokens; None if they cut all sequences alike
+    cuts_above: int | None = None
+    before: SFTRecipe  #: the source's recipe
+    #: the new length cuts other conversations, so the inputs are read, and these rows tokenised again
+    tokenises_again: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain values, for JSON."""
-        return {"source": str(self.source), **super().to_dict()}
+        return {"source": str(self.source), "tokenises_again": self.tokenises_again, **super().to_dict()}
 
 
 def plan_repack(
@@ -57,7 +70,7 @@ def plan_repack(
     manifest = Artifact(artifact).manifest
     before = SFTRecipe.from_mapping(recorded_recipe_values(manifest))
     recipe = before.override(changes)
-    _refuse_other_tokens(before, recipe)
+    tokenises_again = _changed_tokens(before, recipe)
     resolved = recipe.resolve(balance)
     splits = manifest.splits[:1] if before.data.validation_fraction > 0 else manifest.splits
     inputs = {split.name: split.inputs for split in splits}
@@ -74,7 +87,11 @@ def plan_repack(
         ),
         existing=staging.existing_manifest(folder),
         source_fingerprint=manifest.fingerprint,
-        served=manifest.served if _cuts_alike(before, recipe) else None,
+        served=manifest.served,
+        shows_alike=_shows_alike(before, recipe),
+        cuts_above=None if _cuts_alike(before, recipe) else min(map(_longest, (before, recipe))),
+        before=before,
+        tokenises_again=tokenises_again,
     )
 
 
@@ -89,15 +106,16 @@ def repack_artifact(
 ) -> BuildResult:
     """Return the result of packing an artifact's sequences again with other settings, from the tokens in the store.
 
-    The bytes equal those of a build of the changed recipe. The inputs are not read. The output is by default
-    `NAME-FINGERPRINT` beside the old artifact, and the store the old artifact's. `changes` are dotted path of a recipe
-    field -> new value; `balance` comes from `planning.balance.balance_for`.
+    The bytes equal those of a build of the changed recipe. The inputs are read only if `RepackPlan.tokenises_again`.
+    The output is by default `NAME-FINGERPRINT` beside the old artifact, and the store the old artifact's. `changes` are
+    dotted path of a recipe field -> new value; `balance` comes from `planning.balance.balance_for`.
 
     Raises:
         ArtifactError, ConfigError: see `plan_repack`; or the output cannot be written, or holds another artifact that
-            may not be replaced.
+            may not be replaced; or rows must be tokenised again, but the tokenizer or a version changed.
         StoreError: the store lacks tokens of the artifact, or its record of the artifact was changed.
-        DataError: no sequence is left to pack, or an over-long row stops the build.
+        DataError: no sequence is left to pack, or an over-long row stops the build; or rows must be tokenised again,
+            but an input is gone or has changed.
         BuildInterrupted: on Ctrl-C; says what is kept.
     """
     shown, options = progress or SilentProgress(), options or BuildOptions()
@@ -106,6 +124,8 @@ def repack_artifact(
         return reused
     store = existing_store(options.store or default_store(artifact)).folder
     staging.refuse_unwritable(plan.output, store)
+    if plan.tokenises_again:
+        return _tokenised_again(plan, store, shown, options, balance)
     wanted = min(max(options.num_workers, 1), 1 + plan.spec.num_input_bytes // _BYTES_PER_WORKER)
     is_alone = wanted == 1 and options.ray is None
     if not is_alone:
@@ -115,22 +135,41 @@ def repack_artifact(
         nullcontext(InThisProcess()) if is_alone else WorkerPool() as workers,
         tasks_runner(workers, options, wanted, place) as (runner, _),
     ):
-        return place.finish(runner, _stored_ranges(plan, place, runner), plan.served)
+        results = _stored_ranges(plan, place, runner)
+        return place.finish(runner, results, _served(plan, place, results))
+
+
+def _longest(recipe: SFTRecipe) -> int:
+    """Return a recipe's maximum length, in runtime tokens."""
+    return recipe.resolve().max_sequence_length.value
+
+
+def _shows_alike(before: SFTRecipe, after: SFTRecipe) -> bool:
+    """Return whether two recipes differ for answers at most in what they cut, and are for the same server."""
+    first, second = (one.chat_preprocessing and one.chat_preprocessing.model_dump() for one in (before, after))
+    if first and second:
+        first["over_long"] = second["over_long"]
+    return first == second and before.serving == after.serving
 
 
 def _cuts_alike(before: SFTRecipe, after: SFTRecipe) -> bool:
-    """Return whether two recipes cut and drop the same sequences, and are for the same server."""
-    first, second = (
-        (
-            one.packing.max_sequence_length or one.packing.packed_sequence_size,
-            one.parallelism.multiple,
-            one.packing.pad_seq_to_mult,
-            one.chat_preprocessing,
-            one.serving,
-        )
-        for one in (before, after)
+    """Return whether two recipes cut and drop the same sequences."""
+    actions = [one.chat_preprocessing and one.chat_preprocessing.over_long for one in (before, after)]
+    return actions[0] == actions[1] and _longest(before) == _longest(after)
+
+
+def _served(plan: RepackPlan, place: Workplace, results: Mapping[str, Sequence[RangeResult]]) -> ServedRecord | None:
+    """Return the source's sample of answers if it is that of a build, too; else say why not."""
+    longest = max((item.longest - 1 for ranges in results.values() for item in ranges), default=0)
+    if plan.served is None or (plan.shows_alike and (plan.cuts_above is None or longest <= plan.cuts_above)):
+        return plan.served
+    why = "preprocessing or serving has changed"
+    if plan.shows_alike:
+        why = f"sequences of more than {plan.cuts_above:,} runtime tokens are cut or dropped otherwise than before"
+    place.kept.served_message = (
+        f"the sample of answers as served is left out, because {why}; `bridgepack masks --served` compares the answers"
     )
-    return first == second
+    return None
 
 
 def _stored_ranges(plan: RepackPlan, place: Workplace, runner: Runner) -> dict[str, list[RangeResult]]:
@@ -188,17 +227,63 @@ def _record(plan: RepackPlan, store: TokenStore) -> BuildRecord:
     return record
 
 
-def _refuse_other_tokens(before: SFTRecipe, after: SFTRecipe) -> None:
-    """Check that two recipes make the same tokens; raises ConfigError with the fields that differ."""
+def _tokenised_again(
+    plan: RepackPlan, store: Path, progress: Progress, options: BuildOptions, balance: BalanceRecord | None
+) -> BuildResult:
+    """Return the result of a build with the new length; the rows that fit both lengths come from the store."""
+    recipe = plan.spec.resolved.recipe
+    why = (
+        f"repack to another {_LENGTH} reads the rows that preprocessing.over_long "
+        f"{recipe.chat_preprocessing and recipe.chat_preprocessing.over_long} cuts again, "
+    )
+    with ExitStack() as stack:
+        try:
+            made = planned_build(recipe, output=plan.output, progress=progress, options=options, balance=balance)
+            build = stack.enter_context(made)
+        except DataError as error:
+            raise DataError(f"{why}but: {error}") from None
+        _refuse_changed(plan, build, why)
+        place = stack.enter_context(workplace(build, store, progress))
+        record = _record(plan, place.store)
+        return finish_build(build, place, options, EarlierBuild(recipe=plan.before, ranges=record.ranges))
+
+
+def _refuse_changed(plan: RepackPlan, build: BuildPlan, why: str) -> None:
+    """Check that a build of the recipe makes the planned artifact.
+
+    Raises:
+        DataError: an input has changed.
+        ArtifactError: the tokenizer or a library's version has changed.
+    """
+    for split, records in plan.spec.inputs.items():
+        old, new = ({one.path: one.sha256 for one in found} for found in (records, build.spec.inputs.get(split, ())))
+        changed = sorted(path for path in old.keys() | new.keys() if old.get(path) != new.get(path))
+        if changed:
+            named = ", ".join(changed[:_NAMED_RANGES]) + (", ..." if len(changed) > _NAMED_RANGES else "")
+            raise DataError(
+                f"{why}but {len(changed):,} of the {split} files differ from those that {str(plan.source)!r} was built "
+                f"of: {named}. Restore them, or use `bridgepack build`, which makes an artifact of what is there now."
+            )
+    then, now = plan.spec.versions, build.spec.versions
+    changed = [f"{name} {then.get(name)} -> {now[name]}" for name in now if then.get(name) != now[name]]
+    if build.spec.tokenizer != plan.spec.tokenizer:
+        changed.append("tokenizer.name_or_path")
+    if changed or build.spec.fingerprint != plan.spec.fingerprint:
+        raise ArtifactError(
+            f"{why}but {', '.join(changed) or 'the fingerprint'} has changed since {str(plan.source)!r} was built, and "
+            "may change tokens. Restore it, or use `bridgepack build`, which tokenises all rows again."
+        )
+
+
+def _changed_tokens(before: SFTRecipe, after: SFTRecipe) -> bool:
+    """Return whether the maximum length alone changes the tokens; raises ConfigError if other fields do."""
     old, new = tokenization_settings(before), tokenization_settings(after)
     changed = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
     if before.fields_on_auto != after.fields_on_auto:
         changed.append("packing.mode")  # where the host reads the data, `auto` decides nothing
-    if changed:
-        length = "packing.max_sequence_length"
-        action = after.chat_preprocessing and after.chat_preprocessing.over_long
-        why = f" ({length} is by default packed_sequence_size; preprocessing.over_long {action} depends on it)"
+    if set(changed) - {_LENGTH}:
         raise ConfigError(
-            f"{', '.join(changed)} would be changed, which changes the tokens{why if length in changed else ''}; "
-            "repack can only change how sequences are packed. Use `bridgepack build` with the changed recipe."
+            f"{', '.join(changed)} would be changed, which changes the tokens; repack can only change how sequences "
+            "are packed. Use `bridgepack build` with the changed recipe."
         )
+    return bool(changed)

@@ -151,14 +151,17 @@ class Kept:
     store: str = ""  #: folder of the token store
     num_ranges_tokenized: int = 0
     num_ranges_found: int = 0  #: ranges whose tokens were already in the store
+    num_rows_copied: int = 0  #: rows of tokenised ranges whose tokens for another maximum length were used again
     num_shards_written: int = 0
     num_shards_found: int = 0  #: shards that an interrupted build had written
     engine_message: str | None = None  #: message for the user about the tokenisation engine
+    served_message: str | None = None  #: why a re-pack leaves out the sample of answers as served; None if it does not
 
     def add_range(self, result: RangeResult) -> None:
         """Count a finished range."""
         self.num_ranges_tokenized += bool(result.parts) and result.was_tokenized
         self.num_ranges_found += bool(result.parts) and not result.was_tokenized
+        self.num_rows_copied += result.num_rows_copied
 
     def add_shard(self, shard: WrittenShard) -> None:
         """Count a shard."""

@@ -26,9 +26,11 @@ class Candidate:
     balance: str  #: `packing.balance.kind` of the estimate
     memory: Memory  #: memory of the fullest GPU
     step_s: float  #: seconds of an optimiser step
-    tokens_per_s: float  #: runtime tokens without padding per second and GPU
+    #: runtime tokens without padding, and without those that sequences show again, per second and GPU
+    tokens_per_s: float
     parts: Mapping[str, float]  #: shares of a step's time (0-1): matrices, attention, exchange, pipeline, waiting
     changes: Mapping[str, Any] = field(repr=False)  #: dotted path of the recipe -> value
+    added_fraction: float = 0.0  #: as of `PackedLengths`
 
     @property
     def is_short(self) -> bool:

@@ -1,9 +1,10 @@
 """Sequence lengths of a run before a pack size is chosen, and the packs of a given size."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 
 import numpy as np
 
@@ -23,11 +24,11 @@ from bridgepack.data.tasks import InThisProcess, SilentProgress
 from bridgepack.data.tokenizers.engines import REFERENCE
 from bridgepack.errors import DataError
 from bridgepack.geometry import IntArray, aligned_runtime_lengths, floor_to_multiple
+from bridgepack.planning.cuts import UNLIMITED, CutLengths, as_many, cut_lengths, cuts_exchanges
 from bridgepack.planning.sample import STOPPED_EARLY, Sampler, population, sampled_sources, without_stops
 from bridgepack.records import TRAIN, DropReason
+from bridgepack.records.words import counted
 
-#: A size larger than any sequence, and a multiple for every topology.
-_ANY_LENGTH = 1 << 30
 #: Factor of the usual budget of a sample; the decisive tail of the lengths needs many rows.
 _TIMES_BUDGET = 4
 #: Maximum sequences that packs are planned from; of more sequences, a share.
@@ -42,10 +43,16 @@ class Lengths:
     runtime: IntArray
     share: float  #: share of the run's sequences that are included; 1 for all
     origin: str  #: the source of the lengths, and how much of it was read
+    #: maximum length -> the same rows, cut between exchanges; empty if they are not
+    cuts: Mapping[int, CutLengths] = field(default_factory=dict)
 
 
-def lengths_of(recipe: SFTRecipe, *, artifact: Path | None = None, store: Path | None = None) -> Lengths:
+def lengths_of(
+    recipe: SFTRecipe, *, artifact: Path | None = None, store: Path | None = None, sizes: Sequence[int] = ()
+) -> Lengths:
     """Return the lengths of training sequences of an artifact, or of a recipe's rows from a sample or a store.
+
+    `sizes` are pack sizes to compare, beside the recipe's: a sample of conversations is cut to each as in a build.
 
     Raises:
         ConfigError, TokenizerError: as for a build.
@@ -55,18 +62,16 @@ def lengths_of(recipe: SFTRecipe, *, artifact: Path | None = None, store: Path |
     """
     if artifact is not None:
         return _lengths_of_artifact(artifact)
-    unlimited = recipe.override(
-        {
-            "packing.packed_sequence_size": _ANY_LENGTH,
-            "packing.max_sequence_length": None,
-            "packing.pad_seq_to_mult": None,
-            "packing.balance": {},
-            "preprocessing.over_long": "drop",
-            "parallelism": {},
-            "artifact": None,
-        }
-    )
-    found = _lengths_of_rows(unlimited) if store is None else _lengths_of_store(unlimited, store)
+    unlimited = recipe.override({**UNLIMITED, "preprocessing.over_long": "drop"})
+    if store is not None:
+        found = _lengths_of_store(unlimited, store)
+        if cuts_exchanges(recipe):
+            found = replace(found, origin=f"{found.origin}; what cuts between exchanges leave is estimated")
+    else:
+        longest, size = recipe.packing.max_sequence_length, recipe.packing.packed_sequence_size
+        found = _lengths_of_rows(unlimited, recipe, (longest,) if longest else (*sizes, size))
+        if found.cuts:
+            return found
     action = recipe.preprocessing.over_long
     others = [other.kind for other in recipe.preprocessing.others if other.over_long != action]
     if not others:
@@ -81,28 +86,37 @@ def _lengths_of_artifact(folder: Path) -> Lengths:
     record = artifact.manifest.split(TRAIN)
     gone = record.drops.get(DropReason.OVER_LONG, 0) if record else 0
     without = f"; without {gone:,} rows that were too long for its packs" if gone else ""
+    numbers = record.statistics if record else None
+    if numbers and (numbers.num_truncated or numbers.num_cut_turns or numbers.num_split):
+        without += "; what was cut or split for its packs stays so for others"
     return _limit(runtime, 1.0, f"all {len(runtime):,} training sequences of {folder}{without}")
 
 
-def _lengths_of_rows(recipe: SFTRecipe) -> Lengths:
+def _lengths_of_rows(recipe: SFTRecipe, wanted: SFTRecipe, limits: Sequence[int]) -> Lengths:
+    """Return the lengths of a sample of the rows of `recipe`, without a limit, and as `wanted` cuts them."""
     with TemporaryDirectory(prefix="bridgepack-plan-") as scratch:
         files = {TRAIN: find_files(recipe, Path(scratch))[TRAIN]}
         sampler = Sampler.from_recipe(recipe, files, Path(scratch))
         sources = sampled_sources(files, max_row_bytes=recipe.data.max_row_bytes)
-        is_complete = sampler.read(sources, times=_TIMES_BUDGET)
+        has_cuts = cuts_exchanges(wanted)
+        is_complete = sampler.read(sources, times=1 if has_cuts else _TIMES_BUDGET)
         samples = [one for source in sources for one in source.lengths([TRAIN])]
         parts = [part for source in sources for file in source.files for part in file.parts(TRAIN)]
-    num_read = sum(len(lengths) for lengths, _ in samples)
+        num_read = sum(len(lengths) for lengths, _ in samples)
+        if not num_read:
+            raise DataError("data.train gives no sequence; allowed: rows that do. `bridgepack preview` says why.")
+        least = min(weight for lengths, weight in samples if len(lengths))
+        longest = max(int(lengths.max()) for lengths, _ in samples if len(lengths))
+        needed = [limit for limit in limits if limit < longest] if has_cuts else []
+        cuts = cut_lengths(wanted, sources, needed, Path(scratch), scale=1 / least)
     total = sum(len(lengths) * weight for lengths, weight in samples)
-    if not num_read:
-        raise DataError("data.train gives no sequence; allowed: rows that do. `bridgepack preview` says why.")
-    least = min(weight for lengths, weight in samples if len(lengths))
     exact = all(weight == 1 for _, weight in samples)
     origin = f"all {num_read:,} sequences" if exact else f"a sample of {num_read:,} of about {round(total):,} sequences"
     notes = "; mixtures and duplicates are not counted" if recipe.chooses_rows else ""
     notes += "" if is_complete else f"; {STOPPED_EARLY}"
     notes += _cost_of_splitting([part.sequences for part in parts])
-    return _limit(population(samples, 1 / least) - 1, 1 / least, f"{origin} of the recipe's data{notes}")
+    notes += "; what is too long is cut as by a build" if cuts else ""
+    return _limit(population(samples, 1 / least) - 1, 1 / least, f"{origin} of the recipe's data{notes}", cuts)
 
 
 def _lengths_of_store(recipe: SFTRecipe, folder: Path) -> Lengths:
@@ -135,7 +149,8 @@ def _lengths_of_store(recipe: SFTRecipe, folder: Path) -> Lengths:
                     results.append(finish_range(settings, place))
         if num_there < num_rows:
             raise DataError(
-                f"--store is {str(folder)!r}; it lacks the tokens of {num_rows - num_there:,} of the {num_rows:,} rows "
+                f"--store is {str(folder)!r}; it lacks the tokens of {num_rows - num_there:,} of the "
+                f"{counted(num_rows, 'row')} "
                 "of data.train; allowed: a store that has all of them, of this recipe's tokenizer, preprocessing and "
                 "bridgepack. Build the recipe with this --store, or leave --store out for a sample."
             )
@@ -157,12 +172,15 @@ def _cost_of_splitting(parts: Sequence[Sequences]) -> str:
     return f"; split conversations show earlier turns again, {share:.0%} more tokens than one sequence per row"
 
 
-def _limit(runtime: IntArray, share: float, origin: str) -> Lengths:
+def _limit(
+    runtime: IntArray, share: float, origin: str, cuts: Mapping[int, CutLengths] = MappingProxyType({})
+) -> Lengths:
     if len(runtime) > _MAX_SEQUENCES:
-        chosen = np.random.default_rng(0).choice(len(runtime), _MAX_SEQUENCES, replace=False)
-        share, runtime = share * _MAX_SEQUENCES / len(runtime), runtime[np.sort(chosen)]
+        taken = _MAX_SEQUENCES / len(runtime)
+        share, runtime = share * taken, as_many(runtime, taken)
+        cuts = {limit: replace(cut, runtime=as_many(cut.runtime, taken)) for limit, cut in cuts.items()}
         origin = f"{origin}; packs are planned from {_MAX_SEQUENCES:,} of them"
-    return Lengths(runtime=runtime, share=share, origin=origin)
+    return Lengths(runtime=runtime, share=share, origin=origin, cuts=cuts)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -174,7 +192,9 @@ class PackedLengths:
     fill_fraction: float  #: tokens without alignment padding / capacity of the packs (0-1)
     padding_fraction: float  #: alignment padding / capacity of the packs (0-1)
     over_long_fraction: float  #: share of sequences that are too long, and are cut or dropped (0-1)
-    lost_fraction: float  #: share of tokens that are lost with them (0-1)
+    #: share of tokens that are lost with them (0-1); of trained tokens where `Lengths.cuts` has the length
+    lost_fraction: float
+    added_fraction: float = 0.0  #: as of `CutLengths`
 
     @property
     def num_packs(self) -> int:
@@ -189,8 +209,11 @@ def pack_lengths(lengths: Lengths, recipe: SFTRecipe, multiple: int) -> PackedLe
     limit = floor_to_multiple(packing.max_sequence_length or size, multiple)
     is_over_long = runtime > limit
     kept = runtime[~is_over_long]
+    found = lengths.cuts.get(packing.max_sequence_length or size)
     action, cut = recipe.preprocessing.over_long, runtime[is_over_long]
-    if action in ("truncate", "truncate_history"):  # of a cut history at most so much is left
+    if found is not None:
+        kept = np.minimum(found.runtime, limit)
+    elif action in ("truncate", "truncate_history"):  # of a cut history at most so much is left
         kept = np.minimum(runtime, limit)
     elif action in ("split", "split_exchanges"):  # without what each sequence shows again
         kept = np.concatenate([kept, np.repeat(limit, int((cut // limit).sum())), (cut % limit)[cut % limit > 0]])
@@ -209,5 +232,6 @@ def pack_lengths(lengths: Lengths, recipe: SFTRecipe, multiple: int) -> PackedLe
         fill_fraction=num_tokens / room,
         padding_fraction=(int(aligned.sum()) - num_tokens) / room,
         over_long_fraction=float(is_over_long.mean()),
-        lost_fraction=1 - num_tokens / max(int(runtime.sum()), 1),
+        lost_fraction=1 - num_tokens / max(int(runtime.sum()), 1) if found is None else found.lost_fraction,
+        added_fraction=0.0 if found is None else found.added_fraction,
     )

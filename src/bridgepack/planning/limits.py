@@ -13,7 +13,7 @@ from bridgepack.rules.run.models.vision_language import text_packs
 from bridgepack.rules.run.reading import uses_engine_attention
 
 #: Beginning of a GPU's name -> largest head whose attention is trained over padded sequences; 256 for others.
-#: Source: TransformerEngine 2.17.1, common/fused_attn/fused_attn.cpp:317-339,402: packed rows from compute capability
+#: Source: TransformerEngine 2.17.1, common/fused_attn/fused_attn.cpp:317-339,402: packs from compute capability
 #: 9.0 on, heads above 128 there alone; FlashAttention takes no padding but version 3, which is Hopper's.
 _PADDED_HEADS = {"a100": 0, "b200": 128, "gb200": 128, "b300": 128, "gb300": 128}
 #: Heads of queries and values that the fused kernel also takes on Blackwell.

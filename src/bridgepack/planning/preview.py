@@ -1,7 +1,7 @@
 """Preview of a build: a sample of a recipe's rows, tokenised in this process; nothing is written."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -13,6 +13,7 @@ import numpy as np
 from bridgepack.bridge.wiring import Packs, RunLength, run_length
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.inspection import SequenceView, view_sequences
+from bridgepack.data.artifact.origins import Origin
 from bridgepack.data.build import find_files
 from bridgepack.data.reading.rows import read_range, sampled_rows
 from bridgepack.data.served.sample import sample_answers
@@ -20,6 +21,7 @@ from bridgepack.data.stages.finish import FinishSettings
 from bridgepack.data.stages.split import unread_fields
 from bridgepack.data.store.token_file import token_arrays
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
+from bridgepack.planning.cuts import Totals, cost_of_cutting, cuts_exchanges, totals, whole_totals
 from bridgepack.planning.sample import SampledFile, SampledSource, Sampler, population, projected_packs, sampled_sources
 from bridgepack.records import TRAIN, Drop, DropReason, PackedRow, ServedRecord, UnreadField
 from bridgepack.records.results import Result
@@ -38,8 +40,10 @@ class Tokens:
     max: int  #: longest sequence that was read
     trained_fraction: float  #: share of trained tokens (0-1)
     sequences_per_row: float = 1.0  #: of rows that give any
-    #: tokens that splitting conversations adds, for each token of one sequence per row; 0 if none is split
+    #: tokens that splitting conversations adds, for each token of one sequence per row; 0 if none is split. With
+    #: `over_long: split_exchanges`, less those that no sequence shows
     added_fraction: float = 0.0
+    lost_fraction: float = 0.0  #: share of trained tokens (0-1) that cutting between exchanges leaves out
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,9 +150,13 @@ def preview_recipe(recipe: SFTRecipe, *, num_rows: int = 5) -> Preview:
         lengths = {name: [one for source in sources for one in source.lengths([name])] for name in names}
         num_packs = {name: projected_packs(recipe.packing, multiple, found) for name, found in lengths.items()}
         num_sequences = {name: round(sum(len(one) * weight for one, weight in lengths[name])) for name in names}
+        whole: Sequence[Totals | None] = [None] * len(sources)
+        if cuts_exchanges(recipe):
+            whole = whole_totals(recipe, sources, tuple(dict.fromkeys(splits)), Path(scratch) / "whole")
         served = None if recipe.chat_preprocessing is None else sample_answers(stage, files[TRAIN])
         previews = tuple(
-            _preview_source(source, sampler.settings[source.split], tokenizer, num_rows) for source in sources
+            _preview_source(source, sampler.settings[source.split], tokenizer, num_rows, uncut)
+            for source, uncut in zip(sources, whole, strict=True)
         )
     return Preview(
         name=recipe.name,
@@ -176,7 +184,7 @@ def _stops(recipe: SFTRecipe, reasons: set[str]) -> dict[str, str]:
 
 
 def _preview_source(
-    source: SampledSource, settings: FinishSettings, tokenizer: ChatTokenizer, num_rows: int
+    source: SampledSource, settings: FinishSettings, tokenizer: ChatTokenizer, num_rows: int, uncut: Totals | None
 ) -> SourcePreview:
     splits = settings.splits
     first = next((file for file in source.files if file.taken), None)  # a file may be empty
@@ -197,7 +205,7 @@ def _preview_source(
         is_counted=source.is_counted,
         is_sample=source.is_sample,
         num_sequences=sum(len(part.sequences) for part in parts),
-        tokens=_tokens(source, splits),
+        tokens=_tokens(source, splits, uncut),
         drops=_notes(source, splits, "drops"),
         lost_content=_notes(source, splits, "losses"),
         unread=unread_fields([file.file.source for file in source.files], results),
@@ -205,7 +213,7 @@ def _preview_source(
     )
 
 
-def _tokens(source: SampledSource, splits: tuple[str, ...]) -> Tokens | None:
+def _tokens(source: SampledSource, splits: tuple[str, ...], uncut: Totals | None) -> Tokens | None:
     lengths = population(source.lengths(splits), 1 / max(source.share, *(file.factor for file in source.files))) - 1
     if not len(lengths):
         return None
@@ -218,6 +226,7 @@ def _tokens(source: SampledSource, splits: tuple[str, ...]) -> Tokens | None:
             num_trained += file.factor * int(part.sequences["num_trained"].sum())
             num_sequences += file.factor * len(part.sequences)
             num_rows += file.factor * len(np.unique(part.sequences["row_offset"]))
+    lost, added = (0.0, 0.0) if uncut is None else cost_of_cutting(uncut, totals([source], splits))
     p50, p95, p99 = np.percentile(lengths, [50, 95, 99], method="higher").astype(int).tolist()
     return Tokens(
         p50=p50,
@@ -226,7 +235,8 @@ def _tokens(source: SampledSource, splits: tuple[str, ...]) -> Tokens | None:
         max=int(lengths.max()),
         trained_fraction=num_trained / num_tokens,
         sequences_per_row=num_sequences / num_rows,
-        added_fraction=num_added / max(num_tokens - num_added, 1.0),
+        added_fraction=num_added / max(num_tokens - num_added, 1.0) or added,
+        lost_fraction=lost,
     )
 
 
@@ -250,12 +260,15 @@ def _sequences(file: SampledFile, tokenizer: ChatTokenizer, settings: FinishSett
     policy = settings.policy_of(result.place.kind)
     fields = ["row_offset", "first_token", "index", "is_cut"]
     rows = sorted(row for part in result.parts.values() for row in part.sequences[fields].tolist())
+    counts, seen = Counter(row for row, *_ in rows), Counter[int]()
     for position, (row, first_token, at, is_cut) in enumerate(rows):
         path = result.cut_file if is_cut and result.cut_file else result.place.token_file
         ids, mask = token_arrays(path).sequence(at)
         mask = policy.mask_of_row(ids, mask)
         alone = PackedRow(input_ids=ids, loss_mask=np.append(mask[1:], 0), seq_start_id=np.zeros(1, dtype=np.int32))
-        origin = (file.file.label, result.place.first_row + row, first_token, len(ids) - 1)
+        seen[row] += 1
+        piece = (seen[row], counts[row]) if counts[row] > 1 else (0, 0)
+        origin = Origin(file.file.label, result.place.first_row + row, first_token, len(ids) - 1, *piece)
         (view,) = view_sequences(alone, origins=[origin], tokenizer=tokenizer, eos_token_id=tokenizer.eos_token_id)
         yield replace(view, position=position)
 

@@ -21,6 +21,7 @@ from bridgepack.data.reading.rows import pick_evenly
 from bridgepack.data.reading.sampling import FileWindows, Window, file_windows
 from bridgepack.data.sequences.over_long import SequencePolicy
 from bridgepack.data.stages.finish import FinishSettings, RangePart, RangePlace, RangeResult
+from bridgepack.data.stages.retokenise import EarlierTokens
 from bridgepack.data.stages.tokenise import Tokenization, TokenizeTask, rescued_range, tokenize_range
 from bridgepack.data.stages.write import ArtifactSpec
 from bridgepack.data.tasks import InThisProcess, TaskFailure
@@ -192,7 +193,29 @@ class Sampler:
                     num_rows, num_bytes = num_rows + window.part.num_rows, num_bytes + window.num_bytes
         return is_complete
 
-    def _tokenize(self, split: str, file: SampledFile, window: Window) -> RangeResult:
+    def again(self, sources: Iterable[SampledSource], *, shorter: int, splits: bool) -> tuple[SampledSource, ...]:
+        """Return sources with the same windows, which another sampler read for another maximum length.
+
+        `shorter` and `splits` as of `EarlierTokens`: only what a length cuts is tokenised again.
+
+        Raises:
+            DataError: when a file cannot be read.
+        """
+        found = []
+        for source in sources:
+            files = [replace(file, taken=[]) for file in source.files]
+            for file, before in zip(files, source.files, strict=True):
+                for window, result in before.taken:
+                    earlier = EarlierTokens(
+                        token_file=result.place.token_file, tokenization=None, shorter=shorter, splits=splits
+                    )
+                    file.taken.append((window, self._tokenize(source.split, file, window, earlier)))
+            found.append(replace(source, files=tuple(files)))
+        return tuple(found)
+
+    def _tokenize(
+        self, split: str, file: SampledFile, window: Window, earlier: EarlierTokens | None = None
+    ) -> RangeResult:
         path, first_row = self.folder / f"{split}-{file.index}-{len(file.taken)}", window.part.first_row
         place = RangePlace(
             file_index=file.index,
@@ -202,7 +225,9 @@ class Sampler:
             kind=file.file.kind_of_rows,
         )
         settings, runner = self.settings[split], InThisProcess()
-        task = TokenizeTask(how=self.how, file=file.file, part=window.part, place=place, settings=settings)
+        task = TokenizeTask(
+            how=self.how, file=file.file, part=window.part, place=place, settings=settings, earlier=earlier
+        )
         outcome = runner.run_alone(tokenize_range, task)
         return rescued_range(runner, outcome) if isinstance(outcome, TaskFailure) else outcome
 

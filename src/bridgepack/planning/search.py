@@ -287,7 +287,7 @@ class Search:
         return bool(found)
 
     def _candidate(self, layout: Layout, size: int, packs: PackedLengths, changes: Mapping[str, Any]) -> Candidate:
-        batch = self._batch(layout, size)
+        batch, num_useful = self._batch(layout, size), packs.num_tokens / (1 + packs.added_fraction)
         num_packs = max(round(packs.num_packs / self.lengths.share), 1)
         arithmetic, work = self._arithmetic(layout), Work.from_packs(packs, cost_of(self.shape), layout.context)
         packs_s = arithmetic.packs_s(work)
@@ -319,11 +319,12 @@ class Search:
             padding_fraction=packs.padding_fraction,
             over_long_fraction=packs.over_long_fraction,
             lost_fraction=packs.lost_fraction,
+            added_fraction=packs.added_fraction,
             waiting=waiting,
             balance=balance,
             memory=self.memory(layout, size),
             step_s=step_s,
-            tokens_per_s=packs.num_tokens / packs.num_packs * batch / step_s / self.num_gpus,
+            tokens_per_s=num_useful / packs.num_packs * batch / step_s / self.num_gpus,
             parts={name: part / step_s for name, part in parts.items()},
             changes=changes if balance == own else {**changes, "packing.balance.kind": balance},
         )

@@ -97,7 +97,7 @@ class ModelShape:
 
 
 def model_shape(recipe: SFTRecipe) -> ModelShape:
-    """Return the shape of a recipe's model, without multi-token prediction layers, which packed rows do not train.
+    """Return the shape of a recipe's model, without multi-token prediction layers, which packs do not train.
 
     Known are the recipes of Megatron-Bridge, the models of the hub that they train, and folders with a config.json.
 

@@ -115,7 +115,7 @@ class SplitStatistics:
     num_blank_lines: int  #: empty lines skipped in JSON Lines files
     num_sequences: int  #: sequences packed; repeated ones count each time
     num_truncated: int  #: sequences among them that were cut and lost tokens
-    num_packs: int
+    num_packs: int  #: Parquet rows of all shards
     num_tokens: int  #: logical runtime tokens, without alignment padding
     num_alignment_tokens: int  #: padding inside sequences, to the multiple
     num_trained_tokens: int  #: tokens with stored loss mask 1
@@ -128,7 +128,8 @@ class SplitStatistics:
     num_split: int = 0  #: rows that were split into pieces: over-long ones, and conversations
     num_pieces: int = 0  #: sequences that are such pieces, without repetitions
     num_untrained_pieces: int = 0  #: pieces that were left out because they have no trained tokens
-    num_partly_packed: int = 0  #: split rows of which a piece was dropped; `dropped_pieces` says why
+    #: split rows of which a piece was dropped, duplicates of packed ones included; `dropped_pieces` says why
+    num_partly_packed: int = 0
     #: tokens that splitting conversations adds: of all their sequences but the last, which shows the whole
     num_added_tokens: int = 0
     num_cut_exchanges: int = 0  #: exchanges that `truncate_history` left out; `lost_content` counts their rows
@@ -215,21 +216,23 @@ class SplitRecord:
 class Manifest:
     """Description of an artifact; written last, so a folder without one is not an artifact."""
 
-    format_version: int
+    format_version: int  #: of the artifact's layout
     fingerprint: str  #: sha256, hexadecimal, of everything that can change a row
     packed_sequence_size: int  #: runtime tokens that a pack can hold
     pad_seq_to_mult: int  #: multiple of every sequence's physical runtime length
     #: what rows depend on: `name_or_path`, `vocab_size`, `eos_token_id`, `files` (name -> sha256), ...
     tokenizer: Mapping[str, Any]
     recipe: Mapping[str, Any]  #: as written, every field
-    resolved: Mapping[str, Any]
-    splits: tuple[SplitRecord, ...]
+    resolved: Mapping[str, Any]  #: each derived value and its reason; `balance`: what the packs' order is for
+    splits: tuple[SplitRecord, ...]  #: training first
     versions: Mapping[str, str]  #: bridgepack and the libraries whose version can change a row
     files: tuple[FileRecord, ...] = ()  #: every file except shards and manifest; empty in format version 3 and older
     #: comparison of a sample of the training files' answers with served ones; None for rows that are no conversations,
     #: if it failed, and in older manifests
     served: ServedRecord | None = None
-    sha256: str = ""  #: of the manifest without this field, hexadecimal; empty until written, and in older versions
+    #: of the manifest's JSON without this field, keys sorted, no spaces, ASCII; empty until written, and in older
+    #: versions
+    sha256: str = ""
 
     @property
     def balance(self) -> BalanceRecord | None:

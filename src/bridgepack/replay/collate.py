@@ -1,4 +1,4 @@
-"""Predicts in numpy the batch that the host's collate function makes of packed rows.
+"""Predicts in numpy the batch that the host's collate function makes of packs.
 
 Source: megatron-bridge 0.6.2 and 0.7, `data/packing/gpt_sft.py` (GPTSFTPackedDataset.collate_fn), with the host's
 defaults answer_only_loss true, return_cu_seqlen true, ceil_to_power_2 false.
@@ -134,7 +134,7 @@ def predict_batch(rows: Sequence[PackedRow], settings: CollateSettings) -> HostB
         ArtifactError: no rows, a malformed row, or one wider than packed_sequence_size.
     """
     if not rows:
-        raise ArtifactError("rows is empty; a batch has at least one row. Give the rows of one batch.")
+        raise ArtifactError("rows is empty; a batch has at least one pack. Give the packs of one batch.")
     runtime_rows = [_runtime_row(row, index, settings) for index, row in enumerate(rows)]
     token_count = np.array([len(row.tokens) for row in runtime_rows], dtype=np.int64)
     width = settings.packed_sequence_size
@@ -184,20 +184,20 @@ def _check_row(row: PackedRow, index: int, packed_sequence_size: int) -> None:
     stored_lengths = np.diff(geometry.seq_boundaries(starts, stored_row_length))
     if not len(starts) or starts[0] != 0 or (stored_lengths < 1).any():
         raise ArtifactError(
-            f"row {index} of the batch: seq_start_id has {len(starts)} entries, first {starts[:8].tolist()}, for "
-            f"{stored_row_length} stored tokens; it must begin with 0, ascend and stay below the row's length. "
+            f"pack {index} of the batch: seq_start_id has {len(starts)} entries, first {starts[:8].tolist()}, for "
+            f"{stored_row_length} stored tokens; it must begin with 0, ascend and stay below the pack's length. "
             "Rebuild the artifact."
         )
     if len(row.loss_mask) != stored_row_length:
         raise ArtifactError(
-            f"row {index} of the batch: loss_mask has {len(row.loss_mask)} entries for {stored_row_length} "
+            f"pack {index} of the batch: loss_mask has {len(row.loss_mask)} entries for {stored_row_length} "
             "stored tokens; it must have one for each. Rebuild the artifact."
         )
     runtime_tokens = stored_row_length - len(starts)
     if runtime_tokens > packed_sequence_size:
         raise ArtifactError(
-            f"row {index} of the batch: {runtime_tokens} runtime tokens; packed_sequence_size is "
-            f"{packed_sequence_size} and Megatron-Bridge stops at a wider row. Set packed_sequence_size to "
+            f"pack {index} of the batch: {runtime_tokens} runtime tokens; packed_sequence_size is "
+            f"{packed_sequence_size} and Megatron-Bridge stops at a wider pack. Set packed_sequence_size to "
             "the artifact's, or rebuild it."
         )
 

@@ -1,4 +1,4 @@
-"""Predicts which tokens of a packed row go to which context-parallel rank.
+"""Predicts which tokens of a pack go to which context-parallel rank.
 
 Each sequence of a row is cut into `2 * context_parallel_size` chunks; rank `r` gets chunk `r` from the front and chunk
 `r` from the back. This holds for every `cp_comm_type`; these differ only in what ranks exchange for the

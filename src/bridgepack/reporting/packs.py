@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from bridgepack.records.words import counted
 from bridgepack.reporting.text import printable
 
 if TYPE_CHECKING:
@@ -17,7 +18,8 @@ def draw_pack(view: PackView, *, has_colour: bool, limit: int | None = None) -> 
     """Return one pack, or its first sequences; trained text is between ⟦ and ⟧, and green on a terminal."""
     used = sum(item.runtime_length + item.num_alignment_tokens for item in view.sequences)
     lines = [
-        f"{view.split} row {view.index}: {len(view.sequences)} sequences, {used:,} of {view.packed_sequence_size:,} "
+        f"{view.split} pack {view.index}: {counted(len(view.sequences), 'sequence')}, {used:,} of "
+        f"{view.packed_sequence_size:,} "
         f"runtime tokens, {view.packed_sequence_size - used:,} empty",
         _strip(view),
         trained_text_note(has_colour=has_colour),
@@ -68,7 +70,10 @@ def _heading(item: SequenceView) -> str:
     padding = f" + {item.num_alignment_tokens} alignment" if item.num_alignment_tokens else ""
     num_skipped = item.num_skipped_tokens
     skipped = f" ({num_skipped:,} after EOS, which Megatron-Bridge 0.6 does not train)" if num_skipped else ""
+    piece = f", piece {item.piece} of {item.num_pieces}" if item.num_pieces else ""
+    detail = f": {printable(item.cut_detail)}" if item.cut_detail else ""
+    cut = f"; cut on purpose, preprocessing.over_long {printable(item.cut)}{detail}" if item.cut else ""
     return (
-        f"--- sequence {item.position}: {origin_of(item)}, {item.runtime_length:,}{padding} runtime tokens, "
-        f"{item.num_trained_tokens:,} trained{skipped}"
+        f"--- sequence {item.position}: {origin_of(item)}{piece}, {item.runtime_length:,}{padding} runtime tokens, "
+        f"{item.num_trained_tokens:,} trained{skipped}{cut}"
     )

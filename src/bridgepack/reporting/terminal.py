@@ -97,9 +97,12 @@ def _describe_work(result: BuildResult) -> Iterator[str]:
             f"tokenised before; {kept.num_shards_found:,} of {kept.num_shards_found + kept.num_shards_written:,} "
             "shards were written before"
         )
-    if kept.engine_message:
+    if kept.num_rows_copied:
         yield ""
-        yield f"note: {kept.engine_message}"
+        yield f"{kept.num_rows_copied:,} rows, which both lengths leave whole, were tokenised before; the others now"
+    for message in filter(None, (kept.engine_message, kept.served_message)):
+        yield ""
+        yield f"note: {message}"
 
 
 def describe_manifest(manifest: Manifest, folder: Path, waiting: Waiting | None = None) -> str:
@@ -183,11 +186,11 @@ def _describe_split(manifest: Manifest, split: SplitRecord) -> Iterator[str]:
 
 
 def _describe_pieces(split: SplitRecord) -> Iterator[str]:
-    """Yield the lines about dropped pieces of rows that are packed in part."""
+    """Yield the lines about dropped pieces of rows that stay; equal pieces of other rows may be packed."""
     if split.dropped_pieces:
         num_rows = split.statistics.num_partly_packed
         num_dropped = sum(split.dropped_pieces.values())
-        yield f"  {'pieces dropped':<20}{num_dropped:,}, of {num_rows:,} rows that are packed in part"
+        yield f"  {'pieces dropped':<20}{num_dropped:,}, of {num_rows:,} rows whose other pieces are packed"
     for reason, count in split.dropped_pieces.items():
         drop = next((drop for drop in split.piece_examples if drop.reason == reason), None)
         yield f"    {reason:<28}{count:>8,}   e.g. {origin_text(split, drop)}"
@@ -252,9 +255,14 @@ def describe_histogram(split: SplitRecord) -> Iterator[str]:
         low = bound + 1
 
 
-def describe_plan(plan: ArtifactPlan, *, source: Path | None = None) -> str:
-    """Return what a build would do, or a re-pack of the artifact in a folder `source`."""
+def describe_plan(plan: ArtifactPlan, *, source: Path | None = None, tokenises_again: bool = False) -> str:
+    """Return what a build would do, or a re-pack of the artifact in a folder `source`.
+
+    `tokenises_again` as of `RepackPlan`.
+    """
     action = "build" if source is None else f"pack the sequences of {source} again"
+    if tokenises_again:
+        action += ", after reading its inputs and tokenising again the conversations that the old or new length cuts"
     if plan.existing is not None:
         needs = " (needs --replace)" if plan.existing.fingerprint != plan.spec.fingerprint else ""
         why = _because_of(plan.damage) if plan.damage else ""

@@ -66,7 +66,7 @@ GROUPS: tuple[tuple[str, str], ...] = (
     ("BP0", "Switches of packing"),
     ("BP1", "Multiples and sizes"),
     ("BP2", "Paths and caches"),
-    ("BP3", "Rows, shards and the manifest"),
+    ("BP3", "Packs, shards and the manifest"),
     ("BP4", "The host's metadata file"),
     ("BP5", "Tokens, templates and masks"),
     ("BP6", "Batches, steps and epochs"),

@@ -27,7 +27,7 @@ resume_rule = Decorator[Callable[[ResumeFacts], Found], ResumeRule](ResumeRule)
 
 @step_rule("BP890", ERROR, noticed="never")
 def stage_trained_without_boundaries(step: StepFacts) -> Found:
-    """A pipeline stage or a tensor rank computed a micro batch of packed rows without their boundaries.
+    """A pipeline stage or a tensor rank computed a micro batch of packs without their boundaries.
 
     Why: Silent: its layers attend across all sequences of a pack as if they were one sequence; the loss still falls.
     Bad: in a pipeline of 3 stages the layers of stage 1 get packed_seq_params None.
@@ -45,7 +45,7 @@ def stage_trained_without_boundaries(step: StepFacts) -> Found:
             parts = f" ({', '.join(details.without)})" if details.without else ""
             loader = f"; the loader gave {details.from_loader}" if details.from_loader else ""
             found = f"{facts.num_without} of {facts.num_calls} forward passes without boundaries{parts}{loader}"
-            allowed = "boundaries in every forward pass of packed rows"
+            allowed = "boundaries in every forward pass of packs"
             yield wrong(step.describe(facts), found, allowed, group=f"stage {facts.place.pipeline}")
 
 
@@ -81,7 +81,7 @@ def boundaries_not_those_of_the_plan(step: StepFacts) -> Found:
     Why: Silent: sequences are cut or joined, or other packs are read, so the proof of the data does not hold.
     Bad: pack 7 has 5 sequences; the step has one sequence of 4096 tokens.
     Good: the step has the boundaries of the packs that the replay names for it.
-    Fix: Compare the finding with `bridgepack inspect ARTIFACT --row PACK`. If the number of packs, seed or order
+    Fix: Compare the finding with `bridgepack inspect ARTIFACT --pack N`. If the number of packs, seed or order
         differs, look for settings that differ from the recipe. If the packs are right and the boundaries wrong, the
         dataset or its collate is not Megatron-Bridge's own.
     Evidence: executed with boundaries cut on all ranks of a replica.
@@ -104,7 +104,7 @@ def trained_tokens_not_those_of_the_plan(step: StepFacts) -> Found:
     Bad: the masks of a step's packs have 1203 ones; its loss counted 1207 tokens.
     Good: its loss counted these 1203 tokens, with the packs' labels.
     Fix: If the number differs, look for code that changes the mask. If only the labels differ, look for a mask or
-        labels shifted by one. `bridgepack inspect ARTIFACT --row PACK` shows the trained tokens of each pack.
+        labels shifted by one. `bridgepack inspect ARTIFACT --pack N` shows the trained tokens of each pack.
     Evidence: executed with a mask shifted by one token.
     """
     for ranks in step.replicas().values():
@@ -132,7 +132,7 @@ def loss_not_finite(step: StepFacts) -> Found:
 
     Why: Silent or crash: weights become NaN. If the host checks, only the last stage stops; others time out.
     Bad: the loss of micro batch 3 is nan on the last stage. Good: every loss is a finite number.
-    Fix: Look at the packs that the finding names with `bridgepack inspect ARTIFACT --row PACK`; lower optimizer.lr or
+    Fix: Look at the packs that the finding names with `bridgepack inspect ARTIFACT --pack N`; lower optimizer.lr or
         lengthen the warm-up; look for a kernel that fails on sequences of that length.
     Noticed: first step after it, if rerun_state_machine.check_for_nan_in_loss is on.
     Evidence: executed with a loss of NaN.

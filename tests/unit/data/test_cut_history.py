@@ -134,7 +134,7 @@ def test_cut_answers_are_told_from_what_a_server_sends(tmp_path: Path, tokenizer
     assert {str(count.kind): count.num_answers for count in report.record.counts} == {"cut-on-purpose": 3, "equal": 1}
 
 
-def test_the_length_is_part_of_the_tokens_and_repack_names_the_build(tmp_path: Path, tokenizer: Path) -> None:
+def test_the_length_is_part_of_the_tokens(tmp_path: Path, tokenizer: Path) -> None:
     source = thoughtful.write_rows(tmp_path / "a.jsonl", [LONG])
     recipe = small.small_recipe(source, tokenizer, preprocessing=CHAT, packing={"packed_sequence_size": 256})
     built = small.build(recipe, tmp_path / "out").output
@@ -142,11 +142,10 @@ def test_the_length_is_part_of_the_tokens_and_repack_names_the_build(tmp_path: P
     assert tokenization_settings(recipe)["packing.max_sequence_length"] == 256
     dropping = recipe.override({"preprocessing.over_long": "drop"})
     assert "packing.max_sequence_length" not in tokenization_settings(dropping)
-    with pytest.raises(ConfigError, match=r"max_sequence_length would be changed.*Use `bridgepack build`"):
-        plan_repack(built, {"packing.packed_sequence_size": 128})
+    assert plan_repack(built, {"packing.packed_sequence_size": 128}).tokenises_again
     with pytest.raises(ConfigError, match="over_long would be changed"):
         plan_repack(built, {"preprocessing.over_long": "drop"})
-    assert plan_repack(built, {"packing.algorithm": "sequential"}).source == built
+    assert not plan_repack(built, {"packing.algorithm": "sequential"}).tokenises_again
 
 
 def test_it_works_with_split_conversations(tokenizer: Path) -> None:

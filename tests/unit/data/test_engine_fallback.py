@@ -15,7 +15,7 @@ from bridgepack.data.sequences import loading as stages
 from bridgepack.data.sequences.loading import forget_stage
 from bridgepack.data.tasks import Beat, InThisProcess, TaskFailure
 from bridgepack.data.tokenizers import engines
-from bridgepack.data.tokenizers.engines import Engine, EngineDiffersError, EngineReport, FlatIds, reference_engine
+from bridgepack.data.tokenizers.engines import FAST, Engine, EngineDiffersError, EngineReport, FlatIds, reference_engine
 from bridgepack.data.tokenizers.load import load_tokenizer
 from tests.support.small_builds import Row, build, chat_row, file_bytes, tokenized_recipe, write_json_lines
 
@@ -34,7 +34,7 @@ def _deceitful(tokenizer: Path, word: str) -> Engine:
                 ids[flat.offsets[index]] += 1
         return FlatIds(ids, flat.offsets)
 
-    return Engine("gigatoken", encode)
+    return Engine(FAST, encode)
 
 
 def test_tokens_stay_right(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,7 +43,7 @@ def test_tokens_stay_right(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: 
     expected, found = _build_with(tmp_path, chatml_tokenizer, "question 3?", monkeypatch, [rows])
 
     assert expected.kept.engine_message is None
-    assert "gigatoken and tokenizers give different tokens" in (found.kept.engine_message or "")
+    assert "fastokens and tokenizers give different tokens" in (found.kept.engine_message or "")
 
 
 class Eager(InThisProcess):
@@ -86,9 +86,9 @@ def _build_with(
     recipe = tokenized_recipe(files, tokenizer, **changes)
     expected = build(recipe, tmp_path / "expected", store=tmp_path / "one")
     deceitful = _deceitful(tokenizer, word)
-    patch.setattr(engines, "load_engine", lambda name, content: deceitful)
+    patch.setattr(engines, "load_engine", lambda content: deceitful)
     forget_stage()
-    found = build(recipe.override({"tokenizer.engine": "gigatoken"}), tmp_path / "found", store=tmp_path / "two")
+    found = build(recipe.override({"tokenizer.engine": FAST}), tmp_path / "found", store=tmp_path / "two")
     assert file_bytes(tmp_path / "found" / "training") == file_bytes(tmp_path / "expected" / "training")
     return expected, found
 

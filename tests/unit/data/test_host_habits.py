@@ -47,7 +47,7 @@ def recipe(tmp_path: Path, chatml_tokenizer: Path) -> SFTRecipe:
 
 
 def _texts(folder: Path) -> str:
-    return "".join(span.text for one in inspect(folder, row=0).sequences for span in one.spans)
+    return "".join(span.text for one in inspect(folder, pack=0).sequences for span in one.spans)
 
 
 def _for(recipe: SFTRecipe, version: str | None, **changes: Any) -> SFTRecipe:
@@ -112,7 +112,7 @@ def nemotron(tmp_path: Path) -> SFTRecipe:
 
 
 def _trained(folder: Path) -> set[str]:
-    spans = [span for one in inspect(folder, row=0).sequences for span in one.spans]
+    spans = [span for one in inspect(folder, pack=0).sequences for span in one.spans]
     return {span.text for span in spans if span.is_trained}
 
 

@@ -102,6 +102,7 @@ def test_files_that_sources_mean(monkeypatch: pytest.MonkeyPatch, sources: list[
         ("org/name", "For a data set on the Hugging Face hub write {dataset: org/name}."),
         ("none/*.jsonl", "data.train is 'none/*.jsonl'; the pattern matches no file."),
         ("table.xlsx", f"data.train: 'table.xlsx' is of an unknown kind. Allowed: {FORMS}. Rename or convert it."),
+        ("book.txt", f'Allowed: {FORMS}. Write each text as a line {{"text": ...}} of a .jsonl file.'),
         ("*.xlsx", f"data.train: 'table.xlsx' is of an unknown kind. Allowed: {FORMS}."),
         ("rows.gz", f"data.train: 'rows.gz' is of an unknown kind. Allowed: {FORMS}."),
         ("rows.parquet.gz", f"data.train: 'rows.parquet.gz' is of an unknown kind. Allowed: {FORMS}."),
@@ -117,7 +118,9 @@ def test_files_that_sources_mean(monkeypatch: pytest.MonkeyPatch, sources: list[
     ],
 )
 def test_source_that_means_no_file(source: str, message: str) -> None:
-    _touch("training.jsonl", "data/train.jsonl", "table.xlsx", "rows.gz", "rows.parquet.gz", "noted/README.md")
+    _touch(
+        "training.jsonl", "data/train.jsonl", "table.xlsx", "book.txt", "rows.gz", "rows.parquet.gz", "noted/README.md"
+    )
     os.mkfifo("pipe.jsonl")
     Path("linked").mkdir()
     for name in ("dangling.jsonl", "linked/dangling.jsonl"):

@@ -162,7 +162,7 @@ def test_proofs_know_every_kind(tmp_path: Path, sources: list[dict[str, Any]], c
     trace = trace_source(run, "documents.jsonl", 5, limit=20)
     assert [placement.sequence.first_token for placement in trace.placements][:3] == [0, 64, 128]
     assert {finding.code for finding in check(folder).findings if finding.severity == "error"} == set()
-    assert {item.row for pack in range(2) for item in inspect(folder, row=pack).sequences}
+    assert {item.row for pack in range(2) for item in inspect(folder, pack=pack).sequences}
 
 
 def test_masks_find_a_document_whose_mask_is_wrong(

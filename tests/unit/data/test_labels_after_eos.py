@@ -69,7 +69,7 @@ def test_rows_statistics_and_views_agree(tmp_path: Path, recipe: SFTRecipe, eos:
     assert (_trained(tmp_path / "masked"), _trained(tmp_path / "trained")) == (6, 7)
     assert dropped(tmp_path / "masked") == dropped(tmp_path / "trained") == [(2, "no_trained_token")]
     for folder, trained, skipped in (("masked", 4, 0), ("trained", 5, 1)):
-        first = inspect(tmp_path / folder, row=0).sequences[0]
+        first = inspect(tmp_path / folder, pack=0).sequences[0]
         assert (first.num_trained_tokens, first.num_skipped_tokens) == (trained, skipped)
         assert verify_artifact(tmp_path / folder, VerifyOptions(num_packs=None)).outcome == "same"
         assert "BP348" not in {finding.code for finding in check(tmp_path / folder).findings}

@@ -147,7 +147,6 @@ ODD_LINES = (
 
 @pytest.mark.parametrize("line", [*ODD_LINES, *(line for line, _ in BAD_LINES)], ids=lambda line: repr(line[:40]))
 def test_lines_are_read_the_same_with_json_alone(line: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("orjson")
     found = read_line(line)
     monkeypatch.setattr(row_reading, "_LOADS", None)
 

@@ -14,7 +14,7 @@ import pytest
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.sequences.encoder import encoder_of, texts_of_rows
 from bridgepack.data.sequences.plain.tokenized import TokenizedEncoder
-from bridgepack.data.tokenizers import templates
+from bridgepack.data.tokenizers import limits
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.errors import DataError, TokenizerError
 from tests.support import small_builds as small
@@ -73,7 +73,7 @@ def test_row_that_raises_is_dropped_and_one_without_memory_comes_back(
 
 #: Hardly ends: 10 loops over the turns, one in the other.
 _LOOPS = "{% for turn in messages %}" * 10 + "{% endfor %}" * 10
-#: What a test makes the timer's signal, so that a machine's load is no matter.
+#: What a test makes the timer's signals, so that a machine's load is no matter.
 _TIME_IS_OVER = "{{ raise_exception('') }}"
 
 
@@ -86,6 +86,11 @@ def _slow_beyond(num_turns: int, data: Path, tokenizer: Path, loops: str = _LOOP
     return recipe.override({"tokenizer.chat_template": str(template)})
 
 
+def _tick_until_over() -> None:
+    for _ in range(20):
+        signal.raise_signal(signal.SIGVTALRM)
+
+
 def _chat(num_turns: int) -> dict[str, Any]:
     return {
         "messages": [
@@ -95,7 +100,7 @@ def _chat(num_turns: int) -> dict[str, Any]:
 
 
 def test_slow_row_is_dropped_for_now(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(templates, "MAX_ROW_S", 0.2)
+    monkeypatch.setattr(limits, "MAX_ROW_S", 0.2)
     _write(tmp_path / "a.jsonl", [_chat(2), _chat(20), _chat(4)])
     recipe = _slow_beyond(4, tmp_path / "a.jsonl", chatml_tokenizer)
     before = signal.getsignal(signal.SIGVTALRM)
@@ -118,7 +123,7 @@ def test_slow_row_is_dropped_for_now(tmp_path: Path, chatml_tokenizer: Path, mon
 def test_template_that_takes_too_long_stops_the_build(
     tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch, num_turns: int, num_rows: int, error: Any
 ) -> None:
-    monkeypatch.setattr(templates, "_raise_exception", lambda _: signal.raise_signal(signal.SIGVTALRM))
+    monkeypatch.setattr(templates, "_raise_exception", lambda _: _tick_until_over())
     _write(tmp_path / "a.jsonl", [_chat(20)] * num_rows)
 
     with pytest.raises(error, match=r"takes more than 10 seconds of CPU time"):

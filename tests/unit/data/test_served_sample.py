@@ -16,6 +16,7 @@ from bridgepack.data.served.switches import find_switch
 from bridgepack.data.tokenizers.templates import variables_of
 from bridgepack.errors import RowError
 from bridgepack.records import ServedRecord
+from bridgepack.reporting.terminal import describe_build
 from tests.support.read_rows import read_row
 from tests.support.small_builds import build, data_bytes, small_recipe, write_json_lines
 
@@ -81,13 +82,43 @@ def test_another_server_needs_another_comparison_but_no_other_packs(tmp_path: Pa
     assert data_bytes(tmp_path / "packed") == before
 
 
-def test_a_repack_keeps_it_unless_it_cuts_otherwise(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"packing.seed": 3},
+        {"packing.packed_sequence_size": 1024},
+        {"packing.packed_sequence_size": 128, "preprocessing.over_long": "split"},
+    ],
+)
+def test_a_repack_that_cuts_no_sequence_otherwise_keeps_it(tmp_path: Path, changes: dict[str, Any]) -> None:
     recipe = _recipe(tmp_path, "Qwen2.5", [SETS["plain"]])
     first = build(recipe, tmp_path / "packed").manifest.served
-    same = bridgepack.repack(tmp_path / "packed", {"packing.seed": 3}, output=tmp_path / "seeded").manifest
-    longer = {"packing.packed_sequence_size": 1024}
-    other = bridgepack.repack(tmp_path / "packed", longer, output=tmp_path / "longer").manifest
-    assert (same.served, other.served) == (first, None)
+
+    again = bridgepack.repack(tmp_path / "packed", changes, output=tmp_path / "again")
+
+    fresh = build(recipe.override(changes), tmp_path / "fresh").manifest.served
+    assert again.manifest.served == fresh == first
+    assert first is not None
+    assert again.kept.served_message is None
+
+
+def test_a_repack_that_cuts_otherwise_says_that_it_leaves_it_out(tmp_path: Path) -> None:
+    plain = SETS["plain"]["messages"]
+    recipe = _recipe(tmp_path, "Qwen2.5", [{"messages": plain}, {"messages": plain[:2]}])
+    longest = build(recipe, tmp_path / "packed").manifest.splits[0].statistics.max_runtime_length
+    changes = {"packing.max_sequence_length": longest - 1}
+
+    shorter = bridgepack.repack(tmp_path / "packed", changes, output=tmp_path / "shorter")
+
+    assert shorter.manifest.served is None
+    note = f"the sample of answers as served is left out, because sequences of more than {longest - 1} runtime tokens"
+    assert f"note: {note} are cut or dropped otherwise than before; `bridgepack masks --served`" in describe_build(
+        shorter
+    )
+    assert build(recipe.override(changes), tmp_path / "fresh").manifest.served is not None
+    other = bridgepack.repack(tmp_path / "packed", {"serving.system": "Be kind."}, output=tmp_path / "kind")
+    assert other.manifest.served is None
+    assert "because preprocessing or serving has changed" in describe_build(other)
 
 
 def test_other_rows_have_none(tmp_path: Path, chatml_tokenizer: Path) -> None:

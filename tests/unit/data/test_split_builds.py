@@ -86,7 +86,7 @@ def test_every_command_knows_the_row_of_a_piece(tmp_path: Path, tokenizer: Path)
     assert (first.first_token, second.first_token) == (0, first.runtime_length + 1)
     assert "think of one" in "".join(span.text for span in first.spans if span.is_trained)
     assert "think of two" in "".join(span.text for span in second.spans if span.is_trained)
-    rows = [item.row for pack in range(numbers.num_packs) for item in inspect(artifact, row=pack).sequences]
+    rows = [item.row for pack in range(numbers.num_packs) for item in inspect(artifact, pack=pack).sequences]
     assert Counter(rows) == {1: 2, 2: 1, 3: 2}
     agent = trace_source(run, "a.jsonl", 3, limit=1).placements[0].sequence
     assert numbers.num_added_tokens == first.runtime_length + agent.runtime_length
@@ -164,7 +164,7 @@ def test_an_over_long_piece_is_dropped_cut_or_split_and_others_stay(
         assert (numbers.num_pieces, numbers.num_partly_packed, split.dropped_pieces) == (4, 1, {"over_long": 1})
         assert split.piece_examples[0].detail.startswith("piece 3 of 3: ")
         assert [drop.reason for drop in entries.drops] == ["over_long"]
-        assert "1, of 1 rows that are packed in part" in describe_manifest(built.manifest, built.output)
+        assert "1, of 1 rows whose other pieces are packed" in describe_manifest(built.manifest, built.output)
     elif over_long == "truncate":
         assert (numbers.num_pieces, numbers.num_truncated, numbers.num_partly_packed) == (5, 1, 0)
     else:
@@ -233,6 +233,31 @@ def test_duplicates_are_pieces_and_validation_is_by_row(tmp_path: Path, tokenize
     assert "a.jsonl row 1, in training" in split.piece_examples[0].detail
     assert (split.statistics.num_sequences, split.statistics.num_partly_packed) == (3, 1)
     _assert_adds_up(tmp_path / "out", built.manifest)
+    assert verify_artifact(built.output, VerifyOptions(num_packs=None)).outcome == "same"
+
+
+def test_the_ledger_tells_equal_pieces_from_those_that_are_too_long(tmp_path: Path, tokenizer: Path) -> None:
+    """Row 2 loses an equal piece, row 3 one that is too long, and row 4 both: of that row something is lost."""
+
+    def row(*answers: str) -> list[thoughtful.Message]:
+        turns = ([said("user", "ask"), said("assistant", text, reasoning_content=text)] for text in answers)
+        return [turn for pair in turns for turn in pair]
+
+    long = "word " * 60
+    rows = [row("one", "two"), row("one", "other"), row("three", long), row("one", long)]
+    source = thoughtful.write_rows(tmp_path / "a.jsonl", rows)
+    recipe = _recipe(source, tokenizer, data__deduplicate="exact", packing__max_sequence_length=100)
+
+    built = small.build(recipe, tmp_path / "out")
+
+    split = built.manifest.splits[0]
+    assert [(drop.row, drop.reason) for drop in split.piece_examples] == [(2, "duplicate"), (3, "over_long")]
+    assert (split.drops, split.dropped_pieces) == ({"over_long": 1}, {"duplicate": 1, "over_long": 1})
+    assert split.drop_examples[0].detail.startswith("all of its 2 pieces are dropped, piece 2 because: ")
+    assert (split.statistics.num_rows_packed, split.statistics.num_partly_packed) == (3, 2)
+    text = describe_manifest(built.manifest, built.output)
+    assert "pieces dropped      2, of 2 rows whose other pieces are packed\n    duplicate" in text
+    _assert_adds_up(built.output, built.manifest)
     assert verify_artifact(built.output, VerifyOptions(num_packs=None)).outcome == "same"
 
 

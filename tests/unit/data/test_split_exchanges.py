@@ -9,11 +9,10 @@ import pytest
 from bridgepack.api import check
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
-from bridgepack.data.repack import plan_repack
 from bridgepack.data.sequences.chat import ChatEncoder
 from bridgepack.data.sequences.encoding import Encoded, encode_rows
 from bridgepack.data.tokenizers.load import load_tokenizer
-from bridgepack.errors import ConfigError, RowError
+from bridgepack.errors import RowError
 from bridgepack.proof.masks.masks import MaskOptions, check_masks
 from bridgepack.proof.served.served import check_served
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
@@ -134,14 +133,6 @@ def test_every_proof_and_the_ledger_agree(tmp_path: Path, folder: Path) -> None:
     assert not [finding for finding in check(built.output).findings if finding.severity == "error"]
     counts = {str(one.kind): one.num_answers for one in check_served(recipe, MaskOptions(num_rows=None)).record.counts}
     assert counts["cut-on-purpose"] == 4  # second call and answer, third answer, and z
-
-
-def test_repack_to_another_size_names_the_build(tmp_path: Path, folder: Path) -> None:
-    built = small.build(_recipe(folder, tmp_path / "a.jsonl", 256), tmp_path / "out").output
-
-    with pytest.raises(ConfigError, match=r"over_long split_exchanges depends on it.*Use `bridgepack build`"):
-        plan_repack(built, {"packing.packed_sequence_size": 128})
-    assert plan_repack(built, {"packing.algorithm": "sequential"}).source == built
 
 
 @pytest.mark.parametrize("other", [{"loss_mode": "full"}, {"split_conversations": "when_context_differs"}])

@@ -44,7 +44,7 @@ def test_every_command_knows_the_row_of_a_piece(artifact: Path) -> None:
 
     assert [placement.sequence.first_token for placement in trace.placements] == [4, 8]
     assert "a.jsonl row 1 from token 8" in describe_source(trace, has_colour=False)
-    assert sorted(item.row or 0 for item in inspect(artifact, row=0).sequences) == [1, 1, 2]
+    assert sorted(item.row or 0 for item in inspect(artifact, pack=0).sequences) == [1, 1, 2]
     assert {finding.code for finding in check(artifact).findings if finding.severity == "error"} == {"BP543"}
     for options in (VerifyOptions(), VerifyOptions(num_packs=None)):
         assert verify_artifact(artifact, options).outcome == "same"

@@ -57,7 +57,7 @@ def test_artifact_of_a_former_format_is_checked_inspected_and_verified(artifact:
     change_manifest(artifact, fingerprint=fingerprint_of_manifest(read_manifest(artifact)))
 
     assert check(artifact).findings == findings
-    assert inspect(artifact, row=0).index == 0
+    assert inspect(artifact, pack=0).index == 0
     assert _verified(artifact, None).outcome == "same"
 
 

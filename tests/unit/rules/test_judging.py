@@ -52,8 +52,8 @@ def test_offenders_are_counted_and_the_first_ones_named() -> None:
     assert (finding.code, finding.severity) == ("BP330", Severity.ERROR)
     assert (warning.code, warning.severity) == ("BP318", Severity.WARNING)
     assert (report.num_errors, report.num_warnings, report.has_errors) == (1, 1, True)
-    assert (finding.num_occurrences, finding.where) == (7, f"{SHARD} row 1")
-    assert finding.examples == (f"{SHARD} row 1", f"{SHARD} row 2", f"{SHARD} row 3")
+    assert (finding.num_occurrences, finding.where) == (7, f"{SHARD} pack 1")
+    assert finding.examples == (f"{SHARD} pack 1", f"{SHARD} pack 2", f"{SHARD} pack 3")
     assert (finding.found, finding.allowed) == ("19 runtime tokens", "at most packed_sequence_size, 16")
 
 
@@ -62,8 +62,8 @@ def test_examples_follow_the_splits_whatever_their_size() -> None:
     bad = [[11, 12, 13, 2], [0, 1, 1, 1], [0]]
     report = check({"rows": {"training": [GOOD, bad], "validation": [other]}})
     [finding] = report.findings
-    last = "validation/shard-00000-of-00001.idx.parquet row 0, sequence 1"
-    assert (finding.num_occurrences, finding.examples) == (2, (f"{SHARD} row 1, sequence 0", last))
+    last = "validation/shard-00000-of-00001.idx.parquet pack 0, sequence 1"
+    assert (finding.num_occurrences, finding.examples) == (2, (f"{SHARD} pack 1, sequence 0", last))
 
 
 def _reasons(report: CheckReport) -> dict[str, str]:
@@ -72,9 +72,9 @@ def _reasons(report: CheckReport) -> dict[str, str]:
 
 def test_totals_are_not_compared_where_rows_are_missing_from_them() -> None:
     reasons = _reasons(check({"rows": {"training": [GOOD, SHORT_MASK]}}))
-    assert reasons["BP348"] == reasons["BP412"] == "no split has only readable and valid rows"
+    assert reasons["BP348"] == reasons["BP412"] == "no split has only readable and valid packs"
     report = check({"rows": {"training": [SHORT_MASK]}})
-    assert _reasons(report)["BP309"] == _reasons(report)["BP330"] == "no valid row could be read"
+    assert _reasons(report)["BP309"] == _reasons(report)["BP330"] == "no valid pack could be read"
     assert "BP303" in report.rules_run
     report = check({"set": {"shards/training/0/read_error": "no Parquet magic bytes"}})
     assert _codes(report) == ["BP341"]
@@ -91,7 +91,7 @@ def test_shard_that_fails_in_the_middle_is_reported_and_the_others_are_judged() 
     case = {"rows": {"training": [GOOD, TOO_WIDE]}, "rows_per_shard": 1}
     report = check(case | {"set": {"read_errors": {first: "row group 3 is corrupt"}}})
     assert _codes(report) == ["BP330", "BP341"]
-    assert report.findings[0].where == f"{second} row 0"
+    assert report.findings[0].where == f"{second} pack 1"
     assert (report.findings[1].where, report.findings[1].found) == (first, "row group 3 is corrupt")
     assert (report.num_shards_read, report.num_rows) == (1, 2)
 
@@ -190,6 +190,6 @@ def test_progress_ends_at_its_total() -> None:
     subject = _in_row_groups({"rows": {"training": [GOOD] * 5, "validation": [UNTRAINED]}})
     judge_artifact(subject, execution=Execution(part_tokens=16, progress=listener))
     start, *steps, end = listener.mock_calls
-    assert (start, end) == (call.start("Checking", total, "rows"), call.finish())
+    assert (start, end) == (call.start("Checking", total, "packs"), call.finish())
     assert sum(step.kwargs["work"] for step in steps) == total
     assert sum(step.args[0] for step in steps) == 6

@@ -20,13 +20,13 @@ FINDING = Finding(
     code="BP330",
     name="row-wider-than-pack",
     severity="error",
-    where="training/shard-00000-of-00008.idx.parquet row 17",
+    where="training/shard-00000-of-00008.idx.parquet pack 17",
     found="4101 runtime tokens",
     allowed="at most packed_sequence_size, 4096",
     why="Crash, later: the collate fails an assertion.",
     fix="Build again.",
     num_occurrences=1200,
-    examples=("training/shard-00000-of-00008.idx.parquet row 17", "training/shard-00000-of-00008.idx.parquet row 44"),
+    examples=("training/shard-00000-of-00008.idx.parquet pack 17", "training/shard-00000-of-00008.idx.parquet pack 44"),
 )
 NO_MANIFEST = "the artifact has no manifest"
 REPORT = CheckReport(
@@ -44,22 +44,22 @@ CLEAN = CheckReport(
 )
 TEXT = """\
 error[BP330]: row-wider-than-pack
-  --> training/shard-00000-of-00008.idx.parquet row 17
+  --> training/shard-00000-of-00008.idx.parquet pack 17
    found   4101 runtime tokens
    allowed at most packed_sequence_size, 4096
    why     Crash, later: the collate fails an assertion.
    fix     Build again.
-   places  1,200 in all: training/shard-00000-of-00008.idx.parquet row 17; \
-training/shard-00000-of-00008.idx.parquet row 44; and 1,198 more
+   places  1,200 in all: training/shard-00000-of-00008.idx.parquet pack 17; \
+training/shard-00000-of-00008.idx.parquet pack 44; and 1,198 more
 
 skipped BP342, BP343: the artifact has no manifest
 
-1 error; 2 rules run; 2 skipped; 8,192 rows (33,554,432 tokens) read from 8 of 8 shards
+1 error; 2 rules run; 2 skipped; 8,192 packs (33,554,432 tokens) read from 8 of 8 shards
 """
 
 
 def test_colours_only_when_asked_and_without_other_change() -> None:
-    assert render_text(CLEAN) == "no findings; 1 rule passed; 1 row (7 tokens) read from 1 of 1 shard\n"
+    assert render_text(CLEAN) == "no findings; 1 rule passed; 1 pack (7 tokens) read from 1 of 1 shard\n"
     assert render_text(REPORT) == TEXT
     coloured = render_text(REPORT, has_colour=True)
     assert "\x1b[1;31merror[BP330]\x1b[0m" in coloured

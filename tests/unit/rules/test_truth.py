@@ -42,13 +42,13 @@ def test_hash_tells_zeros_apart() -> None:
 
 def test_overlap_counts_distinct_sequences_of_the_smaller_split() -> None:
     finder = OverlapFinder(largest_split="training")
-    finder.add("validation", "v", hash_sequences(_sound([PADDED, PLAIN, PLAIN])))
-    finder.add("training", "t", hash_sequences(_sound([[[1, 2, 3], [0] * 3, [0]]])))
-    finder.add("training", "t", hash_sequences(_sound([[[1, 2, *PLAIN[0]], [0] * 11, [0, 2]], PLAIN])))
+    finder.add("validation", hash_sequences(_sound([PADDED, PLAIN, PLAIN])), "v pack {}".format)
+    finder.add("training", hash_sequences(_sound([[[1, 2, 3], [0] * 3, [0]]])), "t pack {}".format)
+    finder.add("training", hash_sequences(_sound([[[1, 2, *PLAIN[0]], [0] * 11, [0, 2]], PLAIN])), "t pack {}".format)
     [shared] = finder.shared_sequences()
     assert (shared.split, shared.other) == ("validation", "training")
     assert (shared.num_sequences, shared.num_distinct) == (1, 3)
-    assert shared.where == "t row 0, sequence 1"
+    assert shared.where == "t pack 0, sequence 1"
     assert shared.found == "1 of 3 distinct sequences of validation"
 
 

@@ -1,5 +1,5 @@
 """Adopts a user's own ConfigContainer.
 
-In: a ConfigContainer. Out: the equivalent recipe, or a copy corrected for packed rows, with the changes.
+In: a ConfigContainer. Out: the equivalent recipe, or a copy corrected for packs, with the changes.
 Read first: `adopt`, then `pack_for`.
 """

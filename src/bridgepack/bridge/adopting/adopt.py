@@ -52,7 +52,7 @@ def from_bridge(
 ) -> SFTRecipe:
     """Return the recipe that is equivalent to a ConfigContainer, which is not changed.
 
-    `to_bridge` of the recipe has the same settings, except those that packed rows need to differ.
+    `to_bridge` of the recipe has the same settings, except those that packs need to differ.
 
     Args:
         config: a ConfigContainer.

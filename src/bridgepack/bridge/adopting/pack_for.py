@@ -1,4 +1,4 @@
-"""Corrects a user's own ConfigContainer for packed rows, and returns the changes with reasons."""
+"""Corrects a user's own ConfigContainer for packs, and returns the changes with reasons."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -25,13 +25,13 @@ _SIZE = "dataset.seq_length"
 _HUB_FIELDS = ("hf_dataset", "hf_validation_dataset", "hf_test_dataset", "hf_output_root", "hf_validation_proportion")
 #: Kinds of parallelism whose ranks share one copy of the model and its rows.
 _MODEL_PARALLEL = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
-#: Rules on models that do not support packed rows, or are not trained with them upstream.
+#: Rules on models that do not support packs, or are not trained with them upstream.
 _REFUSALS = frozenset({"BP901", "BP902", "BP903", "BP915", "BP917"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackedConfig:
-    """A config that trains packed rows.
+    """A config that trains packs.
 
     Attributes:
         changes: the changes, each path once.
@@ -44,7 +44,7 @@ class PackedConfig:
 
 
 def pack_for(config: Any, artifact: str | Path | None = None, world_size: int | None = None) -> PackedConfig:
-    """Return a copy of a ConfigContainer that trains packed rows, with the changes and their reasons.
+    """Return a copy of a ConfigContainer that trains packs, with the changes and their reasons.
 
     Text is packed before the run, or read from an artifact; images and sound are packed in the batch.
 
@@ -56,7 +56,7 @@ def pack_for(config: Any, artifact: str | Path | None = None, world_size: int | 
         world_size: number of GPUs.
 
     Raises:
-        ConfigError: the model does not support packed rows, or the data cannot be packed.
+        ConfigError: the model does not support packs, or the data cannot be packed.
         ArtifactError: the folder is not an artifact.
     """
     if not is_container(config):
@@ -97,7 +97,7 @@ def _offline_settings(config: Any, artifact: Path | None) -> Iterator[Setting]:
         yield derived(f"{SPECS}.packed_sequence_size", size, "as dataset.seq_length; nothing is packed yet")
     if artifact is not None:
         yield from _artifact_settings(artifact)
-    yield derived("dataset.dataset_kwargs.pad_to_max_length", True, "rows of one width, for every kernel")
+    yield derived("dataset.dataset_kwargs.pad_to_max_length", True, "packs of one width, for every kernel")
     yield derived("dataset.do_test", False, "the host never packs a test split")
     yield from LOSS_SETTINGS
 
@@ -135,7 +135,7 @@ def _batch_of_two(config: Any, world_size: int | None) -> Iterator[Setting]:
     """Yield a global batch size that is a multiple of micro batches of two rows, also for evaluation."""
     ranks = geometry.model_parallel_size(**{name: value_in(config, f"model.{name}") for name in _MODEL_PARALLEL})
     unit = 2 * max((world_size or ranks) // ranks, 1)
-    because = f"a multiple of {unit}, two rows on each data-parallel rank"
+    because = f"a multiple of {unit}, two packs on each data-parallel rank"
     for path in ("train.global_batch_size", "validation.eval_global_batch_size"):
         size = value_in(config, path)
         if size is not None and size % unit:

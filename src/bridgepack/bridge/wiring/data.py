@@ -78,7 +78,7 @@ def _offline(scope: Scope) -> Iterator[Setting]:
         yield derived(f"{SPECS}.packed_val_data_path", validation, because)
         yield derived(f"{SPECS}.packed_metadata_path", f"{folder}/bridge_metadata.json", because)
         yield derived("dataset.dataset_root", folder, "the host wants one source; nothing in it is read")
-    yield derived("dataset.dataset_kwargs.pad_to_max_length", True, "rows of one width, for every kernel")
+    yield derived("dataset.dataset_kwargs.pad_to_max_length", True, "packs of one width, for every kernel")
     yield derived("dataset.dataloader_type", "batch", "the host's loader for packs")
     yield derived(
         "dataset.preprocessing",

@@ -60,7 +60,7 @@ def to_bridge(recipe: SFTRecipe, *, artifact: str | Path | None = None) -> Any:
 def host_config(recipe: SFTRecipe, *, artifact: str | Path | None = None) -> HostConfig:
     """Return the ConfigContainer of a recipe, and every setting that was written into the base.
 
-    Values of the base that do not work with packed rows are corrected if a rule has a safe change and the recipe does
+    Values of the base that do not work with packs are corrected if a rule has a safe change and the recipe does
     not set the value; `check` reports the others.
 
     Raises:

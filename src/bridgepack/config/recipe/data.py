@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
 from bridgepack.config.recipe.layout import OWN_TEMPLATE_VARIABLES, Layout
 from bridgepack.config.section import Before, Flag, Name, Section
@@ -16,6 +16,8 @@ from bridgepack.config.section import Before, Flag, Name, Section
 ColumnName = Literal[
     "messages", "tools", "system", "prompt", "completion", "chat_template_kwargs", "input_ids", "loss_mask", "labels"
 ]
+#: Values of `tokenizer.engine` in recipes and artifacts of earlier releases.
+REMOVED_ENGINES = ("gigatoken",)
 #: Default split of a `dataset`.
 DEFAULT_SPLIT = "train"
 #: Fields with a source's location, and a number of sections that nobody lists by hand.
@@ -254,12 +256,21 @@ class TokenizerConfig(Section):
     loader: Literal["transformers", "tokenizer_json"] = "transformers"
     """`transformers`: `AutoTokenizer`, as Megatron-Bridge loads it; `tokenizer_json`: tokenizer.json unchanged, for
     tokenizers that transformers loads as a class that loses spaces (transformers 5.12 with DeepSeek-V3)."""
-    engine: Literal["auto", "tokenizers", "gigatoken", "fastokens"] = "auto"
-    """Library that encodes text. `tokenizers` is the reference; `gigatoken` and `fastokens` (extra `fast`) are much
-    faster and are used only if they give the same tokens on the data; `auto` takes the first that does. The choice
-    never changes a token."""
+    engine: Literal["auto", "tokenizers", "fastokens"] = "auto"
+    """Library that encodes text. `tokenizers` is the reference; `fastokens` is much faster and is used only if it gives
+    the same tokens on the data; `auto` takes it for inputs of 8 MiB or more. The choice never changes a token."""
     trust_remote_code: Flag = False
     """Run Python code that comes with the tokenizer. Only for tokenizers whose code you have read."""
+
+    @field_validator("engine", mode="before")
+    @classmethod
+    def _refuse_removed_engine(cls, value: object) -> object:
+        if value in REMOVED_ENGINES:
+            raise ValueError(
+                f" is {value!r}, which bridgepack no longer uses; allowed: auto, tokenizers, fastokens. "
+                "Set it to auto: the tokens stay the same."
+            )
+        return value
 
     @model_validator(mode="after")
     def _check_template_variables(self) -> Self:

@@ -187,15 +187,15 @@ class Artifact:
         """Return one pack by its 0-based position in the split.
 
         Raises:
-            ArtifactError: the split or the row does not exist, or its shard cannot be read.
+            ArtifactError: the split or the pack does not exist, or its shard cannot be read.
         """
         record = self.manifest.split(split)
         num_rows = record.statistics.num_packs if record else 0
         if record is None or not 0 <= index < num_rows:
             allowed = f"0 to {num_rows - 1}" if num_rows else f"none, there is no split {split!r}"
-            raise ArtifactError(f"row is {index}; allowed: {allowed}. Choose another row or split.")
+            raise ArtifactError(f"pack is {index}; allowed: {allowed}. Choose another pack or split.")
         for shard in record.shards:
             if index < shard.num_rows:
                 return read_shard_rows(self.path_of(shard), shard.path, [index])[index]
             index -= shard.num_rows
-        raise ArtifactError(f"{str(self.folder)!r}: the manifest's shards have fewer rows than its statistics say.")
+        raise ArtifactError(f"{str(self.folder)!r}: the manifest's shards have fewer packs than its statistics say.")

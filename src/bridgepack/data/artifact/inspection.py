@@ -6,15 +6,13 @@ from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.data.artifact.artifact import Artifact
-from bridgepack.data.artifact.plan import entries_of_packs, plan_path
+from bridgepack.data.artifact.origins import Origin, origins_of
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
-from bridgepack.errors import ArtifactError, TokenizerError
-from bridgepack.geometry import aligned_runtime_lengths, runtime_segment_lengths, seq_boundaries
+from bridgepack.errors import TokenizerError
+from bridgepack.geometry import seq_boundaries
 from bridgepack.records import Manifest, PackedRow, Waiting
 from bridgepack.records.results import Result
 from bridgepack.records.words import counted
@@ -44,6 +42,11 @@ class SequenceView:
     #: tokens with stored mask 1 whose input is EOS: Megatron-Bridge 0.6 does not train them, 0.7 does
     num_skipped_tokens: int
     spans: tuple[TextSpan, ...]  #: its text, without alignment padding
+    piece: int = 0  #: which of the packed sequences of its row, from 1; 0 if it is the only one
+    num_pieces: int = 0  #: packed sequences of its row; 0 if it is the only one
+    #: value of `preprocessing.over_long` that cut it, or its row, on purpose; empty if none did
+    cut: str = ""
+    cut_detail: str = ""  #: exchanges and turns that no sequence of its row shows, if any
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,7 +54,7 @@ class PackView(Result):
     """One pack.
 
     Attributes:
-        index: 0-based row of the split.
+        index: 0-based position in the split.
         packed_sequence_size: runtime tokens that the pack can hold.
         sequences: in row order.
         note: why the text could not be decoded; None if it was decoded.
@@ -109,16 +112,16 @@ Decoder = tuple[ChatTokenizer | None, str | None]
 
 
 def view_pack(artifact: Artifact, split: str, index: int, *, decoder: Decoder | None = None) -> PackView:
-    """Return one pack of an artifact, by its 0-based row, decoded; `decoder` is from `tokenizer_of`, if already loaded.
+    """Return one pack of an artifact by its 0-based index, decoded; `decoder` is from `tokenizer_of`, if loaded.
 
     Raises:
-        ArtifactError: the split or row does not exist or cannot be read.
+        ArtifactError: the split or pack does not exist or cannot be read.
     """
     row = artifact.row(split, index)
     tokenizer, note = decoder or tokenizer_of(artifact)
     sequences = view_sequences(
         row,
-        origins=_origins(artifact, split, index, row),
+        origins=origins_of(artifact, split, index, row),
         tokenizer=tokenizer,
         eos_token_id=int(artifact.manifest.tokenizer["eos_token_id"]),
     )
@@ -134,26 +137,30 @@ def view_pack(artifact: Artifact, split: str, index: int, *, decoder: Decoder | 
 def view_sequences(
     row: PackedRow,
     *,
-    origins: Sequence[tuple[str, int, int, int]] = (),
+    origins: Sequence[Origin] = (),
     tokenizer: ChatTokenizer | None = None,
     eos_token_id: int | None = None,
 ) -> tuple[SequenceView, ...]:
     """Return the sequences of a row with a valid structure; without a tokenizer, their text is ids.
 
-    `origins` are (file, 1-based row, first token in that row, runtime length) of each sequence, if known.
+    `origins` are those of each sequence, if known.
     """
     bounds = seq_boundaries(row.seq_start_id, len(row.input_ids)).tolist()
     sequences = []
     for position, ((start, stop), origin) in enumerate(zip_longest(pairwise(bounds), origins[: len(bounds) - 1])):
-        file, source_row, first_token, length = origin or (None, None, 0, stop - start - 1)
+        length = origin.runtime_length if origin else stop - start - 1
         ids = row.input_ids[start : start + length + 1]
         is_trained = row.loss_mask[start : start + length].astype(bool)
         sequences.append(
             SequenceView(
                 position=position,
-                file=file,
-                row=source_row,
-                first_token=first_token,
+                file=origin.file if origin else None,
+                row=origin.row if origin else None,
+                first_token=origin.first_token if origin else 0,
+                piece=origin.piece if origin else 0,
+                num_pieces=origin.num_pieces if origin else 0,
+                cut=origin.cut if origin else "",
+                cut_detail=origin.cut_detail if origin else "",
                 start=start,
                 runtime_length=length,
                 num_alignment_tokens=stop - start - 1 - length,
@@ -193,19 +200,3 @@ def tokenizer_of(artifact: Artifact) -> Decoder:
         return load_tokenizer(config), None
     except TokenizerError as error:
         return None, f"text is shown as token ids: {error}"
-
-
-def _origins(artifact: Artifact, split: str, index: int, row: PackedRow) -> list[tuple[str, int, int, int]]:
-    """Return (file, 1-based row, first token in that row, runtime length) of each sequence, from the plan."""
-    record = artifact.manifest.split(split)
-    entries = entries_of_packs(artifact, split, [index]).get(index, ())
-    inputs = dict(enumerate(record.inputs if record else ()))  # an index of -1 means no input
-    lengths = np.array([entry.runtime_length for entry in entries], dtype=np.int64)
-    planned = aligned_runtime_lengths(lengths, artifact.manifest.pad_seq_to_mult)
-    stored = runtime_segment_lengths(row.seq_start_id, len(row.input_ids))
-    if entries and (any(entry.file_index not in inputs for entry in entries) or not np.array_equal(planned, stored)):
-        raise ArtifactError(
-            f"{plan_path(artifact, split)} does not fit row {index} of {split}, or names inputs that the manifest does "
-            "not list: one was changed after the build. `bridgepack verify` says which. Build the artifact again."
-        )
-    return [(inputs[item.file_index].path, item.row, item.first_token, item.runtime_length) for item in entries]

@@ -1,7 +1,7 @@
 """Reads an artifact's plan and ledger: which input row became which sequence of which pack, or was dropped."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import MISSING, dataclass, fields
 from itertools import groupby
 from pathlib import Path
@@ -113,6 +113,18 @@ def entries_of_row(artifact: Artifact, split: str, file_indices: Sequence[int], 
     return tuple(sorted(entries, key=lambda entry: entry.first_token))
 
 
+def entries_of_rows(artifact: Artifact, split: str, rows: Collection[tuple[int, int]]) -> Iterator[PlanEntry]:
+    """Yield the sequences of input rows, each (index of its file, row).
+
+    Raises:
+        ArtifactError: the plan cannot be read.
+    """
+    files, numbers = ({row[place] for row in rows} for place in (0, 1))
+    for entry in _read(artifact, split, [("row", "in", numbers), ("file_index", "in", files)]):
+        if (entry.file_index, entry.row) in rows:
+            yield entry
+
+
 def iter_plan_columns(artifact: Artifact, split: str, names: Sequence[str]) -> Iterator[tuple[IntArray, ...]]:
     """Yield some columns of a split's plan, chunk by chunk, in pack order.
 
@@ -144,13 +156,15 @@ def iter_dropped_rows(artifact: Artifact, *, row: int | None = None) -> Iterator
     return _entries(artifact.folder / PLAN_FOLDER / DROPPED_ROWS_FILE, DroppedRow, marks)
 
 
-def iter_lost_content(artifact: Artifact) -> Iterator[LostRow]:
-    """Yield the lines of the lost-content ledger; none for an artifact without one.
+def iter_lost_content(artifact: Artifact, *, kind: str | None = None) -> Iterator[LostRow]:
+    """Yield the lines of the lost-content ledger, or only those of a kind; none for an artifact without one.
 
     Raises:
         ArtifactError: a line cannot be read.
     """
-    return _entries(artifact.folder / PLAN_FOLDER / LOST_CONTENT_FILE, LostRow)
+    marks = ("",) if kind is None else (f'"{kind}"',)
+    found = _entries(artifact.folder / PLAN_FOLDER / LOST_CONTENT_FILE, LostRow, marks)
+    return (line for line in found if kind is None or line.kind == kind)
 
 
 def _entries[Entry: (DroppedRow, LostRow)](

@@ -258,7 +258,9 @@ def _kind_of(name: str) -> tuple[str, str | None] | None:
 def _input_file(path: Readable, field: str) -> InputFile:
     found = _kind_of(str(path))
     if found is None:
-        raise DataError(f"{field}: {str(path)!r} is of an unknown kind. Allowed: {_FORMS}. Rename or convert it.")
+        is_text = str(path).lower().endswith((".txt", ".md"))
+        remedy = 'Write each text as a line {"text": ...} of a .jsonl file.' if is_text else "Rename or convert it."
+        raise DataError(f"{field}: {str(path)!r} is of an unknown kind. Allowed: {_FORMS}. {remedy}")
     kind, compression = found
     if kind == ARROW and isinstance(path, CloudFile):
         raise DataError(f"{field}: {str(path)!r} is an Arrow file, which must be on a local disk. Write it as Parquet.")

@@ -1,7 +1,7 @@
 """Conversations -> tokens and masks, equal to Megatron-Bridge's chat preprocessing; renders each chat once."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any
@@ -21,7 +21,7 @@ from bridgepack.data.sequences.marked_text import OLD_CALL, REASONING, REFUSAL
 from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers, infer_markers, markers_from_recipe
 from bridgepack.data.sequences.marking.tokens import MarkerTokens, check_appended_turn, check_family
 from bridgepack.data.sequences.masks import ChatMasks, RenderedChat, found_turns, texts_of
-from bridgepack.data.sequences.splitting.parts import PartMaker
+from bridgepack.data.sequences.splitting.parts import PartMaker, Parts
 from bridgepack.data.sequences.thoughts import ReasoningMasks, ThoughtOpenings, has_thoughts
 from bridgepack.data.sequences.tool_findings import ToolFindings
 from bridgepack.data.tokenizers.engines import FlatIds, joined
@@ -35,6 +35,10 @@ from bridgepack.records.sequences import UnreadCount
 
 #: Column with a row's variables for the template, if no layout names one.
 _VARIABLES = "chat_template_kwargs"
+#: Turns of a question and an answer, whose masks need no other render.
+_ONE_EXCHANGE = 2
+#: Rows of a process whose prefixes are rendered, too, to check what the template's syntax shows.
+_CHECKED_ROWS = 8
 
 
 _ENDLESS = Loss(
@@ -74,7 +78,8 @@ class ChatEncoder:
         self._read = ConversationReader(settings, role_aliases, forms, as_host=as_host).read
         self._null_hint = _null_hint(settings, forms)
         self._masks = ChatMasks(tokenizer, settings, markers)
-        self._parts = PartMaker(tokenizer, settings, markers, self._rendered, max_runtime_length)
+        parts = PartMaker(tokenizer, settings, markers, self._rendered, max_runtime_length)
+        self._make: Callable[[Conversation], RenderedChat | Parts] = parts.parts if parts.may_split else self._rendered
         self._losses = LostContentFinder(tokenizer, markers, settings.loss_mode)
         #: of every row, where the recipe does not say that the model learns no end
         is_endless = markers is not None and not markers.ends and settings.assistant_markers is None
@@ -88,6 +93,7 @@ class ChatEncoder:
         has_openings = trims_openings and not tokenizer.has_generation_blocks
         self._openings = ThoughtOpenings.of(tokenizer, markers) if has_openings else ThoughtOpenings()
         self._is_marked = tokenizer.has_generation_blocks
+        self._num_unchecked = _CHECKED_ROWS
         self._never_trained = sorted(tokenizer.never_trained_ids) if settings.masks_control_tokens else []
 
     def prepare(self, columns: Mapping[str, Any]) -> Prepared:
@@ -102,34 +108,47 @@ class ChatEncoder:
             if found is not None:
                 raise RowError(DropReason.CONTROL_TOKENS_IN_TEXT, f"the text contains {found!r}")
         try:
-            parts = self._parts.parts(conversation)
+            made = self._make(conversation)
         except RowError as error:
             is_null = any(message["content"] is None for message in conversation.messages)
             raise RowError(error.reason, error.detail + (self._null_hint if is_null else "")) from None
         unread = self._unread_fields(columns, conversation)
-        chats, losses = [], list(parts.losses)
-        for chat, stop in zip(parts.chats, parts.stops or [""] * len(parts.chats), strict=True):
-            own = [*self._losses.find(chat.conversation, chat.text, stop), *self._losses_of(columns, chat, unread)]
-            has_no_end = any(loss.kind == LostKind.NO_END for loss in own)
-            chats.append(chat._replace(lacks_end=True) if has_no_end else chat)
+        if isinstance(made, RenderedChat):
+            chat, losses = self._judged(columns, made, unread)
+            if losses or self._endless:
+                losses = (*self._tolerated(losses), *self._endless)
+            return Prepared(len(chat.text), chat, losses, unread)
+        chats, losses = [], made.losses
+        for part, stop in zip(made.chats, made.stops or [""] * len(made.chats), strict=True):
+            chat, own = self._judged(columns, part, unread, stop)
+            chats.append(chat)
             losses += own
+        num_characters, more = sum(len(chat.text) for chat in chats), tuple(chats[1:])
+        losses = (*self._tolerated(losses), *self._endless)
+        return Prepared(num_characters, chats[0], losses, unread, more, made.turns, made.removed, made.stops)
+
+    def _judged(
+        self, columns: Mapping[str, Any], chat: RenderedChat, unread: Iterable[UnreadCount], stop: str = ""
+    ) -> tuple[RenderedChat, tuple[Loss, ...]]:
+        """Return a rendered conversation, which tells whether it lacks an end, and the findings of it and its row."""
+        conversation, text = chat.conversation, chat.text
+        losses = (
+            self._losses.find(conversation, text, stop)
+            + tuple(self._unread(columns, chat))
+            + (tuple(losses_of(unread)) if unread else ())
+            + self._doubled.find(conversation, text)
+            + self._tools.find(conversation)
+        )
+        if losses and any(loss.kind == LostKind.NO_END for loss in losses):
+            chat = chat._replace(lacks_end=True)
+        return chat, losses
+
+    def _tolerated(self, losses: tuple[Loss, ...]) -> Iterable[Loss]:
+        """Return the first loss of each kind; raises RowError if the recipe wants what is lost."""
         for kind, detail in losses if self._settings.on_lost_content != "keep" else ():
             if kind not in TOLERATED_LOSSES:
                 raise RowError(DropReason.LOST_CONTENT, f"{kind}: {detail}; {LOSS_CURES[kind]}")
-        if losses[1:]:
-            losses = list({loss.kind: loss for loss in reversed(losses)}.values())[::-1]
-        num_characters, more = sum(len(chat.text) for chat in chats), tuple(chats[1:])
-        all_losses = (*losses, *self._endless)
-        return Prepared(num_characters, chats[0], all_losses, unread, more, parts.turns, parts.removed, parts.stops)
-
-    def _losses_of(self, columns: Mapping[str, Any], chat: RenderedChat, unread: Iterable[UnreadCount]) -> list[Loss]:
-        """Return the findings of one rendered conversation and its row, without content that the text lacks."""
-        return [
-            *self._unread(columns, chat),
-            *losses_of(unread),
-            *self._doubled.find(chat.conversation, chat.text),
-            *self._tools.find(chat.conversation),
-        ]
+        return list({loss.kind: loss for loss in reversed(losses)}.values())[::-1]
 
     def encode(self, rows: Sequence[RenderedChat]) -> FlatBatch:
         """Return the tokens and masks of conversations."""
@@ -209,7 +228,20 @@ class ChatEncoder:
         inputs = conversation.messages, conversation.tools, conversation.template_kwargs
         if self._is_marked:
             return RenderedChat(conversation, *self._tokenizer.render_marked(*inputs))
+        if len(conversation.messages) > _ONE_EXCHANGE and self._tokenizer.template.is_stepwise:
+            text, ends = self._tokenizer.render_turns(*inputs)
+            if self._num_unchecked and ends is not None:
+                self._num_unchecked -= 1
+                self._check_ends(conversation, text, ends)
+            return RenderedChat(conversation, text, None, ends=ends)
         return RenderedChat(conversation, self._tokenizer.render_text(*inputs), None)
+
+    def _check_ends(self, conversation: Conversation, text: str, ends: Sequence[int]) -> None:
+        for num_turns, end in enumerate(ends):
+            if end >= 0:
+                first = conversation.messages[:num_turns]
+                own = self._tokenizer.render_text(first, conversation.tools, conversation.template_kwargs)
+                assert own == text[:end], "stepwise.py is wrong about this chat template"
 
     def _mask(self, rows: Sequence[RenderedChat], flat: FlatIds, errors: dict[int, RowError]) -> MaskArray:
         if self._settings.loss_mode == "full":

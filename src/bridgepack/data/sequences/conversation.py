@@ -1,8 +1,7 @@
 """A row's turns -> OpenAI-style messages, tools and variables; turns may be OpenAI's or ShareGPT's."""
 
 from collections.abc import Collection, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from bridgepack.config.layouts.contents import flag_of, is_mask_claim, plain_name
 from bridgepack.config.recipe.layout import TURN_FIELD
@@ -25,9 +24,8 @@ _PLAIN_FIELDS = 2
 _ALIASES = {"human": "user", "gpt": "assistant", "observation": "tool", "function_response": "tool"}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Conversation:
-    """One example in the form that chat templates take."""
+class Conversation(NamedTuple):
+    """One example in the form that chat templates take; a tuple, as every row makes one."""
 
     messages: list[dict[str, Any]]  #: in OpenAI style
     tools: list[dict[str, Any]] | None  #: schemas; None if the row has none
@@ -48,8 +46,7 @@ class Conversation:
         """Return the conversation's messages before a position."""
         if stop == len(self.messages):
             return self
-        return replace(
-            self,
+        return self._replace(
             messages=self.messages[:stop],
             untrained=frozenset(index for index in self.untrained if index < stop),
             overruled=frozenset(index for index in self.overruled if index < stop),
@@ -61,8 +58,7 @@ class Conversation:
             return self
         kept = [index for index in range(len(self.messages)) if index not in removed]
         place_of = {index: place for place, index in enumerate(kept)}
-        return replace(
-            self,
+        return self._replace(
             messages=[self.messages[index] for index in kept],
             untrained=frozenset(place_of[index] for index in self.untrained if index in place_of),
             overruled=frozenset(place_of[index] for index in self.overruled if index in place_of),
@@ -74,7 +70,7 @@ class Conversation:
         others = frozenset(part.trained).difference(trained)
         if not others:
             return part
-        return replace(part, untrained=part.untrained | others, overruled=part.overruled - others, is_piece=True)
+        return part._replace(untrained=part.untrained | others, overruled=part.overruled - others, is_piece=True)
 
 
 class ConversationReader:
@@ -102,7 +98,7 @@ class ConversationReader:
         """
         turns, system = _turns(columns), columns.get("system")
         are_messages = self._are_messages(turns)
-        is_plain = are_messages and not system and all(len(turn) == _PLAIN_FIELDS for turn in turns)
+        is_plain = are_messages and not system and {*map(len, turns)} <= {_PLAIN_FIELDS}
         if are_messages:
             messages = list(turns)
         else:

@@ -70,8 +70,11 @@ class ServedAnswer:
 class ServedComparer:
     """Compares conversations of one recipe."""
 
-    def __init__(self, tokenizer: ChatTokenizer, settings: ChatPreprocessing, serving: ServingConfig) -> None:
-        self._tokenizer, self._settings = tokenizer, settings
+    def __init__(
+        self, tokenizer: ChatTokenizer, settings: ChatPreprocessing, serving: ServingConfig, *, shows_texts: bool = True
+    ) -> None:
+        """Take a recipe's settings; without `shows_texts`, answers lack `token` and texts where their texts differ."""
+        self._tokenizer, self._settings, self._shows_texts = tokenizer, settings, shows_texts
         self._renders, self._server = ServerRenders(tokenizer, serving), ServerEncoder(tokenizer)
         self._cutting = CuttingTokens(tokenizer)
         self._unlearned = _Unlearned(tokenizer) if settings.reasoning_loss == "mask" else None
@@ -119,17 +122,17 @@ class ServedComparer:
             return ServedAnswer(turn=number, kind=ServedKind.REFUSED, detail=error.detail)
         if not known.text.startswith(before):
             detail = _OTHER_CONTEXT if through.startswith(before) else _NEVER_SHOWN
-            return _differing(number, ServedKind.CONTEXT, detail, known, before)
+            return self._differing(number, ServedKind.CONTEXT, detail, known, before)
         sent = known.tokens_of(before)
         if not through.startswith(before) or not known.text.startswith(through.rstrip()):
             span = _run_from(mask, min(len(sent), len(mask)))
-            return replace(_differing(number, ServedKind.ANSWER, _OTHER_ANSWER, known, through), span=span)
+            return replace(self._differing(number, ServedKind.ANSWER, _OTHER_ANSWER, known, through), span=span)
         whole = self._without_blanks(known.tokens_of(through))
         span = len(sent), max(len(whole), len(sent))
         if first_unequal(known.input_ids, sent) < len(sent):
-            return replace(_differing(number, ServedKind.BOUNDARY, _STRADDLES, known, before), span=span)
+            return replace(self._differing(number, ServedKind.BOUNDARY, _STRADDLES, known, before), span=span)
         if first_unequal(known.input_ids, whole) < len(whole):
-            return replace(_differing(number, ServedKind.ANSWER, _OTHER_TOKENS, known, through), span=span)
+            return replace(self._differing(number, ServedKind.ANSWER, _OTHER_TOKENS, known, through), span=span)
         if self._settings.loss_mode == "full":
             return ServedAnswer(turn=number, kind=ServedKind.EQUAL, span=span)
         if reached is None and turn and conversation.messages[turn - 1]["role"] == ASSISTANT:
@@ -137,6 +140,12 @@ class ServedComparer:
         is_followed = any(message["role"] == ASSISTANT for message in conversation.messages[turn + 1 : turn + 2])
         case = _MaskCase(number, known, mask, span, reached or 0, is_followed=is_followed)
         return self._judged(case)
+
+    def _differing(self, turn: int, kind: ServedKind, detail: str, known: KnownText, other: str) -> ServedAnswer:
+        if not self._shows_texts:
+            return ServedAnswer(turn=turn, kind=kind, detail=detail)
+        token, trained, served = known.difference(other)
+        return ServedAnswer(turn=turn, kind=kind, detail=detail, token=token, trained_text=trained, served_text=served)
 
     def _judged(self, case: "_MaskCase") -> ServedAnswer:
         """Return the kind of an answer whose tokens are those that are served."""
@@ -257,11 +266,6 @@ def _run_from(mask: MaskArray, start: int) -> Span:
     first = int(trained[0])
     untrained = np.flatnonzero(mask[first:] == 0)
     return first, first + int(untrained[0]) if len(untrained) else len(mask)
-
-
-def _differing(turn: int, kind: ServedKind, detail: str, known: KnownText, other: str) -> ServedAnswer:
-    token, trained, served = known.difference(other)
-    return ServedAnswer(turn=turn, kind=kind, detail=detail, token=token, trained_text=trained, served_text=served)
 
 
 def _tokens(count: int) -> str:

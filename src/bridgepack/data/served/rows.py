@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ from bridgepack.data.sequences.masks import RenderedChat
 from bridgepack.data.sequences.over_long import REASONS, SequencePolicy
 from bridgepack.data.served.compare import ServedAnswer, ServedComparer
 from bridgepack.data.served.counts import Span
-from bridgepack.data.tokenizers.templates import TimeLimit
+from bridgepack.data.tokenizers.limits import TimeLimit
 from bridgepack.errors import ConfigError, RowError
 from bridgepack.records import CURING_SETTINGS, DropReason, MaskArray, ServedKind, TokenArray
 from bridgepack.records.sequences import token_counts
@@ -47,8 +46,8 @@ class ServedRows:
     policy: SequencePolicy
 
     @classmethod
-    def of(cls, stage: LoadedStage) -> ServedRows:
-        """Return what compares the rows of a loaded stage.
+    def of(cls, stage: LoadedStage, *, shows_texts: bool = True) -> ServedRows:
+        """Return what compares the rows of a loaded stage; `shows_texts` as of `ServedComparer`.
 
         Raises:
             ConfigError: the recipe's rows are no conversations.
@@ -63,7 +62,7 @@ class ServedRows:
         assert isinstance(settings, ChatPreprocessing)
         return cls(
             stage=stage,
-            comparer=ServedComparer(stage.tokenizer, settings, recipe.serving),
+            comparer=ServedComparer(stage.tokenizer, settings, recipe.serving, shows_texts=shows_texts),
             policy=SequencePolicy.of(recipe.resolve(), stage.identity(), _CHAT),
         )
 
@@ -80,44 +79,54 @@ class ServedRows:
 
         Rows of other kinds give no answers, nor do those of which more than `most_characters` would be rendered.
         """
-        found: list[list[ServedAnswer] | RowError] = [[] for _ in rows]
-        pieces: list[_Piece] = []
+        return list(self.iter_answers(rows, most_characters=most_characters))
+
+    def iter_answers(
+        self, rows: Sequence[Mapping[str, Any]], *, most_characters: int | None = None
+    ) -> Iterator[list[ServedAnswer] | RowError]:
+        """Yield what `answers` returns; encodes all rows first, and compares each when it is asked for."""
+        prepared: list[list[_Piece] | RowError] = []
         with TimeLimit() as limit:
-            for place, columns in enumerate(rows):
+            for columns in rows:
                 try:
-                    prepared = limit(self.stage.encoder.prepare, columns)
+                    own = list(_pieces_of(limit(self.stage.encoder.prepare, columns)))
                 except RowError as error:
-                    found[place] = error
+                    prepared.append(error)
                     continue
-                own = list(_pieces_of(place, prepared))
-                if most_characters is None or sum(num_rendered(one.chat) for one in own) <= most_characters:
-                    pieces += own
-            compared = self.compare_chats([one.chat for one in pieces], limit)
-            for place, members in groupby(zip(pieces, compared, strict=True), key=lambda item: item[0].place):
-                found[place] = _of_row(list(members))
-        return found
+                is_small = most_characters is None or sum(num_rendered(one.chat) for one in own) <= most_characters
+                prepared.append(own if is_small else [])
+            pieces = [piece for own in prepared if not isinstance(own, RowError) for piece in own]
+            compared = self._iter_compared([piece.chat for piece in pieces], limit)
+            for item in prepared:
+                if isinstance(item, RowError):
+                    yield item
+                else:
+                    yield _of_row(list(zip(item, compared, strict=False))) if item else []
 
     def compare_chats(
         self, chats: Sequence[RenderedChat], limit: TimeLimit | None = None
     ) -> list[list[ServedAnswer] | RowError]:
         """Return the trained answers of rendered conversations, or why they give no sequence."""
+        return list(self._iter_compared(chats, limit))
+
+    def _iter_compared(
+        self, chats: Sequence[RenderedChat], limit: TimeLimit | None
+    ) -> Iterator[list[ServedAnswer] | RowError]:
         has_kinds = isinstance(self.stage.encoder, EncoderOfKinds)
         batch = self.stage.encoder.encode([OfKind(_CHAT, chat) for chat in chats] if has_kinds else chats)
-        found: list[list[ServedAnswer] | RowError] = []
         for index, chat in enumerate(chats):
             start, stop = int(batch.offsets[index]), int(batch.offsets[index + 1])
             ids, mask = batch.input_ids[start:stop], batch.loss_mask[start:stop]
             kept = batch.errors.get(index) or self._kept(ids, mask, int(batch.num_context[index]))
             if isinstance(kept, RowError):
-                found.append(kept)
+                yield kept
                 continue
             case = chat, ids, self.policy.mask_of_row(ids, mask)
             try:
                 answers = limit(self._compared, case) if limit is not None else self._compared(case)
-                found.append(_packed(answers, kept, splits=self.policy.splits))
+                yield _packed(answers, kept, splits=self.policy.splits)
             except RowError as error:
-                found.append([ServedAnswer(turn=1, kind=ServedKind.REFUSED, detail=error.detail)])
-        return found
+                yield [ServedAnswer(turn=1, kind=ServedKind.REFUSED, detail=error.detail)]
 
     def _compared(self, case: tuple[RenderedChat, TokenArray, MaskArray]) -> list[ServedAnswer]:
         return self.comparer.compare(*case)
@@ -140,7 +149,6 @@ class ServedRows:
 class _Piece(NamedTuple):
     """A conversation, or a piece of one."""
 
-    place: int  #: of its row
     chat: RenderedChat
     removed: frozenset[int]  #: positions of messages that were left out on purpose
 
@@ -158,12 +166,12 @@ class _Piece(NamedTuple):
         return replace(answer, turn=turn)
 
 
-def _pieces_of(place: int, prepared: Prepared) -> Iterator[_Piece]:
+def _pieces_of(prepared: Prepared) -> Iterator[_Piece]:
     removed = prepared.removed or (frozenset[int](),) * len(prepared.values)
     for value, gone in zip(prepared.values, removed, strict=True):
         chat = chat_of(value)
         if chat is not None:
-            yield _Piece(place, chat, gone)
+            yield _Piece(chat, gone)
 
 
 def _of_row(members: Sequence[tuple[_Piece, list[ServedAnswer] | RowError]]) -> list[ServedAnswer] | RowError:

@@ -1,13 +1,14 @@
 """Compares a sample of a build's answers with what a server sends; the sample depends on the files alone."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, zip_longest
+from itertools import batched, islice, zip_longest
 from typing import TYPE_CHECKING, Any
 
 from bridgepack.data.reading.inputs import InputFile
 from bridgepack.data.reading.rows import pick_evenly, read_range
 from bridgepack.data.reading.sampling import Window, file_windows
+from bridgepack.data.served.compare import ServedAnswer
 from bridgepack.data.served.rows import ServedRows
 from bridgepack.data.served.switches import NO_SWITCH, find_switch
 from bridgepack.data.served.tally import ServedTally
@@ -23,6 +24,8 @@ MAX_ANSWERS = 500
 _BUDGET, _MAX_OF_ROW = 16_000_000, 64_000_000
 #: Files that are read, and windows and rows of all of them.
 _MAX_FILES, _NUM_WINDOWS, _NUM_ROWS = 8, 16, 512
+#: Rows that are encoded together: more save little, and each may be large.
+_ENCODED_TOGETHER = 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,10 +44,9 @@ def sample_answers(stage: "LoadedStage", files: Sequence[InputFile]) -> ServedRe
     Raises:
         ConfigError: the recipe's rows are no conversations.
     """
-    rows, tally = ServedRows.of(stage), ServedTally()
+    rows, tally = ServedRows.of(stage, shows_texts=False), ServedTally()
     differing: Mapping[str, Any] | None = None
-    for item in iter_sample(files, max_row_bytes=stage.recipe.data.max_row_bytes):
-        (answers,) = rows.answers([item.columns], most_characters=_MAX_OF_ROW)
+    for item, answers in _compared(rows, iter_sample(files, max_row_bytes=stage.recipe.data.max_row_bytes)):
         if isinstance(answers, RowError) or not answers:
             continue
         tally.add(item.file_index, item.row, answers, is_row_exact=item.is_row_exact)
@@ -53,6 +55,15 @@ def sample_answers(stage: "LoadedStage", files: Sequence[InputFile]) -> ServedRe
         if tally.num_answers >= MAX_ANSWERS or rows.comparer.num_rendered >= _BUDGET:
             break
     return tally.record(NO_SWITCH if differing is None else find_switch(rows, differing), rows.settings)
+
+
+def _compared(
+    rows: ServedRows, sample: Iterable[SampledRow]
+) -> Iterator[tuple[SampledRow, list[ServedAnswer] | RowError]]:
+    """Yield each row with its answers; some are encoded together."""
+    for items in batched(sample, _ENCODED_TOGETHER):
+        columns = [item.columns for item in items]
+        yield from zip(items, rows.iter_answers(columns, most_characters=_MAX_OF_ROW), strict=True)
 
 
 def iter_sample(files: Sequence[InputFile], *, max_row_bytes: int) -> Iterator[SampledRow]:

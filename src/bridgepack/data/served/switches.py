@@ -1,14 +1,13 @@
 """Finds the template's own switch that shows answers in training as they are served, by trying its variables."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
 from bridgepack.data.sequences.masks import RenderedChat
 from bridgepack.data.served.compare import ServedAnswer
 from bridgepack.data.served.rows import ServedRows, chat_of
-from bridgepack.data.tokenizers.templates import TimeLimit
+from bridgepack.data.tokenizers.limits import TimeLimit
 from bridgepack.data.tokenizers.variables import settable
 from bridgepack.errors import RowError
 from bridgepack.records import SWITCHED_KINDS
@@ -60,7 +59,7 @@ def _try_all(
 def _with_variable(chat: RenderedChat, name: str, value: bool) -> RenderedChat:
     conversation = chat.conversation
     kwargs = {**conversation.template_kwargs, name: value}
-    return chat._replace(conversation=replace(conversation, template_kwargs=kwargs, is_plain=False))
+    return chat._replace(conversation=conversation._replace(template_kwargs=kwargs, is_plain=False))
 
 
 def _rendered(rows: ServedRows, chat: RenderedChat) -> RenderedChat:
@@ -68,8 +67,8 @@ def _rendered(rows: ServedRows, chat: RenderedChat) -> RenderedChat:
     inputs = conversation.messages, conversation.tools, conversation.template_kwargs
     if tokenizer.has_generation_blocks:
         text, spans = tokenizer.render_marked(*inputs)
-        return chat._replace(text=text, spans=spans)
-    return chat._replace(text=tokenizer.render_text(*inputs))
+        return chat._replace(text=text, spans=spans, ends=None)
+    return chat._replace(text=tokenizer.render_text(*inputs), ends=None)
 
 
 def _answers(rows: ServedRows, pieces: Sequence[RenderedChat]) -> list[ServedAnswer]:

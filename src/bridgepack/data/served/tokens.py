@@ -35,13 +35,15 @@ class ServerEncoder:
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text."""
-        if self.is_same:
+        if self._tokenizer.backend is None:
             return self._tokenizer.encode(text)
         return list(self._backend.encode(text, add_special_tokens=False).ids)
 
     @cached_property
     def _backend(self) -> Any:
         """A `tokenizers.Tokenizer` whose added tokens have the flags of tokenizer.json."""
+        if self.is_same:
+            return self._tokenizer.backend
         content = json.loads(self._tokenizer.backend.to_str())
         for token in content["added_tokens"]:
             token.update(self._tokenizer.lost_flags.get(token["id"], {}))

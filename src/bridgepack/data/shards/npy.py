@@ -87,7 +87,7 @@ def iter_npy_batches(path: Path, name: str, *, max_tokens: int) -> Iterator[RowB
         rows = _load_rows(path)
         columns = [_flat(rows, key) for key in ROW_COLUMNS]
     except (_ForbiddenGlobalError, _LayoutError, *_UNREADABLE) as error:
-        raise ArtifactError(f"{name} cannot be read from row 0: {one_line(error)}.") from None
+        raise ArtifactError(f"{name} cannot be read from pack 0 on: {one_line(error)}.") from None
     first, ends = 0, columns[0][1]
     while first < len(rows):
         stop = max(int(np.searchsorted(ends, ends[first] + max_tokens, side="right")) - 1, first + 1)
@@ -187,7 +187,7 @@ def _load_rows(path: Path) -> list[Row]:
         raise _LayoutError(f"an array of shape {array.shape}; Megatron-Bridge needs one dimension")
     for number, row in enumerate(array.data):
         if not isinstance(row, dict):
-            raise _LayoutError(f"row {number} is {_kind(row)}, not a dict")
+            raise _LayoutError(f"pack {number} is {_kind(row)}, not a dict")
     return array.data
 
 
@@ -217,11 +217,11 @@ def _elements(value: Any, number: int, key: str) -> Sequence[Any]:
     if isinstance(value, list | tuple):
         return value
     if not isinstance(value, _Array):
-        raise _LayoutError(f"row {number} {key} is {_kind(value)}, not a list")
+        raise _LayoutError(f"pack {number} {key} is {_kind(value)}, not a list")
     try:
         return value.numbers()
     except (ValueError, TypeError) as error:
-        raise _LayoutError(f"row {number} {key}: {error}") from None
+        raise _LayoutError(f"pack {number} {key}: {error}") from None
 
 
 def _list_type(elements: set[type]) -> str:

@@ -67,7 +67,7 @@ def iter_row_groups(
                 yield batch_of_table(pa.Table.from_batches([batch]), name, first_row)
                 first_row += batch.num_rows
     except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
-        raise ArtifactError(f"{name} cannot be read from row {first_row}: {one_line(error)}.") from None
+        raise ArtifactError(f"{name} cannot be read from pack {first_row} on: {one_line(error)}.") from None
 
 
 def batch_of_table(table: Any, name: str, first_row: int) -> RowBatch:
@@ -111,10 +111,10 @@ def read_shard_rows(path: Path, name: str, wanted: Iterable[int]) -> dict[int, P
                     found |= {row: _require_numbers(batch.row(row - first), name) for row in here}
                 first = stop
     except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
-        why = f"{name} row {(here or left)[0]} cannot be read: {one_line(error).rstrip('.')}"
+        why = f"{name} pack {(here or left)[0]} cannot be read: {one_line(error).rstrip('.')}"
         raise ArtifactError(f"{why}. Build the artifact again.") from None
     if left:
-        raise ArtifactError(f"{name} has {first} rows, so row {left[-1]} does not exist. Build the artifact again.")
+        raise ArtifactError(f"{name} has {first} packs, so pack {left[-1]} does not exist. Build the artifact again.")
     return found
 
 

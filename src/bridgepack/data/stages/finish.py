@@ -117,6 +117,8 @@ class RangeResult:
     unread: tuple[UnreadCount, ...] = ()  #: what nobody reads in its rows, dropped ones included
     was_tokenized: bool = False  #: tokenised now; False if the tokens were in the store
     num_bytes: int = 0  #: its share of the input file's size; 0 if unknown
+    longest: int = 0  #: stored tokens of its longest sequence before sizes apply
+    num_rows_copied: int = 0  #: rows whose tokens were copied from those for another maximum length
 
 
 def finish_range(
@@ -164,6 +166,7 @@ def finish_range(
         num_rows=index.num_rows,
         num_blank_lines=index.num_blank_lines,
         unread=index.unread,
+        longest=int(index.stored_lengths.max(initial=0)),
     )
 
 

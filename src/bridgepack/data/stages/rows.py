@@ -10,6 +10,9 @@ from bridgepack.data.store.token_file import TokenIndex
 from bridgepack.geometry import IntArray
 from bridgepack.records import DropReason
 
+#: Reasons of pieces that lose nothing: an equal one is packed, or nothing was to be trained.
+_LEAST_LOST: Mapping[str, int] = {DropReason.DUPLICATE: 1, DropReason.NO_TRAINED_TOKEN: 2}
+
 
 class DroppedSequence(NamedTuple):
     """A sequence of a token file that is not packed."""
@@ -93,9 +96,9 @@ def first_tokens_of(row_offsets: npt.NDArray[np.int32], stored_lengths: npt.NDAr
 
 
 def _of_row(row: int, members: list[DroppedSequence]) -> tuple[int, str, str]:
-    """Return the drop of a row, for the reason of the first piece that would train something."""
-    first = next((item for item in members if item.reason != DropReason.NO_TRAINED_TOKEN), members[0])
-    which = f"all of its {len(members)} pieces are dropped, the first because: " if len(members) > 1 else ""
+    """Return the drop of a row, for the reason of the first piece that is lost: it would train what no other does."""
+    number, first = min(enumerate(members, start=1), key=lambda item: _LEAST_LOST.get(item[1].reason, 0))
+    which = f"all of its {len(members)} pieces are dropped, piece {number} because: " if len(members) > 1 else ""
     return row, first.reason, f"{which}{first.detail}"
 
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from bridgepack.data.files import make_folders
@@ -13,6 +14,7 @@ from bridgepack.data.reading.inputs import InputFile
 from bridgepack.data.reading.ranges import InputRange, iter_ranges
 from bridgepack.data.reading.rows import read_range, rows_apart
 from bridgepack.data.stages.finish import FinishSettings, RangePlace, RangeResult, finish_range
+from bridgepack.data.stages.retokenise import EarlierTokens, Source, tokenized_from
 from bridgepack.data.store.store import TokenStore, check_stored_tokens, token_origin
 from bridgepack.data.store.token_file import TokenFileWriter, TokenOrigin, read_token_index, write_token_file
 from bridgepack.data.tasks import Beat, Runner, TaskFailure, is_meant_for_users
@@ -63,6 +65,7 @@ class TokenizeTask:
     one_by_one: bool = False  #: tokenise each row alone, after a heartbeat; any exception drops the row
     #: 0-based position in the range -> drop, for rows to skip
     skips: Mapping[int, RowNote] = field(default_factory=dict)
+    earlier: EarlierTokens | None = None  #: the range's tokens for another maximum length, if there are any
 
 
 def tokenize_range(task: TokenizeTask, beat: Beat) -> RangeResult:
@@ -72,14 +75,17 @@ def tokenize_range(task: TokenizeTask, beat: Beat) -> RangeResult:
         DataError: a row is bad and the recipe says `on_bad_row: error`, or over-long with `over_long: error`; or the
             input cannot be read.
     """
-    is_there = _is_in_store(task)
+    is_there, num_copied = _is_in_store(task), 0
     if not is_there:
         make_folders(task.place.token_file.parent)
         with write_token_file(task.place.token_file, _origin(task)) as writer:
-            (_tokenize_one_by_one if task.one_by_one else _tokenize_together)(task, writer, beat)
+            if task.one_by_one:
+                _tokenize_one_by_one(task, writer, beat)
+            else:
+                num_copied = _tokenize_together(task, writer, beat)
             beat(-1)
     finished = finish_range(task.settings, task.place)
-    return replace(finished, was_tokenized=not is_there, num_bytes=task.part.num_bytes)
+    return replace(finished, was_tokenized=not is_there, num_bytes=task.part.num_bytes, num_rows_copied=num_copied)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -145,15 +151,22 @@ def _origin(task: TokenizeTask) -> TokenOrigin:
     return token_origin(task.how.key, task.part, task.file.view)
 
 
-def _tokenize_together(task: TokenizeTask, writer: TokenFileWriter, beat: Beat) -> None:
-    stage = task.how.stage()
+def _tokenize_together(task: TokenizeTask, writer: TokenFileWriter, beat: Beat) -> int:
+    """Write the tokens of a range and return how many of its rows were copied from earlier tokens."""
+    stage, most = task.how.stage(), task.how.max_text_bytes
     num_rows = 0
     beat(0)
+    if task.earlier is not None:
+        source = Source(task.file, task.part)
+        num_copied = tokenized_from(task.earlier, source, stage, writer, max_text_bytes=most, beat=beat)
+        if num_copied is not None:
+            return num_copied
     rows = read_range(task.file, task.part)
-    for batch in stage.batches(rows, first_row=task.part.first_row, max_text_bytes=task.how.max_text_bytes):
+    for batch in stage.batches(rows, first_row=task.part.first_row, max_text_bytes=most):
         writer.add(batch, stage.tokenizer.eos_token_id)
         num_rows += batch.num_rows + batch.num_blank_lines
         beat(num_rows)
+    return 0
 
 
 def _tokenize_one_by_one(task: TokenizeTask, writer: TokenFileWriter, beat: Beat) -> None:
@@ -186,10 +199,12 @@ def tokenized_ranges(
     *,
     max_row_bytes: int,
     sample: SampleTask | None = None,
+    earlier: Mapping[tuple[int, int], EarlierTokens] = MappingProxyType({}),
 ) -> Iterator[RangeResult | ServedRecord]:
     """Yield the results of all ranges of a split's files, in order; `files` are (file, its sha256).
 
-    With a `sample`, its result comes first, unless its process crashed.
+    With a `sample`, its result comes first, unless its process crashed. `earlier` has tokens for another maximum
+    length, by the index of their file and the number of their first row.
 
     Raises:
         DataError: a file cannot be read, or a row stops the build.
@@ -208,6 +223,7 @@ def tokenized_ranges(
                 kind=file.kind_of_rows,
             ),
             settings=settings,
+            earlier=earlier.get((index, part.first_row)),
         )
         for index, (file, sha256) in enumerate(files)
         for part in iter_ranges(file, sha256=sha256, max_row_bytes=max_row_bytes)

@@ -1,10 +1,11 @@
-"""Engines that turn texts into ids: `tokenizers`, the reference, and two much faster ones that are compared with it."""
+"""Engines that turn texts into ids: `tokenizers`, the reference, and fastokens, much faster and compared with it."""
 
 from __future__ import annotations
 
 import os
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,13 +19,13 @@ from bridgepack.records import TokenArray
 if TYPE_CHECKING:
     from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 
-REFERENCE = "tokenizers"
+REFERENCE, FAST = "tokenizers", "fastokens"
 #: Input bytes below which loading a fast engine takes longer than it saves.
-MIN_INPUT_BYTES = 4 << 20
+MIN_INPUT_BYTES = 8 << 20
 #: Texts of a batch that are compared during a build, if the batch has at least this many.
 _COMPARED, _MIN_TEXTS = 2, 16
-#: Engine that starts threads: each process loads its own, and the comparison runs in a process that ends.
-_STARTS_THREADS = "fastokens"
+#: fastokens starts this many threads when it first encodes; with 1 none, so that processes can be forked after that.
+_THREADS = "FASTOKENS_BPE_THREADS"
 _SLOWER = "tokenising with tokenizers, which is slower"
 #: Texts on which engines are most likely to differ: scripts, spaces, long runs.
 _TEXTS = (
@@ -66,11 +67,11 @@ class EngineReport(NamedTuple):
 
 
 class EngineDiffersError(DataError):
-    """A fast engine's ids differ from those of `tokenizers` for a row of the data."""
+    """The fast engine's ids differ from those of `tokenizers` for a row of the data, or it cannot encode the row."""
 
 
 class EngineError(Exception):
-    """An engine that is not installed, or cannot load this tokenizer; the message says which."""
+    """The fast engine is not installed, or cannot load this tokenizer; the message says which."""
 
 
 def reference_engine(backend: Any) -> Engine:
@@ -82,18 +83,42 @@ def reference_engine(backend: Any) -> Engine:
     return Engine(REFERENCE, encode)
 
 
-def load_engine(name: str, tokenizer_json: bytes) -> Engine:
-    """Return a fast engine, loaded with a tokenizer.json.
+def load_engine(tokenizer_json: bytes) -> Engine:
+    """Return the fast engine, loaded with a tokenizer.json; it encodes on the calling thread.
 
     Raises:
         EngineError: it is not installed or cannot load the tokenizer.
     """
+    os.environ[_THREADS] = "1"
+    os.environ.setdefault("RAYON_NUM_THREADS", "1")  # for single texts of more than 64 KiB
     try:
-        return Engine(name, FAST_ENGINES[name](tokenizer_json))
+        from fastokens import Tokenizer
     except ImportError as error:
-        raise EngineError(f"{name} is not installed ({error})") from None
-    except Exception as error:  # each engine raises its own errors for unsupported tokenizers
-        raise EngineError(f"{name} cannot load this tokenizer: {' '.join(str(error).split())[:200]}") from None
+        raise EngineError(
+            f"{FAST} is not installed ({error}). Install it, or set tokenizer.engine to tokenizers"
+        ) from None
+    with _failing_as(EngineError, f"{FAST} cannot load this tokenizer"):
+        tokenizer = Tokenizer.from_json_str(tokenizer_json.decode())
+
+    def encode(texts: Sequence[str]) -> FlatIds:
+        with _failing_as(EngineDiffersError, f"tokenizer.engine: {FAST} cannot encode this data"):
+            ids, offsets = tokenizer.encode_batch_flat(list(texts), add_special_tokens=False)
+        return FlatIds(
+            np.frombuffer(ids, dtype="<u4").astype(np.int32), np.frombuffer(offsets, dtype="<u8").astype(np.int64)
+        )
+
+    return Engine(FAST, encode)
+
+
+@contextmanager
+def _failing_as(kind: type[Exception], what: str) -> Iterator[None]:
+    """Raise the engine's errors as `kind`; its panics are no `Exception`."""
+    try:
+        yield
+    except BaseException as error:  # it raises errors of several kinds for tokenizers that it does not support
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise kind(f"{what}: {' '.join(str(error).split())[:200]}") from None
 
 
 def joined(parts: Sequence[Any]) -> FlatIds:
@@ -106,40 +131,10 @@ def joined(parts: Sequence[Any]) -> FlatIds:
     return FlatIds(ids, offsets)
 
 
-def _gigatoken(tokenizer_json: bytes) -> Callable[[Sequence[str]], FlatIds]:
-    """Return a function that encodes one text at a time on the calling thread."""
-    from gigatoken.gigatoken_rs import load_hf_json
-
-    encode_one = load_hf_json(tokenizer_json).encode
-    return lambda texts: joined([encode_one(text) for text in texts])
-
-
-def _fastokens(tokenizer_json: bytes) -> Callable[[Sequence[str]], FlatIds]:
-    """Return a function that encodes with RAYON_NUM_THREADS threads, started on first use."""
-    if os.environ.get("TOKENIZERS_PARALLELISM", "").lower() in ("false", "0", "off", "no"):
-        os.environ.setdefault("RAYON_NUM_THREADS", "1")
-    from fastokens import Tokenizer
-
-    tokenizer = Tokenizer.from_json_str(tokenizer_json.decode())
-
-    def encode(texts: Sequence[str]) -> FlatIds:
-        ids, offsets = tokenizer.encode_batch_flat(list(texts), add_special_tokens=False)
-        return FlatIds(
-            np.frombuffer(ids, dtype="<u4").astype(np.int32), np.frombuffer(offsets, dtype="<u8").astype(np.int64)
-        )
-
-    return encode
-
-
-#: Engines by name, in the order in which they are tried. gigatoken loads in a third of fastokens' time and starts no
-#: threads, so that processes can be forked after loading it.
-FAST_ENGINES = {"gigatoken": _gigatoken, "fastokens": _fastokens}
-
-
 def reference_where_unicode_differs(engine: Engine, reference: Engine) -> Engine:
     """Return an engine that encodes texts with characters on which versions of Unicode disagree as the reference does.
 
-    Each engine follows a version of its own: `tokenizers` 0.22 orders marks as Unicode 9 does, gigatoken 0.10 as 17.
+    Each release follows a version of its own: `tokenizers` 0.22 orders marks as Unicode 9 does.
     """
 
     def encode(texts: Sequence[str]) -> FlatIds:
@@ -210,25 +205,22 @@ def probe_texts(tokenizer: ChatTokenizer) -> list[str]:
 
 
 def use_engine(tokenizer: ChatTokenizer, wanted: str, num_input_bytes: int) -> EngineReport:
-    """Set the tokenizer's engine to the recipe's if its ids equal those of `tokenizers`; return which is used.
+    """Set the tokenizer's engine to the fast one if its ids equal those of `tokenizers`; return which is used.
 
-    `auto` keeps `tokenizers`, the tokenizer's initial engine, for small inputs.
+    `auto` keeps `tokenizers`, the tokenizer's initial engine, for small inputs. No thread is left behind.
     """
     if wanted == REFERENCE or tokenizer.backend is None or (wanted == "auto" and num_input_bytes < MIN_INPUT_BYTES):
         return EngineReport(REFERENCE)
-    reasons, reference, content = [], reference_engine(tokenizer.backend), tokenizer.backend.to_str().encode()
-    for name in FAST_ENGINES if wanted == "auto" else (wanted,):
-        try:
-            loaded = _loaded_late(name, content) if name == _STARTS_THREADS else load_engine(name, content)
-            engine = reference_where_unicode_differs(loaded, reference)
-            if _are_equal(engine, reference, probe_texts(tokenizer)):
-                tokenizer.engine = checked_engine(engine, reference)
-                return EngineReport(name)
-            reasons.append(f"{name} and tokenizers give different tokens with this tokenizer")
-        except EngineError as error:
-            reasons.append(str(error))
-    is_silent = wanted == "auto" and all("is not installed" in reason for reason in reasons)
-    return EngineReport(REFERENCE, None if is_silent else f"{_SLOWER}: {'; '.join(reasons)}")
+    reference = reference_engine(tokenizer.backend)
+    try:
+        engine = reference_where_unicode_differs(load_engine(tokenizer.backend.to_str().encode()), reference)
+        if _are_equal(engine, reference, probe_texts(tokenizer)):
+            tokenizer.engine = checked_engine(engine, reference)
+            return EngineReport(FAST)
+        reason = f"{FAST} and tokenizers give different tokens with this tokenizer"
+    except EngineError as error:
+        reason = str(error)
+    return EngineReport(REFERENCE, f"{_SLOWER}: {reason}")
 
 
 def check_texts(tokenizer: ChatTokenizer, texts: Sequence[str]) -> EngineReport:
@@ -243,33 +235,10 @@ def check_texts(tokenizer: ChatTokenizer, texts: Sequence[str]) -> EngineReport:
     return EngineReport(REFERENCE, f"{_SLOWER}: {engine.name} and tokenizers give different tokens for this data")
 
 
-def _loaded_late(name: str, content: bytes) -> Engine:
-    """Return an engine that each process loads when it first needs it."""
-
-    @lru_cache(maxsize=1)
-    def loaded(_process: int) -> Engine:
-        return load_engine(name, content)
-
-    return Engine(name, lambda texts: loaded(os.getpid()).encode_flat(texts))
-
-
 def _are_equal(engine: Engine, reference: Engine, texts: Sequence[str]) -> bool:
-    """Return whether two engines give the same ids; raises EngineError if the engine cannot be loaded."""
-    if engine.name != _STARTS_THREADS:
-        return _give_same_ids(engine, reference, texts)
-    number = os.fork()
-    if number == 0:
-        code = 2
-        try:
-            code = 0 if _give_same_ids(engine, reference, texts) else 1
-        finally:
-            os._exit(code)
-    code = os.waitstatus_to_exitcode(os.waitpid(number, 0)[1])
-    if code == 2:
-        raise EngineError(f"{engine.name} is not installed or cannot load this tokenizer")
-    return code == 0
-
-
-def _give_same_ids(engine: Engine, reference: Engine, texts: Sequence[str]) -> bool:
-    found, expected = engine.encode_flat(texts), reference.encode_flat(texts)
+    try:
+        found = engine.encode_flat(texts)
+    except EngineDiffersError:
+        return False
+    expected = reference.encode_flat(texts)
     return np.array_equal(found.offsets, expected.offsets) and np.array_equal(found.input_ids, expected.input_ids)

@@ -137,7 +137,7 @@ class PackDeriver:
             try:
                 rows |= read_packs(self._artifact, self._split, [pack])
             except ArtifactError as error:
-                self._add(pack, None, "", None, str(error), "a row")
+                self._add(pack, None, "", None, str(error), "a pack")
         return rows
 
     def _compare_file(self, file_index: int, left: set[_Place], expected: dict[_Place, _Expected]) -> None:

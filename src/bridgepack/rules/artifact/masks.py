@@ -1,4 +1,4 @@
-"""Rules on the loss mask: its values and alignment row by row, and the tokens it trains over a whole split."""
+"""Rules on the loss mask: its values and alignment pack by pack, and the tokens it trains over a whole split."""
 
 import numpy as np
 
@@ -62,7 +62,7 @@ def padding_trained(rows: Rows) -> Offenders | None:
 def label_after_eos_trained(rows: Rows) -> Offenders | None:
     """The mask trains a label after an EOS, although the artifact's recipe masks these labels.
 
-    Why: Silent: the rows are not those that bridgepack built, most often because the mask was not rolled left or was
+    Why: Silent: the packs are not those that bridgepack built, most often because the mask was not rolled left or was
         written again; the first token of every answer is then not trained.
     Bad: input_ids [11, 2, 5], loss_mask [0, 1, 0], EOS 2, preprocessing.labels_after_eos mask.
     Good: input_ids [11, 2, 5], loss_mask [1, 0, 0]. Fix: Build the artifact again.
@@ -75,9 +75,9 @@ def label_after_eos_trained(rows: Rows) -> Offenders | None:
 
 @row_rule("BP318", WARNING, "PSB318")
 def row_without_trained_token(rows: Rows) -> Offenders | None:
-    """No token of a row is trained (EOS inputs do not count).
+    """No token of a pack is trained (EOS inputs do not count).
 
-    Why: Silent: the row costs a full forward and adds nothing; a whole step of such rows logs a loss of 0 or NaN.
+    Why: Silent: the pack costs a full forward and adds nothing; a whole step of such packs logs a loss of 0 or NaN.
     Bad: input_ids [11, 12, 2], loss_mask [0, 0, 0]. Good: input_ids [11, 12, 2], loss_mask [0, 1, 0].
     Fix: Drop sequences without a trained token before packing.
     """
@@ -87,7 +87,7 @@ def row_without_trained_token(rows: Rows) -> Offenders | None:
 
 @row_rule("BP319", WARNING, "PSB319")
 def sequence_without_trained_token(rows: Rows) -> Offenders | None:
-    """No token of a sequence is trained (EOS inputs do not count), while other sequences of its row are.
+    """No token of a sequence is trained (EOS inputs do not count), while other sequences of its pack are.
 
     Why: Silent: the sequence costs compute and trains nothing; often its answer was cut off.
     Bad: loss_mask [1, 0, 0, 0], seq_start_id [0, 2]. Good: loss_mask [1, 0, 1, 0], seq_start_id [0, 2].

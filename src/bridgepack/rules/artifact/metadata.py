@@ -1,4 +1,4 @@
-"""Rules that compare the host's metadata file with the rows of the shards.
+"""Rules that compare the host's metadata file with the packs of the shards.
 
 The host reads three values over all entries: max(max_samples_per_bin), max(dataset_max_seqlen) and
 min(min_packed_seqlen). Source: megatron-bridge 0.6.2, data/packing/gpt_sft.py (collate_fn).
@@ -64,11 +64,11 @@ def metadata_key_missing(facts: ArtifactFacts) -> Found:
 
 @artifact_rule("BP405", ERROR, "PSB405")
 def metadata_max_samples_too_small(facts: ArtifactFacts) -> Found:
-    """A row has more sequences than the metadata's largest max_samples_per_bin.
+    """A pack has more sequences than the metadata's largest max_samples_per_bin.
 
-    Why: Silent, with pad_cu_seqlens: cu_seqlens of this row have another shape, and CUDA graphs replay a stale one.
-    Bad: max_samples_per_bin 1, a row of 2 sequences. Good: max_samples_per_bin 2, a row of 2 sequences.
-    Fix: Build again, or take max_samples_per_bin from the rows.
+    Why: Silent, with pad_cu_seqlens: cu_seqlens of this pack have another shape, and CUDA graphs replay a stale one.
+    Bad: max_samples_per_bin 1, a pack of 2 sequences. Good: max_samples_per_bin 2, a pack of 2 sequences.
+    Fix: Build again, or take max_samples_per_bin from the packs.
     """
     return _too_small(facts, MAX_SEQUENCES, max(truth.max_sequences_per_row for truth in facts.require_truths()))
 
@@ -80,23 +80,23 @@ def metadata_max_length_too_small(facts: ArtifactFacts) -> Found:
     Why: Silent, with pad_cu_seqlens: the attention kernel gets a max_seqlen that is too small: wrong results or an
         illegal memory access. Bad: dataset_max_seqlen 2, a sequence of 3 runtime tokens.
     Good: dataset_max_seqlen 3, a sequence of 3 runtime tokens.
-    Fix: Build again, or take dataset_max_seqlen from the rows: stored length - 1.
+    Fix: Build again, or take dataset_max_seqlen from the packs: stored length - 1.
     """
     return _too_small(facts, MAX_LENGTH, max(truth.max_runtime_length for truth in facts.require_truths()))
 
 
 @artifact_rule("BP407", WARNING, "PSB407")
 def metadata_min_width_too_large(facts: ArtifactFacts) -> Found:
-    """A row is narrower, in runtime tokens, than the metadata's smallest min_packed_seqlen.
+    """A pack is narrower, in runtime tokens, than the metadata's smallest min_packed_seqlen.
 
-    Why: Silent, with pad_cu_seqlens: the padding at the row's end is longer than the max_seqlen that the kernel gets.
-    Bad: min_packed_seqlen 6, a row of 5 runtime tokens. Good: min_packed_seqlen 5, a row of 5 runtime tokens.
-    Fix: Build again, or take min_packed_seqlen from the rows.
+    Why: Silent, with pad_cu_seqlens: the padding at the pack's end is longer than the max_seqlen that the kernel gets.
+    Bad: min_packed_seqlen 6, a pack of 5 runtime tokens. Good: min_packed_seqlen 5, a pack of 5 runtime tokens.
+    Fix: Build again, or take min_packed_seqlen from the packs.
     """
     smallest = min(_values(facts, MIN_WIDTH))
     narrowest = min(truth.min_row_width for truth in facts.require_truths())
     if smallest > narrowest:
-        yield wrong(f"{facts.metadata.path} {MIN_WIDTH}", str(smallest), f"at most {narrowest}, the narrowest row")
+        yield wrong(f"{facts.metadata.path} {MIN_WIDTH}", str(smallest), f"at most {narrowest}, the narrowest pack")
 
 
 @artifact_rule("BP408", WARNING, "PSB408")
@@ -116,7 +116,7 @@ def metadata_has_stale_entries(facts: ArtifactFacts) -> Found:
 def metadata_entry_missing(facts: ArtifactFacts) -> Found:
     """The metadata has fewer entries than the artifact has splits.
 
-    Why: Silent, with pad_cu_seqlens: the shapes of the other split's rows differ.
+    Why: Silent, with pad_cu_seqlens: the shapes of the other split's packs differ.
     Bad: one entry, two splits. Good: two entries, two splits. Fix: Build again; there is one entry per split.
     """
     num_entries, num_splits = len(_entries(facts)), len(facts.shards)
@@ -140,11 +140,11 @@ def metadata_pack_size_differs(facts: ArtifactFacts) -> Found:
 
 @artifact_rule("BP412", WARNING, "PSB411")
 def metadata_differs_from_rows(facts: ArtifactFacts) -> Found:
-    """A bound of a split's entry is wider than its rows need, or its packing_factor or packing_efficiency is wrong.
+    """A bound of a split's entry is wider than its packs need, or its packing_factor or packing_efficiency is wrong.
 
     Why: Slow, with pad_cu_seqlens: too wide bounds cost time and memory; a wrong factor or efficiency misleads.
     Bad: dataset_max_seqlen 100, longest sequence 3 runtime tokens.
-    Good: dataset_max_seqlen 3, longest sequence 3 runtime tokens. Fix: Build again, or take the values from the rows.
+    Good: dataset_max_seqlen 3, longest sequence 3 runtime tokens. Fix: Build again, or take the values from the packs.
     """
     entries, splits = _entries(facts), list(facts.shards)
     if len(entries) != len(splits):
@@ -158,7 +158,7 @@ def metadata_differs_from_rows(facts: ArtifactFacts) -> Found:
             if _misleads(entries[position], key, actual, is_ours=facts.manifest is not None):
                 where = f"{facts.metadata.path}[{position}].{key}"
                 found = repr(entries[position][key]) if key in entries[position] else "no such key"
-                yield wrong(where, found, f"{actual}, from the rows of {truth.split}", group=where)
+                yield wrong(where, found, f"{actual}, from the packs of {truth.split}", group=where)
 
 
 def _expected_values(truth: SplitTruth, size: int) -> Mapping[str, float]:
@@ -215,4 +215,4 @@ def _values(facts: ArtifactFacts, key: str) -> list[int]:
 def _too_small(facts: ArtifactFacts, key: str, actual: int) -> Found:
     claimed = max(_values(facts, key))
     if claimed < actual:
-        yield wrong(f"{facts.metadata.path} {key}", str(claimed), f"at least {actual}, from the rows")
+        yield wrong(f"{facts.metadata.path} {key}", str(claimed), f"at least {actual}, from the packs")

@@ -25,6 +25,8 @@ _NO_MASK = (DropReason.NO_ASSISTANT_MASK, DropReason.BOUNDARY_IN_TOKEN, DropReas
 _FAULTS = tuple(reason for reason in DropReason if reason not in (DropReason.NOT_SAMPLED, DropReason.DUPLICATE))
 _REFUSED = tuple(reason for reason in _FAULTS if reason not in (*_OVER_LONG, *_NO_MASK))
 
+_ASSISTANT = "assistant"
+
 #: Drop reason -> what to do about it.
 _CURE = "correct the data or the recipe; the drop ledger lists every dropped row"
 _CURES: Mapping[str, str] = {
@@ -60,7 +62,8 @@ def many_rows_over_long(facts: ArtifactFacts) -> Found:
 
     Why: Silent: the longest answers are missing or end in mid-sentence, and the model learns to be short.
     Bad: 110 rows read, 10 dropped as over_long. Good: 101 rows read, 1 dropped as over_long.
-    Fix: Raise packed_sequence_size, max_sequence_length and seq_length, or set preprocessing.over_long to split.
+    Fix: Raise packed_sequence_size, max_sequence_length and seq_length, or set preprocessing.over_long to
+        split_exchanges for conversations, and to split for other rows.
     Noticed: never; the host writes a log line.
     """
     yield from _find_drops(facts, _OVER_LONG, DROPPED_FRACTION, "over-long")
@@ -163,6 +166,29 @@ def _num_dropped(split: SplitRecord, reasons: Sequence[DropReason]) -> int:
     return sum(split.drops.get(reason, 0) for reason in reasons)
 
 
+def _most_frequent(split: SplitRecord, reasons: Sequence[DropReason]) -> DropReason:
+    return max(reasons, key=lambda reason: split.drops.get(reason, 0))
+
+
+def _main_fault(split: SplitRecord) -> DropReason | None:
+    """Return the reason that BP543 names; None if it reports nothing of a split."""
+    is_reported = _num_dropped(split, _FAULTS) > MOST_DROPPED_FRACTION * split.statistics.num_rows_in
+    return _most_frequent(split, _FAULTS) if is_reported else None
+
+
+def _cure(facts: ArtifactFacts, reason: DropReason) -> str:
+    """Return what to do about a reason; for over-long conversations, how to cut them between exchanges."""
+    chat = section_of_kind(facts.require_manifest().recipe, "chat")
+    if reason not in _OVER_LONG or chat is None:
+        return _CURES.get(reason, _CURE)
+    raised = "raise packing.max_sequence_length"
+    if chat.get("over_long") in ("split_exchanges", "truncate_history"):
+        return f"{raised}: one exchange alone, with the system prompt and the tools, is longer"
+    is_split = chat.get("split_conversations", "never") == "never" and chat.get("loss_mode", _ASSISTANT) == _ASSISTANT
+    action = "split_exchanges" if is_split else "truncate_history"
+    return f"{raised}, or set preprocessing.over_long to {action}, which cuts conversations between exchanges"
+
+
 def _num_cut_alone(split: SplitRecord) -> int:
     """Return the number of over-long rows, dropped or cut; 0 if the dropped ones alone are already reported."""
     num_dropped = _num_dropped(split, _OVER_LONG)
@@ -181,7 +207,7 @@ def _dropped_pieces(facts: ArtifactFacts, reasons: Sequence[DropReason], limit: 
         if num_dropped > limit * num_all:
             first = next((drop for drop in split.piece_examples if drop.reason in reasons), None)
             found = f"{num_dropped} of {num_all} pieces of split rows {what}{example_of(split, first)}"
-            yield wrong(f"{MANIFEST_FILE} {split.name}", found, f"at most {limit:.0%}; {_CURES.get(reasons[0], _CURE)}")
+            yield wrong(f"{MANIFEST_FILE} {split.name}", found, f"at most {limit:.0%}; {_cure(facts, reasons[0])}")
 
 
 def _shares(facts: ArtifactFacts, count: Callable[[SplitRecord], int], limit: float, what: str) -> Found:
@@ -193,13 +219,16 @@ def _shares(facts: ArtifactFacts, count: Callable[[SplitRecord], int], limit: fl
 
 
 def _find_drops(facts: ArtifactFacts, reasons: Sequence[DropReason], limit: float, what: str) -> Found:
-    """Yield a finding per split that dropped more than `limit` of its rows, with the most frequent reason and a fix."""
+    """Yield a finding per split that dropped more than `limit` of its rows, with the most frequent reason and a fix.
+
+    None where BP543 names one of the reasons, so that the same rows are reported once.
+    """
     for split in facts.require_manifest().splits:
         num_rows, num_all = _num_dropped(split, reasons), split.statistics.num_rows_in
-        if num_rows <= limit * num_all:
+        if num_rows <= limit * num_all or (reasons != _FAULTS and _main_fault(split) in reasons):
             continue
-        reason = max(reasons, key=lambda reason: split.drops.get(reason, 0))
+        reason = _most_frequent(split, reasons)
         first = next((drop for drop in split.drop_examples if drop.reason == reason), None)
         found = f"{num_rows} of {num_all} rows {what}; {split.drops[reason]} as {reason}{example_of(split, first)}"
-        cure = _CURES.get(reason, _CURE)
+        cure = _cure(facts, reason)
         yield wrong(f"{MANIFEST_FILE} {split.name}", found, f"at most {limit:.0%}", fix=f"{cure[0].upper()}{cure[1:]}.")

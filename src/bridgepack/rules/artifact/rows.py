@@ -1,4 +1,4 @@
-"""Rules on rows: raw columns describe sequences of at least two stored tokens; then widths, alignment, token ids."""
+"""Rules on packs: raw columns describe sequences of at least two stored tokens; then widths, alignment, token ids."""
 
 from collections.abc import Callable
 
@@ -14,9 +14,9 @@ MAX_SEQUENCES_PER_ROW = 1024
 
 @row_rule("BP330", ERROR, "PSB107")
 def row_wider_than_pack(rows: Rows) -> Offenders | None:
-    """A row has more runtime tokens than packed_sequence_size.
+    """A pack has more runtime tokens than packed_sequence_size.
 
-    Why: Crash, later, when the row is read: the collate fails an assertion without a message, in a DataLoader worker.
+    Why: Crash, later, when the pack is read: the collate fails an assertion without a message, in a DataLoader worker.
     Bad: 7 stored tokens in 2 sequences (5 runtime tokens), packed_sequence_size 4.
     Good: 6 stored tokens in 2 sequences (4 runtime tokens), packed_sequence_size 4.
     Fix: Build again with this packed_sequence_size, or raise it together with the model's seq_length.
@@ -87,10 +87,10 @@ def token_in_vocabulary_padding(rows: Rows) -> Offenders | None:
 
 @row_rule("BP322", WARNING, "PSB322")
 def too_many_sequences_in_row(rows: Rows) -> Offenders | None:
-    """A row has very many sequences.
+    """A pack has very many sequences.
 
-    Why: Slow: the unfused rotary embedding and some metrics loop over a row's sequences in Python, in every layer.
-    Bad: 4096 sequences of 2 tokens in one row. Good: 512 sequences of 16 tokens in one row.
+    Why: Slow: the unfused rotary embedding and some metrics loop over a pack's sequences in Python, in every layer.
+    Bad: 4096 sequences of 2 tokens in one pack. Good: 512 sequences of 16 tokens in one pack.
     Fix: Cap max_sequences_per_pack, drop the shortest sequences, or keep the fused rotary embedding on.
     """
     return rows_where(
@@ -102,12 +102,12 @@ def too_many_sequences_in_row(rows: Rows) -> Offenders | None:
 
 @structure_rule("BP328", ERROR, "PSB302")
 def row_empty(rows: Rows) -> Offenders:
-    """A row has no tokens.
+    """A pack has no tokens.
 
-    Why: Crash, later: the host's collate concatenates zero sequences, in a DataLoader worker, when the row is read.
+    Why: Crash, later: the host's collate concatenates zero sequences, in a DataLoader worker, when the pack is read.
     Bad: input_ids [], loss_mask [], seq_start_id [].
     Good: input_ids [11, 12, 2], loss_mask [1, 1, 0], seq_start_id [0].
-    Fix: Remove rows without tokens and build the artifact again.
+    Fix: Remove packs without tokens and build the artifact again.
     """
     is_empty = rows.row_lengths == 0
     return rows_where(is_empty, lambda _: "0 stored tokens", "at least 2 stored tokens")
@@ -115,11 +115,11 @@ def row_empty(rows: Rows) -> Offenders:
 
 @structure_rule("BP327", ERROR, "PSB304")
 def row_without_sequence(rows: Rows) -> Offenders:
-    """A row has tokens and an empty seq_start_id.
+    """A pack has tokens and an empty seq_start_id.
 
-    Why: Crash, later: the host's collate concatenates zero sequences, in a DataLoader worker, when the row is read.
+    Why: Crash, later: the host's collate concatenates zero sequences, in a DataLoader worker, when the pack is read.
     Bad: input_ids [11, 12, 2], seq_start_id []. Good: input_ids [11, 12, 2], seq_start_id [0].
-    Fix: Store the first token of every sequence; a row of one sequence has seq_start_id [0].
+    Fix: Store the first token of every sequence; a pack of one sequence has seq_start_id [0].
     """
     is_bare = (rows.sequences_per_row == 0) & (rows.row_lengths > 0)
     return rows_where(is_bare, lambda _: "seq_start_id []", "at least one start, the first 0")
@@ -127,9 +127,9 @@ def row_without_sequence(rows: Rows) -> Offenders:
 
 @structure_rule("BP303", ERROR, "PSB303")
 def loss_mask_length_differs(rows: Rows) -> Offenders:
-    """loss_mask and input_ids of a row have different lengths.
+    """loss_mask and input_ids of a pack have different lengths.
 
-    Why: Silent: a short mask is padded at the row's end, so later sequences train wrong labels. Crash for a long one.
+    Why: Silent: a short mask is padded at the pack's end, so later sequences train wrong labels. Crash for a long one.
     Bad: input_ids [11, 12, 2], loss_mask [1, 0]. Good: input_ids [11, 12, 2], loss_mask [1, 1, 0].
     Fix: Store one mask element per stored token, and build the artifact again.
     """
@@ -143,7 +143,7 @@ def loss_mask_length_differs(rows: Rows) -> Offenders:
 
 @structure_rule("BP304", ERROR, "PSB304")
 def first_start_not_zero(rows: Rows) -> Offenders:
-    """The first seq_start_id of a row is not 0.
+    """The first seq_start_id of a pack is not 0.
 
     Why: Silent: tokens before the first start are dropped from inputs and labels.
     Bad: seq_start_id [1, 4]. Good: seq_start_id [0, 4]. Fix: Begin seq_start_id with 0 and build the artifact again.
@@ -156,28 +156,28 @@ def first_start_not_zero(rows: Rows) -> Offenders:
 
 @structure_rule("BP305", ERROR, "PSB305")
 def final_boundary_stored(rows: Rows) -> Offenders:
-    """seq_start_id ends with the row's length, as cu_seqlens do.
+    """seq_start_id ends with the pack's length, as cu_seqlens do.
 
     Why: Silent: the host appends the boundary itself, so cu_seqlens decrease at the end; some kernels crash on it.
     Bad: 7 stored tokens, seq_start_id [0, 4, 7]. Good: 7 stored tokens, seq_start_id [0, 4].
     Fix: Remove the last boundary from seq_start_id.
     """
     is_bad = rows.is_last_start & (rows.starts == rows.row_lengths[rows.row_of_sequence]) & (rows.starts > 0)
-    return _sequences(rows, is_bad, lambda start: f"last start {rows.starts[start]}, the row's length")
+    return _sequences(rows, is_bad, lambda start: f"last start {rows.starts[start]}, the pack's length")
 
 
 @structure_rule("BP307", ERROR, "PSB307")
 def start_outside_row(rows: Rows) -> Offenders:
-    """A seq_start_id is negative or beyond the row's end.
+    """A seq_start_id is negative or beyond the pack's end.
 
-    Why: Crash or silent: position ids and inputs differ in length; the host compares them in a batch's first row only.
+    Why: Crash or silent: position ids and inputs differ in length; the host compares them in a batch's first pack only.
     Bad: 7 stored tokens, seq_start_id [0, 9]. Good: 7 stored tokens, seq_start_id [0, 4].
-    Fix: Store starts in stored tokens of the same row and build the artifact again.
+    Fix: Store starts in stored tokens of the same pack and build the artifact again.
     """
     lengths = rows.row_lengths[rows.row_of_sequence]
     is_bad = (rows.starts < 0) | (rows.starts > lengths)
     return _sequences(
-        rows, is_bad, lambda start: f"start {rows.starts[start]} in a row of {lengths[start]} stored tokens"
+        rows, is_bad, lambda start: f"start {rows.starts[start]} in a pack of {lengths[start]} stored tokens"
     )
 
 
@@ -197,4 +197,4 @@ def sequence_too_short(rows: Rows) -> Offenders:
 
 
 def _sequences(rows: Rows, is_bad: BoolArray, found: Callable[[int], str]) -> Offenders:
-    return sequences_where(rows, is_bad, found, "starts from 0, each at least 2 before the next and the row's end")
+    return sequences_where(rows, is_bad, found, "starts from 0, each at least 2 before the next and the pack's end")

@@ -3,6 +3,7 @@
 from collections import defaultdict
 
 from bridgepack.records import LOSS_MASK, ROW_COLUMNS, Manifest, ShardFacts, ShardRecord
+from bridgepack.records.words import counted
 from bridgepack.rules.judging.context import require
 from bridgepack.rules.judging.facts import MANIFEST_FILE, ArtifactFacts, element_of, is_usable
 from bridgepack.rules.judging.rule import ERROR, WARNING, Found, artifact_rule, wrong
@@ -38,7 +39,7 @@ def column_missing(facts: ArtifactFacts) -> Found:
 def column_not_integer_list(facts: ArtifactFacts) -> Found:
     """A column is not a list of integers.
 
-    Why: Crash, later: the host slices a list per row and makes integer tensors of it, in a DataLoader worker.
+    Why: Crash, later: the host slices a list per pack and makes integer tensors of it, in a DataLoader worker.
     Bad: input_ids of type list<element: string>. Good: input_ids of type list<element: int32>.
     Fix: Write input_ids and seq_start_id as lists of int32, loss_mask as a list of int8.
     """
@@ -64,18 +65,18 @@ def loss_mask_stored_as_float(facts: ArtifactFacts) -> Found:
 
 @artifact_rule("BP316", WARNING, "PSB316")
 def row_group_too_large(facts: ArtifactFacts) -> Found:
-    """A row group of several rows holds too many tokens.
+    """A row group of several packs holds too many tokens.
 
-    Why: Slow: reading one row reads its whole row group: 18 times slower with 500 rows of 4096 tokens than with 16.
-    Bad: row groups of 500 rows of 4096 tokens. Good: row groups of 16 rows of 4096 tokens.
-    Fix: Write row groups of 32k to 64k tokens, or of a single row if rows are longer.
+    Why: Slow: reading one pack reads its whole row group: 18 times slower with 500 packs of 4096 tokens than with 16.
+    Bad: row groups of 500 packs of 4096 tokens. Good: row groups of 16 packs of 4096 tokens.
+    Fix: Write row groups of 32k to 64k tokens, or of a single pack if packs are longer.
     """
     for shard in _readable(facts):
         sizes = zip(shard.row_group_tokens, shard.row_group_rows, strict=True)
         large = [(tokens, rows) for tokens, rows in sizes if tokens > MAX_ROW_GROUP_TOKENS and rows > 1]
         if large:
-            found = f"{max(large)[0]} stored tokens in a row group of {max(large)[1]} rows"
-            yield wrong(shard.path, found, f"at most {MAX_ROW_GROUP_TOKENS}, or one row")
+            found = f"{max(large)[0]} stored tokens in a row group of {max(large)[1]} packs"
+            yield wrong(shard.path, found, f"at most {MAX_ROW_GROUP_TOKENS}, or one pack")
 
 
 @artifact_rule("BP317", WARNING, "PSB317")
@@ -101,7 +102,7 @@ def too_many_shards(facts: ArtifactFacts) -> Found:
     """
     for split, shards in facts.shards.items():
         if len(shards) > MAX_SHARDS:
-            yield wrong(split, f"{len(shards)} shards", f"at most {MAX_SHARDS}")
+            yield wrong(split, f"{counted(len(shards), 'shard')}", f"at most {MAX_SHARDS}")
 
 
 @artifact_rule("BP340", ERROR, "PSB204")
@@ -119,10 +120,10 @@ def shard_missing(facts: ArtifactFacts) -> Found:
 
 @artifact_rule("BP341", ERROR, "PSB301")
 def shard_unreadable(facts: ArtifactFacts) -> Found:
-    """A shard cannot be opened, or its rows cannot be read to the end.
+    """A shard cannot be opened, or its packs cannot be read to the end.
 
-    Why: Crash: at start if the footer is damaged, later if a row group is, when one of its rows is read.
-    Bad: a file cut off in the middle; a row that is null. Good: a file that reads to its end.
+    Why: Crash: at start if the footer is damaged, later if a row group is, when one of its packs is read.
+    Bad: a file cut off in the middle; a pack that is null. Good: a file that reads to its end.
     Fix: Copy the shard again, or build the artifact again.
     """
     for shard in facts.all_shards:
@@ -151,7 +152,7 @@ def shard_size_differs(facts: ArtifactFacts) -> Found:
 def shard_checksum_differs(facts: ArtifactFacts) -> Found:
     """A shard's checksum differs from the manifest.
 
-    Why: Silent: the rows are not the rows that were built and checked.
+    Why: Silent: the packs are not the packs that were built and checked.
     Bad: sha256 bb..., aa... in the manifest. Good: sha256 aa..., aa... in the manifest.
     Fix: Copy the shard again, or build the artifact again; never edit a shard in place.
     """
@@ -163,15 +164,15 @@ def shard_checksum_differs(facts: ArtifactFacts) -> Found:
 
 @artifact_rule("BP344", ERROR, "bridgepack manifest")
 def shard_row_count_differs(facts: ArtifactFacts) -> Found:
-    """A shard's number of rows differs from the manifest.
+    """A shard's number of packs differs from the manifest.
 
     Why: Silent: step counts and epochs are computed from the manifest.
-    Bad: 3 rows, 4 in the manifest. Good: 4 rows, 4 in the manifest.
+    Bad: 3 packs, 4 in the manifest. Good: 4 packs, 4 in the manifest.
     Fix: Copy the shard again, or build the artifact again.
     """
     for shard, record in _promised_shards(facts):
         if shard.num_rows is not None and shard.num_rows != record.num_rows:
-            yield wrong(shard.path, f"{shard.num_rows} rows", f"{record.num_rows} rows")
+            yield wrong(shard.path, f"{counted(shard.num_rows, 'pack')}", f"{counted(record.num_rows, 'pack')}")
 
 
 @artifact_rule("BP345", ERROR, "PSB212")
@@ -207,7 +208,7 @@ def file_differs(facts: ArtifactFacts) -> Found:
 def shard_repeated(facts: ArtifactFacts) -> Found:
     """Two shards have the same bytes, or one shard is listed twice.
 
-    Why: Silent: its rows are trained twice as often, or the validation split is training data.
+    Why: Silent: its packs are trained twice as often, or the validation split is training data.
     Bad: training/shard-00000 and validation/shard-00000 with one sha256. Good: shards that differ.
     Fix: Remove the copy and build the artifact again.
     """
@@ -225,11 +226,11 @@ def shard_repeated(facts: ArtifactFacts) -> Found:
 def npy_values_not_lists(facts: ArtifactFacts) -> Found:
     """A `.npy` shard is not a one-dimensional array of dicts of Python lists.
 
-    Why: Silent: if seq_start_id is a numpy array, the host adds the row's length to every start instead of appending
+    Why: Silent: if seq_start_id is a numpy array, the host adds the pack's length to every start instead of appending
         it, so boundaries are wrong. Crash at start: tensors are refused, and an array of numbers has no keys.
     Bad: {"input_ids": np.array([11, 12, 2]), "loss_mask": np.array([1, 1, 0]), "seq_start_id": np.array([0])}.
     Good: {"input_ids": [11, 12, 2], "loss_mask": [1, 1, 0], "seq_start_id": [0]}.
-    Fix: Write the rows as Parquet, or call tolist() on every value before np.save.
+    Fix: Write the packs as Parquet, or call tolist() on every value before np.save.
     Noticed: dataset build, a later step, or never. Evidence: executed with megatron-bridge 0.6.2.
     """
     for shard in _npy_shards(facts):
@@ -248,7 +249,7 @@ def npy_pickle_unsafe(facts: ArtifactFacts) -> Found:
 
     Why: Crash at start: the host's unpickler refuses it (exit 1). Anything that loads it with np.load runs the code.
     Bad: a pickle that names os.system, or torch.storage._load_from_bytes. Good: a pickle of dicts of lists of integers.
-    Fix: Do not load the file with numpy; rebuild the rows from their source as Parquet.
+    Fix: Do not load the file with numpy; rebuild the packs from their source as Parquet.
     Noticed: dataset build. Evidence: read in the source of megatron-bridge 0.6.2.
     """
     for shard in _npy_shards(facts):
@@ -261,8 +262,8 @@ def npy_loaded_whole(facts: ArtifactFacts) -> Found:
     """A `.npy` shard is large.
 
     Why: Slow, or out of memory: every rank loads the whole file as lists of ten times its size; its workers copy them.
-    Bad: training_4096.npy of 4 GiB, on 8 ranks per node. Good: the same rows as Parquet.
-    Fix: Write the rows as Parquet; the host reads row groups as it needs them.
+    Bad: training_4096.npy of 4 GiB, on 8 ranks per node. Good: the same packs as Parquet.
+    Fix: Write the packs as Parquet; the host reads row groups as it needs them.
     Noticed: dataset build, if memory runs out.
     Evidence: read in the source of megatron-bridge 0.6.2; the factor of ten is measured.
     """

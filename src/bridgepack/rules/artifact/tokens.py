@@ -1,4 +1,4 @@
-"""Rules on special tokens, row by row: EOS inside sequences, end of turn, BOS, tokens that are never trained."""
+"""Rules on special tokens, pack by pack: EOS inside sequences, end of turn, BOS, tokens that are never trained."""
 
 import numpy as np
 
@@ -15,9 +15,9 @@ _OPEN_A_TURN = frozenset({"<|im_start|>", "<|start_header_id|>", "<|end_header_i
 
 @row_rule("BP528", WARNING, "PSB501; bridge/data/packing/gpt_sft.py:269", noticed="never")
 def labels_after_eos_lost(rows: Rows) -> Offenders | None:
-    """At least 1% of a row's trained labels follow an EOS inside a trained text, so the host drops them.
+    """At least 1% of a pack's trained labels follow an EOS inside a trained text, so the host drops them.
 
-    Megatron-Bridge 0.7 trains them. For 0.6, the finding says how many labels of the row each of them trains. A label
+    Megatron-Bridge 0.7 trains them. For 0.6, the finding says how many labels of the pack each of them trains. A label
     after EOS that ends a trained run, such as the newline after a turn's end, does not count, nor do conversations
     trained as a whole, where that newline follows every turn; they do if preprocessing.labels_after_eos is train.
 
@@ -42,7 +42,7 @@ def labels_after_eos_lost(rows: Rows) -> Offenders | None:
     return rows_where(
         (lost > 0) & (lost >= LOST_FRACTION * trained),
         lambda row: (
-            f"{lost[row]} of {trained[row]} trained labels follow an EOS, {eos}: of this row "
+            f"{lost[row]} of {trained[row]} trained labels follow an EOS, {eos}: of this pack "
             f"{release.name} trains {effective[row]} labels, 0.7 trains {trained[row]}"
         ),
         f"less than {LOST_FRACTION:.0%}",
@@ -69,7 +69,7 @@ def sequence_of_eos_only(rows: Rows) -> Offenders | None:
 
 @row_rule("BP506", WARNING, "PSB506, PSB505", noticed="never", evidence="inferred; the host keeps EOS as a label")
 def end_of_turn_not_trained(rows: Rows) -> Offenders | None:
-    """No answer of a row trains the token that ends it, although the token before it is trained.
+    """No answer of a pack trains the token that ends it, although the token before it is trained.
 
     Why: Silent: the model never learns to stop. Causes: masks made by token id while padding is EOS, or
         `{% generation %}` blocks that close before the end of the turn.

@@ -1,4 +1,4 @@
-"""The facts about an artifact after its rows have been streamed."""
+"""The facts about an artifact after its packs have been streamed."""
 
 import re
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ _LIST = re.compile(r"^(?:large_|fixed_size_)?list<\w+: (?P<element>\w+)(?: not n
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArtifactFacts:
-    """The facts about an artifact after its rows have been streamed."""
+    """The facts about an artifact after its packs have been streamed."""
 
     context: CheckContext  #: facts that it is judged against
     manifest: Manifest | None  #: its manifest, or None
@@ -40,18 +40,18 @@ class ArtifactFacts:
         return require(self.manifest, "the artifact has no manifest")
 
     def require_truths(self) -> tuple[SplitTruth, ...]:
-        """Return the truths of the splits with at least one valid row, or raise `CannotJudgeError`."""
+        """Return the truths of the splits with at least one valid pack, or raise `CannotJudgeError`."""
         truths = tuple(truth for truth in self.truths.values() if truth.num_rows)
-        return require(truths or None, "no valid row could be read")
+        return require(truths or None, "no valid pack could be read")
 
     def require_complete_truths(self) -> tuple[SplitTruth, ...]:
-        """Return the truths of the splits whose rows are all valid, or raise `CannotJudgeError`."""
+        """Return the truths of the splits whose packs are all valid, or raise `CannotJudgeError`."""
         truths = tuple(truth for truth in self.truths.values() if truth.num_rows and truth.is_complete)
-        return require(truths or None, "no split has only readable and valid rows")
+        return require(truths or None, "no split has only readable and valid packs")
 
 
 def why_not_streamable(shard: ShardFacts) -> str | None:
-    """Return why a shard's rows cannot be read at all, or None if they can."""
+    """Return why a shard's packs cannot be read at all, or None if they can."""
     if not shard.exists:
         return "the file is missing"
     if shard.read_error is not None:

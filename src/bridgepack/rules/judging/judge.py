@@ -29,8 +29,8 @@ def judge_artifact(
     Args:
         artifact: the artifact to judge.
         rules: the rules to run.
-        structure: all structure rules; they remove rows that row rules cannot handle.
-        context: facts that rows are judged against (default: from the manifest). Without a manifest and without
+        structure: all structure rules; they remove packs that pack rules cannot handle.
+        context: facts that packs are judged against (default: from the manifest). Without a manifest and without
             this, rules that need the facts are skipped.
         max_examples: maximum places listed per finding.
         execution: how to read and run (default: in this process, shard by shard).
@@ -47,9 +47,9 @@ def judge_artifact(
     findings, reasons = scan.findings(rules), dict(scan.skipped)
     for rule in rules:
         if isinstance(rule, StructureRule) and not scan.num_rows:
-            reasons.setdefault(rule.code, "no row could be read")
+            reasons.setdefault(rule.code, "no pack could be read")
         if isinstance(rule, RowRule) and not scan.num_sound_rows:
-            reasons.setdefault(rule.code, "no valid row could be read")
+            reasons.setdefault(rule.code, "no valid pack could be read")
         if isinstance(rule, ArtifactRule):
             findings += _judge(rule, partial(rule.check, facts), "the artifact", max_examples, reasons)
     report = CheckReport(

@@ -1,5 +1,6 @@
 """Sequences that are in two splits, found by 8-byte hashes; the hashes of all splits except the largest are kept."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -20,10 +21,10 @@ class SequenceHashes:
     row_numbers: IntArray  #: 0-based index of each row in its shard; shape [num_rows], int64
     start_offsets: IntArray  #: start of each row in `hashes`; shape [num_rows + 1], int64, from 0
 
-    def place(self, index: int) -> str:
-        """Return the row and sequence of a hash in its shard, as text."""
+    def place(self, index: int) -> tuple[int, int]:
+        """Return (0-based pack in its shard, 0-based sequence in that pack) of a hash."""
         row = int(np.searchsorted(self.start_offsets, index, side="right")) - 1
-        return f"row {self.row_numbers[row]}, sequence {index - self.start_offsets[row]}"
+        return int(self.row_numbers[row]), index - int(self.start_offsets[row])
 
 
 def hash_sequences(rows: Rows) -> SequenceHashes:
@@ -72,11 +73,14 @@ class OverlapFinder:
         #: (split, other) -> mask of the split's hashes that are in the other, and the first place there.
         self._matches: dict[tuple[str, str], tuple[npt.NDArray[np.bool_], str]] = {}
 
-    def add(self, split: str, shard: str, sequences: SequenceHashes) -> None:
-        """Add the sequences of one shard; a split's shards in order, and one split after the other."""
+    def add(self, split: str, sequences: SequenceHashes, place: Callable[[int], str]) -> None:
+        """Add the sequences of one shard; a split's shards in order, and one split after the other.
+
+        `place` names a pack by its 0-based index in the shard.
+        """
         for name in self._hashes:
             if name != split:
-                self._match((name, split), self._distinct(name), shard, sequences)
+                self._match((name, split), self._distinct(name), sequences, place)
         if split != self._largest_split:
             self._hashes.setdefault(split, []).append(np.unique(sequences.hashes))
 
@@ -100,10 +104,13 @@ class OverlapFinder:
             chunks[:] = [np.unique(np.concatenate(chunks))]
         return chunks[0]
 
-    def _match(self, pair: tuple[str, str], known: HashArray, shard: str, sequences: SequenceHashes) -> None:
+    def _match(
+        self, pair: tuple[str, str], known: HashArray, sequences: SequenceHashes, place: Callable[[int], str]
+    ) -> None:
         nearest = np.minimum(np.searchsorted(known, sequences.hashes), len(known) - 1)
         is_match = known[nearest] == sequences.hashes
         if is_match.any():
-            first = f"{shard} {sequences.place(int(np.argmax(is_match)))}"
+            pack, sequence = sequences.place(int(np.argmax(is_match)))
+            first = f"{place(pack)}, sequence {sequence}"
             is_shared, _ = self._matches.setdefault(pair, (np.zeros(len(known), dtype=np.bool_), first))
             is_shared[nearest[is_match]] = True

@@ -28,12 +28,20 @@ class ShardPart:
     num_bytes: int  #: size of the file, or the part's share of it
     row_groups: range | None = None  #: row groups of the part; None for the whole shard
     first_row: int = 0  #: 0-based index of its first row in the shard
+    #: 0-based index of the shard's first pack in the split; None behind a shard that cannot be read
+    first_pack: int | None = 0
     is_file: bool = False  #: whether the file is hashed and no row is read
 
+    def place(self, index: int) -> str:
+        """Return the place of a pack of the shard by its 0-based index there: its number in the split, if known."""
+        if self.first_pack is None:
+            return f"{self.shard}, index {index} in the file"
+        return f"{self.shard} pack {self.first_pack + index}"
 
-def parts_of(split: str, shard: ShardFacts, *, part_tokens: int) -> Iterator[ShardPart]:
+
+def parts_of(split: str, shard: ShardFacts, *, first_pack: int | None = 0, part_tokens: int) -> Iterator[ShardPart]:
     """Yield the parts of a shard in order, cut at the first row group after each multiple of `part_tokens` (stored)."""
-    whole = ShardPart(split=split, shard=shard.path, num_bytes=shard.num_bytes or 0)
+    whole = ShardPart(split=split, shard=shard.path, num_bytes=shard.num_bytes or 0, first_pack=first_pack)
     if sum(shard.row_group_tokens) <= part_tokens:
         yield whole
         return
@@ -120,7 +128,7 @@ class PartJudge:
             offenders: Offenders | None = rule.check(rows)
             if offenders is not None and len(offenders.rows):
                 tally = scan.tallies.setdefault(rule.code, Tally(max_examples=self.max_examples))
-                tally.add_offenders(offenders, shard, rows)
+                tally.add_offenders(offenders, rows, scan.part.place)
         except CannotJudgeError as reason:
             scan.skipped[rule.code] = str(reason)
             return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -152,11 +152,11 @@ class Tally:
         if len(self.first) < self.max_examples:
             self.first.append(violation)
 
-    def add_offenders(self, offenders: Offenders, shard: str, rows: Rows) -> None:
-        """Count the offenders of one batch."""
+    def add_offenders(self, offenders: Offenders, rows: Rows, place: Callable[[int], str]) -> None:
+        """Count the offenders of one batch; `place` names a pack by its 0-based index in its shard."""
         self.num_violations += len(offenders.rows)
         for offence in range(min(len(offenders.rows), self.max_examples - len(self.first))):
-            where = f"{shard} row {rows.numbers[offenders.rows[offence]]}"
+            where = place(int(rows.numbers[offenders.rows[offence]]))
             if offenders.sequences is not None:
                 where += f", sequence {offenders.sequences[offence]}"
             violation = Violation(where=where, found=offenders.found(offence), allowed=offenders.allowed)

@@ -82,7 +82,7 @@ def _rule_at(module: str, name: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Violation:
-    """One place that breaks a rule: file, row or field, its value, the allowed values, and changes that fix it.
+    """One place that breaks a rule: file, pack or field, its value, the allowed values, and changes that fix it.
 
     Violations of one rule with the same group become one finding. `fix` replaces the rule's own text, where the cure
     can be said with its value.
@@ -129,13 +129,13 @@ def change(path: str, value: Any, because: str, *, needs_repack: bool = False) -
 class StructureRule(Rule):
     """A rule on raw rows, batch by batch; later rules do not get the rows it reports."""
 
-    judges: ClassVar[str] = "each row"
+    judges: ClassVar[str] = "each pack"
 
 
 class RowRule(Rule):
     """A rule on rows with valid structure, batch by batch."""
 
-    judges: ClassVar[str] = "each row with valid structure"
+    judges: ClassVar[str] = "each pack with valid structure"
 
 
 class ArtifactRule(Rule):

@@ -72,14 +72,15 @@ class ArtifactScan:
     def parts(self, execution: Execution) -> Iterator[ShardPart]:
         """Yield the parts to read, the split with the fewest rows first."""
         for split in self._by_size:
-            for shards in batched(self._shards[split], _FILES_AHEAD):
-                for shard in shards:
+            numbered = zip(self._shards[split], _first_packs(self._shards[split]), strict=True)
+            for shards in batched(numbered, _FILES_AHEAD):
+                for shard, _ in shards:
                     if shard.exists and shard.sha256 is None:
                         num_bytes = shard.num_bytes or 0
                         yield ShardPart(split=split, shard=shard.path, num_bytes=num_bytes, is_file=True)
-                for shard in shards:
+                for shard, first_pack in shards:
                     if why_not_streamable(shard) is None:
-                        yield from parts_of(split, shard, part_tokens=execution.part_tokens)
+                        yield from parts_of(split, shard, first_pack=first_pack, part_tokens=execution.part_tokens)
 
     def add(self, scan: PartScan) -> None:
         """Add the result of a part, in the order of the parts."""
@@ -96,7 +97,7 @@ class ArtifactScan:
         self.skipped = scan.skipped | self.skipped
         self.truths[split].merge(scan.truth)
         for sequences in scan.sequences:
-            self._overlap.add(split, shard, sequences)
+            self._overlap.add(split, sequences, scan.part.place)
 
     def facts(self, artifact: InspectableArtifact, context: CheckContext) -> ArtifactFacts:
         """Return the facts for rules on the whole artifact."""
@@ -127,6 +128,17 @@ class ArtifactScan:
         return findings
 
 
+def _first_packs(shards: Sequence[ShardFacts]) -> Iterator[int | None]:
+    """Yield the 0-based index in the split of each shard's first pack; None behind a shard that cannot be read.
+
+    Shards of 3, 2 and 4 packs -> 0, 3, 5.
+    """
+    first: int | None = 0
+    for shard in shards:
+        yield first
+        first = None if first is None or shard.num_rows is None else first + shard.num_rows
+
+
 def scan_artifact(
     artifact: InspectableArtifact,
     *,
@@ -153,7 +165,7 @@ def scan_artifact(
     )
     progress = execution.progress
     if progress is not None:
-        progress.start("Checking", sum(part.num_bytes for part in scan.parts(execution)), "rows")
+        progress.start("Checking", sum(part.num_bytes for part in scan.parts(execution)), "packs")
     for found in (execution.run_tasks or map)(judge, scan.parts(execution)):
         scan.add(found)
         if progress is not None:

@@ -206,6 +206,6 @@ def _summary(report: CheckReport, *, hides_advice: bool, shows_skipped: bool) ->
         text += f", {len(report.rules_not_applicable)} for other versions"
     if report.num_shards:
         shards = f"{report.num_shards_read} of {counted(report.num_shards, 'shard')}"
-        text += f"; {counted(report.num_rows, 'row')} ({counted(report.num_tokens, 'token')}) read from {shards}"
+        text += f"; {counted(report.num_rows, 'pack')} ({counted(report.num_tokens, 'token')}) read from {shards}"
     lines = [text, f"checked for {report.versions}" if report.versions else "", report.host.text if report.host else ""]
     return "\n".join(filter(None, lines))

@@ -1,4 +1,4 @@
-"""Rules on multiples of sequences and packs, on row widths, and on the maximum length of sequences."""
+"""Rules on multiples of sequences and packs, on pack widths, and on the maximum length of sequences."""
 
 import math
 import re
@@ -62,7 +62,7 @@ def sequences_not_divisible_by_context_parallelism(run: Run) -> Found:
 def pack_not_divisible_by_sequence_parallelism(run: Run) -> Found:
     """With sequence parallelism, packed_sequence_size is not a multiple of context x tensor parallelism.
 
-    Why: Crash at the first full row: first dimension of the tensor should be divisible by tensor parallel size.
+    Why: Crash at the first full pack: first dimension of the tensor should be divisible by tensor parallel size.
     Bad: packed_sequence_size 4100, sequence_parallel, CP 2, TP 4. Good: packed_sequence_size 4096.
     Fix: Make packed_sequence_size and seq_length a multiple of CP x TP, and pack again.
     Evidence: read in the source; NeMo-RL #2110. Source: PSB102, PSC303, PSB812; core/tensor_parallel/mappings.py:74
@@ -75,7 +75,7 @@ def pack_not_divisible_by_sequence_parallelism(run: Run) -> Found:
 def pack_not_divisible_by_context_parallelism(run: Run) -> Found:
     """packed_sequence_size is not a multiple of 2 x context_parallel_size of training or evaluation.
 
-    Why: Crash at the first step, or silent with fused RoPE: a row's padding is one more sequence, and is not divisible.
+    Why: Crash at the first step, or silent with fused RoPE: a pack's padding is one more sequence, not divisible.
     Bad: packed_sequence_size 4098, context_parallel_size 2. Good: packed_sequence_size 4096.
     Fix: Make packed_sequence_size and seq_length a multiple of 2 x CP, and pack again.
     Noticed: never; validate() checks model.seq_length only.
@@ -161,8 +161,8 @@ def multiple_overridden_by_dataset_kwargs(run: Run) -> Found:
 def multiple_below_recommendation(run: Run) -> Found:
     """pad_seq_to_mult is valid for context parallelism, but below the recommendation of the host's documentation.
 
-    Why: Slow at most: lcm(2 x CP, CP x TP) also keeps single sequences on whole sequence-parallel shards. Rows of fixed
-        width run without it, as in shipped recipes.
+    Why: Slow at most: lcm(2 x CP, CP x TP) also keeps single sequences on whole sequence-parallel shards. Packs of
+        fixed width run without it, as in shipped recipes.
     Bad: CP 2, TP 4, sequence_parallel, pad_seq_to_mult 4. Good: pad_seq_to_mult 8.
     Fix: Set pad_seq_to_mult to the recommended multiple and pack again, or keep pad_to_max_length.
     Evidence: inferred from the source; shipped moonlight and qwen3 recipes use less.
@@ -219,7 +219,7 @@ def longest_sequence_one_short(run: Run) -> Found:
     Why: Silent: with multiple 1 the limit counts stored tokens, with a larger one it counts runtime tokens. An example
         of exactly seq_length runtime tokens is cut or dropped.
     Bad: seq_length 4096, pad_seq_to_mult 1: at most 4095 tokens. Good: pad_seq_to_mult 2: at most 4096.
-    Fix: Accept it, or build the packs with `bridgepack build`, which has the same limit for every multiple.
+    Fix: Set pad_seq_to_mult to 2, or build the packs with `bridgepack build`: its limit is the same for all.
     Evidence: executed with the real 0.6.2; Bridge #4598, #4056.
     """
     if run.pad_seq_to_mult == 1:
@@ -229,9 +229,9 @@ def longest_sequence_one_short(run: Run) -> Found:
 
 @rule("BP112", ERROR, "PSB112; bridge/data/packing/gpt_sft.py:191, data/datasets/gpt_sft.py:569", when=HAS_SPECS)
 def row_width_not_divisible(run: Run) -> Found:
-    """pad_to_max_length is off, and row widths are rounded to a multiple that the parallel sizes do not divide.
+    """pad_to_max_length is off, and pack widths are rounded to a multiple that the parallel sizes do not divide.
 
-    Why: Crash at the first step, or at a later step whose rows are all short.
+    Why: Crash at the first step, or at a later step whose packs are all short.
     Bad: no pad_to_max_length, CP 4, TP 8, sequence_parallel: 16 where 32 is needed. Good: pad_to_max_length true.
     Fix: Set dataset_kwargs.pad_to_max_length to true, or pad_seq_length_to_mult there to the multiple needed.
     Noticed: first step, or later.
@@ -239,18 +239,18 @@ def row_width_not_divisible(run: Run) -> Found:
     if run.pads_to_max_length or run.width_multiple % run.needed_width_multiple == 0:
         return
     needed = run.needed_width_multiple
-    found, value = f"rows are a multiple of {run.width_multiple} wide", math.lcm(DEFAULT_WIDTH_MULTIPLE, needed)
+    found, value = f"packs are a multiple of {run.width_multiple} wide", math.lcm(DEFAULT_WIDTH_MULTIPLE, needed)
     is_full_width_sound = run.packed_sequence_size % needed == 0
-    mended = change(_PAD_TO_MAX, True, "every row gets the full width") if is_full_width_sound else ()
+    mended = change(_PAD_TO_MAX, True, "every pack gets the full width") if is_full_width_sound else ()
     allowed = f"a multiple of {needed}, e.g. {value}, or pad_to_max_length true"
     yield wrong(_HOST_MULTIPLE, found, allowed, changes=mended)
 
 
 @rule("BP113", WARNING, when=HAS_SPECS, noticed="first step, or later")
 def row_width_differs_among_experts(run: Run) -> Found:
-    """The allgather dispatcher needs the same number of tokens on every rank, but row widths differ among the ranks.
+    """The allgather dispatcher needs the same number of tokens on every rank, but pack widths differ among the ranks.
 
-    Why: Crash or hang: each data-parallel rank rounds the width of its own rows.
+    Why: Crash or hang: each data-parallel rank rounds the width of its own packs.
     Bad: expert size 8, allgather dispatcher, no pad_to_max_length. Good: pad_to_max_length true.
     Fix: Set dataset_kwargs.pad_to_max_length to true, or use the alltoall dispatcher.
     Evidence: read in the source; the effect is inferred.
@@ -261,14 +261,14 @@ def row_width_differs_among_experts(run: Run) -> Found:
     is_batched = run.text_or_none("dataset.dataloader_type") == "batch"
     if is_batched and run.text_or_none("model.moe_token_dispatcher_type") == "allgather":
         found = f"off, with expert_model_parallel_size {run.expert_model_parallel_size} and allgather"
-        yield wrong(_PAD_TO_MAX, found, "true", to=True, because="every rank gets rows of one width")
+        yield wrong(_PAD_TO_MAX, found, "true", to=True, because="every rank gets packs of one width")
 
 
 @rule("BP114", ERROR, when=HAS_SPECS, evidence="read in the source; that it hangs rather than fails is inferred")
 def pipeline_expects_other_width(run: Run) -> Found:
-    """Pipeline stages expect rows of model.seq_length tokens, but the loader gives rows of other widths.
+    """Pipeline stages expect packs of model.seq_length tokens, but the loader gives packs of other widths.
 
-    Why: Crash or hang at the first step: only the `batch` loader tells the pipeline the width of its rows.
+    Why: Crash or hang at the first step: only the `batch` loader tells the pipeline the width of its packs.
     Bad: pipeline_model_parallel_size 2, dataloader_type single, no pad_to_max_length. Good: dataloader_type batch.
     Fix: Set dataset.dataloader_type to batch. Noticed: first step. Source: PSB114; bridge/training/train.py:874
     """
@@ -278,7 +278,7 @@ def pipeline_expects_other_width(run: Run) -> Found:
     if loader not in ("single", "cyclic") or run.flag("model.variable_seq_lengths") or has_constant_width(run):
         return
     width = f"{run.packed_sequence_size}" if run.pads_to_max_length else "different widths"
-    found, allowed = f"{loader}, which gives rows of {width}", f"batch, or rows of model.seq_length, {run.seq_length}"
+    found, allowed = f"{loader}, which gives packs of {width}", f"batch, or packs of model.seq_length, {run.seq_length}"
     because = "this loader tells the pipeline the width of each batch"
     yield wrong("dataset.dataloader_type", found, allowed, to="batch", because=because)
 

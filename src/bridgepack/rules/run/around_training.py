@@ -1,6 +1,7 @@
 """Rules on packing inside the job, file systems, and packs of earlier versions of the host."""
 
 from bridgepack.records import TRAIN
+from bridgepack.records.words import counted
 from bridgepack.rules.judging.context import CannotJudgeError
 from bridgepack.rules.judging.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
 from bridgepack.rules.judging.subject import HAS_SPECS, IS_PACKED, PACKS_OFFLINE, SPECS, Run
@@ -87,14 +88,14 @@ def packs_written_and_read_at_once(run: Run) -> Found:
 
 @rule("BP965", ADVICE, "PSC405; bridge/training/gpt_step.py:395-405", when=(IS_PACKED, splits_context))
 def throughput_ignores_packing(run: Run) -> Found:
-    """The host counts FLOPs as if every row were one sequence.
+    """The host counts FLOPs as if every pack were one sequence.
 
-    Why: Silent: with context parallelism the host counts attention over whole rows, so it logs too high a throughput.
-    Bad: context_parallel_size 2, packed rows, MFU taken from the log. Good: MFU from the manifest's lengths.
+    Why: Silent: with context parallelism the host counts attention over whole packs, so it logs too high a throughput.
+    Bad: context_parallel_size 2, packs, MFU taken from the log. Good: MFU from the manifest's lengths.
     Fix: Compute FLOPs from the sequence lengths; compare runs by tokens per second.
     Evidence: read in 0.6.2; Bridge #4161.
     """
-    found, allowed = f"{run.context_parallel_size} with packed rows", "1 for a throughput that counts packed sequences"
+    found, allowed = f"{run.context_parallel_size} with packs", "1 for a throughput that counts packed sequences"
     yield wrong("model.context_parallel_size", found, allowed)
 
 
@@ -178,5 +179,8 @@ def artifact_of_earlier_host(run: Run) -> Found:
         raise CannotJudgeError(f"the packs are checked with a pad_seq_to_mult that is not {multiple}")
     for truth in artifact.require_truths():
         if truth.num_misaligned_runtime and not truth.num_misaligned_stored:
-            found = f"{truth.num_sequences} sequences, stored lengths multiples of {multiple}, runtime lengths not"
+            found = (
+                f"{counted(truth.num_sequences, 'sequence')}, stored lengths multiples of {multiple}, "
+                "runtime lengths not"
+            )
             yield wrong(truth.split, found, f"runtime lengths that are multiples of {multiple}", group=truth.split)

@@ -127,7 +127,7 @@ def fewer_micro_batches_than_pipeline_stages(run: Run) -> Found:
     """A step has fewer micro batches than the pipeline has stages.
 
     Why: Slow: stages wait for each other; with one micro batch only one stage works at a time. Packing makes this
-        more likely, because a batch has fewer rows.
+        more likely, because a batch has fewer packs.
     Bad: PP 4, 4 copies of the model, micro_batch_size 1, global_batch_size 8. Good: global_batch_size 32.
     Fix: Raise global_batch_size, or lower pipeline parallelism. Evidence: SkyRL #223; inferred from the schedule.
     """
@@ -138,14 +138,14 @@ def fewer_micro_batches_than_pipeline_stages(run: Run) -> Found:
     share = run.micro_batch_size * run.data_parallel_size
     if share > 0 and 0 < run.global_batch_size < share * stages:
         found = f"{run.global_batch_size // share} micro batches for {stages} stages"
-        yield wrong("train.global_batch_size", found, f"{share * stages} or more rows")
+        yield wrong("train.global_batch_size", found, f"{share * stages} or more packs")
 
 
 @rule("BP615", WARNING, "PSB615; bridge/data/loaders.py:272", noticed="dataset build")
 def last_batch_kept_with_custom_dataset(run: Run) -> Found:
     """The last incomplete batch is kept, but this dataset cannot pad it.
 
-    Why: Crash at dataset build unless the batch divides the rows: only GPTSFTDatasetConfig supports padding rows.
+    Why: Crash at dataset build unless the batch divides the packs: only GPTSFTDatasetConfig can pad the last batch.
     Bad: dataloader_type batch and drop_last false with DirectHFSFTDatasetConfig. Good: drop_last true.
     Fix: Set dataset.drop_last to true.
     """

@@ -61,7 +61,7 @@ def pyarrow_missing(run: Run) -> Found:
     """Packs are Parquet files, but pyarrow is missing or too old.
 
     Why: Crash while the dataset is built, on every rank: "pyarrow is required for packed Parquet datasets"; or, before
-        pyarrow 16, when the first row is read: "BYTE_STREAM_SPLIT only supports FLOAT and DOUBLE".
+        pyarrow 16, when the first pack is read: "BYTE_STREAM_SPLIT only supports FLOAT and DOUBLE".
     Bad: offline packing, no pyarrow; it is an extra of megatron-bridge. Good: offline packing, pyarrow 19.0.1.
     Fix: pip install "megatron-bridge[parquet]", or pyarrow 16 or newer. Noticed: dataset build.
     Evidence: read in the source and metadata of 0.6.2; shards of format 3 read with pyarrow 14.0.2, 15.0.2 and 16.1.
@@ -89,7 +89,7 @@ def megatron_core_too_old(run: Run) -> Found:
 def megatron_core_of_another_release(run: Run) -> Found:
     """megatron-core is not from the series that this release of megatron-bridge was released with.
 
-    Why: Crash or silent: the two share private interfaces, and packed rows go through several of them.
+    Why: Crash or silent: the two share private interfaces, and packs go through several of them.
     Bad: megatron-bridge 0.6.2, megatron-core 0.18.0 or 0.20.0. Good: megatron-core 0.19.2.
     Fix: Install the versions that were released together.
     Evidence: release notes and pins; the combinations were not executed.
@@ -128,7 +128,7 @@ def package_missing(run: Run) -> Found:
 
 @rule("BP984", ERROR, "PSB904; bridge/models/gpt_provider.py:111; core/transformer/dot_product_attention.py:153")
 def transformer_engine_missing(run: Run) -> Found:
-    """TransformerEngine is not installed, and only its attention supports packed rows.
+    """TransformerEngine is not installed, and only its attention supports packs.
 
     Why: Crash on import of the model's layers, or at the first packed step.
     Bad: no transformer-engine. Good: transformer-engine 2.17.1, its torch extension and its CUDA libraries.
@@ -263,9 +263,9 @@ def core_without_makefile(run: Run) -> Found:
 
 @rule("BP979", WARNING, "PSB704; megatron-bridge 0.3.1, pyproject.toml; rule catalogue section 3")
 def transformer_engine_too_old(run: Run) -> Found:
-    """TransformerEngine is older than the one of any release of megatron-bridge that packs rows.
+    """TransformerEngine is older than the one of any release of megatron-bridge that packs sequences.
 
-    Why: Crash at the first step, or silent: attention over packed rows was fixed in nearly every release since.
+    Why: Crash at the first step, or silent: attention over packs was fixed in nearly every release since.
     Bad: transformer-engine 2.4.0. Good: transformer-engine 2.17.1.
     Fix: pip install "transformer-engine[core_cu13,pytorch]==2.17.1"
     Noticed: first step, or never. Evidence: pins of megatron-bridge 0.3.1 (2.10 up to 2.13) and later releases.

@@ -89,7 +89,7 @@ def custom_dataset_with_mean_loss_under_context_parallelism(run: Run) -> Found:
     """Context parallelism is on with your own dataset class, but the loss is not computed per token.
 
     Why: Silent: validate() requires the loss per token only for the host's own fine-tuning datasets; otherwise a rank
-        without a trained token gives NaN or a wrong average. BP810 is the same rule for packed rows.
+        without a trained token gives NaN or a wrong average. BP810 is the same rule for packs.
     Bad: my_package.MyProvider, CP 2, calculate_per_token_loss false. Good: calculate_per_token_loss true.
     Fix: Set model.calculate_per_token_loss true and ddp.average_in_collective false, unless this is pretraining.
     Evidence: read in the source; Megatron-LM #1764.

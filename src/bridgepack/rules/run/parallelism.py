@@ -1,4 +1,4 @@
-"""Rules on pipeline, tensor, data and expert parallelism over packed rows, and on multi-token prediction."""
+"""Rules on pipeline, tensor, data and expert parallelism over packs, and on multi-token prediction."""
 
 import itertools
 
@@ -33,22 +33,22 @@ def _overlaps(*names: str) -> list[str]:
 def _without_layers(run: Run, beside: str, why: str) -> Violation:
     is_laid_out = run.stated("model.pipeline_model_parallel_layout") is not None
     mended = () if is_laid_out else change(_LAYERS, None, why)
-    return wrong(_LAYERS, f"{run.num_mtp_layers} with {beside}", "None with packed rows", changes=mended)
+    return wrong(_LAYERS, f"{run.num_mtp_layers} with {beside}", "None with packs", changes=mended)
 
 
 @rule("BP809", WARNING, "PSB809; bridge/training/initialize.py:355", when=PACKS_OFFLINE, noticed="some step")
 def tensor_overlap_buffers_of_another_width(run: Run) -> Found:
-    """Tensor-parallel communication overlap uses buffers that are sized for rows of another width.
+    """Tensor-parallel communication overlap uses buffers that are sized for packs of another width.
 
-    Why: Crash or corrupted values at the first row of another width: buffers hold seq_length / context parallelism.
-    Bad: tp_comm_overlap true, no pad_to_max_length. Good: rows of exactly seq_length.
+    Why: Crash or corrupted values at the first pack of another width: buffers hold seq_length / context parallelism.
+    Bad: tp_comm_overlap true, no pad_to_max_length. Good: packs of exactly seq_length.
     Fix: Set pad_to_max_length to true and packed_sequence_size to seq_length, or tp_comm_overlap to false.
     Evidence: read in megatron-bridge 0.6.2; the failure is inferred.
     """
     switched_on = switches_on(run, *_overlaps("tp_comm_overlap"))
     if run.splits_sequence and switched_on and not has_constant_width(run):
-        found = f"true, rows {'of' if run.pads_to_max_length else 'up to'} {run.packed_sequence_size} tokens"
-        yield wrong(switched_on[0], found, f"true with rows of exactly {run.seq_length} tokens")
+        found = f"true, packs {'of' if run.pads_to_max_length else 'up to'} {run.packed_sequence_size} tokens"
+        yield wrong(switched_on[0], found, f"true with packs of exactly {run.seq_length} tokens")
 
 
 @rule("BP810", WARNING, when=(splits_context, IS_PACKED, has_own_dataset))
@@ -82,22 +82,22 @@ def own_iterator_shared_by_virtual_stages(run: Run) -> Found:
 
 @rule("BP813", WARNING, "PSB813; bridge/training/train.py:904-911", when=PACKS_OFFLINE, noticed="first step")
 def distillation_stages_of_another_width(run: Run) -> Found:
-    """Pipeline stages of a distillation exchange tensors of seq_length tokens, but rows have another width.
+    """Pipeline stages of a distillation exchange tensors of seq_length tokens, but packs have another width.
 
-    Why: Crash at the first step: stages expect tensors of model.seq_length, rows are narrower.
-    Bad: a DistillationProvider, two pipeline stages, no pad_to_max_length. Good: rows of seq_length.
+    Why: Crash at the first step: stages expect tensors of model.seq_length, packs are narrower.
+    Bad: a DistillationProvider, two pipeline stages, no pad_to_max_length. Good: packs of seq_length.
     Fix: Set pad_to_max_length to true and packed_sequence_size to seq_length.
     Evidence: inferred from the source of megatron-bridge 0.6.2.
     """
     is_distilled = run.class_name("model") == "DistillationProvider" and run.pipeline_model_parallel_size > 1
     if is_distilled and not has_constant_width(run):
-        found = f"{run.packed_sequence_size}, {'every' if run.pads_to_max_length else 'not every'} row padded to it"
-        yield wrong(f"{SPECS}.packed_sequence_size", found, f"{run.seq_length} with every row padded to it")
+        found = f"{run.packed_sequence_size}, {'every' if run.pads_to_max_length else 'not every'} pack padded to it"
+        yield wrong(f"{SPECS}.packed_sequence_size", found, f"{run.seq_length} with every pack padded to it")
 
 
 @rule("BP814", ADVICE, "PSB814; bridge/training/config.py, _validate_and_apply_megatron_fsdp_configs")
 def sharded_parameters_with_context_parallelism(run: Run) -> Found:
-    """Fully sharded data parallelism with packed rows and context parallelism is not tested upstream.
+    """Fully sharded data parallelism with packs and context parallelism is not tested upstream.
 
     Why: Silent if it is wrong: the loss per token must also be summed over context-parallel ranks.
     Bad: use_megatron_fsdp true, context_parallel_size 2, packing on. Good: distributed data parallelism.
@@ -132,7 +132,7 @@ def expert_overlap_drops_boundaries(run: Run) -> Found:
         mended = [change(path, False, "the overlapped schedule loses the boundaries") for path in switched_on]
         mended += [change(path, False, "it needs the overlap") for path in switches_on(run, *_overlaps(*_NEED_OVERLAP))]
         changes = tuple(itertools.chain(*mended))
-        yield wrong(switched_on[0], "true with packed rows", "false with packed rows", changes=changes)
+        yield wrong(switched_on[0], "true with packs", "false with packs", changes=changes)
 
 
 @rule("BP806", ADVICE, when=(PACKS_OFFLINE, HAS_EXPERTS), versions={BRIDGE: "<0.7"})
@@ -140,7 +140,7 @@ def router_counts_padding(run: Run) -> Found:
     """Padding tokens count in the statistics that balance the experts.
 
     Why: Silent: balancing losses and expert biases adapt to EOS tokens; the effect grows with the share of padding.
-    Bad: an aux loss above 0 and rows with a tail of 20 percent. Good: rows filled to 99 percent.
+    Bad: an aux loss above 0 and packs with a tail of 20 percent. Good: packs filled to 99 percent.
     Fix: Keep padding small; megatron-bridge after 0.6.2 passes the router a mask.
     Evidence: read in the source; Bridge #5470; Megatron-LM #6111, #2142, #4776, #7481.
     Source: PSB806; bridge/training/gpt_step.py:432-437
@@ -161,7 +161,7 @@ def balance_per_sequence_means_per_pack(run: Run) -> Found:
     Source: PSB807; core/packed_seq_params.py:27; core/transformer/transformer_layer.py:792
     """
     if "seq_aux_loss" in run.items(_BALANCING) and run.stated("model.moe_aux_loss_coeff"):
-        yield wrong(_BALANCING, "seq_aux_loss with packed rows", "aux_loss, global_aux_loss")
+        yield wrong(_BALANCING, "seq_aux_loss with packs", "aux_loss, global_aux_loss")
 
 
 @rule("BP808", WARNING, when=PACKS_OFFLINE, evidence="read in the source; the 128 comes from the documentation")
@@ -172,7 +172,7 @@ def uneven_tokens_for_hybrid_dispatch(run: Run) -> Found:
         the host does not pad ranks to the same number.
     Bad: flex dispatcher hybridep, packed_sequence_size 4160 (not a multiple of 128); or CUDA graphs and varying widths.
     Good: 4096, pad_to_max_length.
-    Fix: Set pad_to_max_length and make packed_sequence_size a multiple of 128 x the ranks that share a row.
+    Fix: Set pad_to_max_length and make packed_sequence_size a multiple of 128 x the ranks that share a pack.
     Noticed: first step, or never (hang).
     Source: PSB808; bridge/models/transformer_config.py:91-130; bridge/training/config.py:1249
     """
@@ -206,14 +206,14 @@ def prediction_labels_cross_sequences(run: Run) -> Found:
 def prediction_trains_prompts(run: Run) -> Found:
     """Multi-token prediction layers are trained on prompts and padding, because they do not get the loss mask.
 
-    Why: Silent: the host does not pass the loss mask to the model, so the extra loss counts every token of the row.
-        Its documentation calls packed rows with these layers unsupported.
+    Why: Silent: the host does not pass the loss mask to the model, so the extra loss counts every token of the pack.
+        Its documentation calls packs with these layers unsupported.
     Bad: mtp_num_layers 1, packing on. Good: mtp_num_layers not set.
     Fix: Set model.mtp_num_layers to None for fine-tuning.
     Source: PSB804, PSB803; bridge/training/gpt_step.py:432-437; core/transformer/multi_token_prediction.py:825
     """
     if run.num_mtp_layers > 0:
-        yield _without_layers(run, "packed rows", "its loss ignores the loss mask")
+        yield _without_layers(run, "packs", "its loss ignores the loss mask")
 
 
 @rule("BP805", WARNING, "PSB805; core/transformer/multi_token_prediction.py:837-860", when=IS_PACKED)

@@ -29,7 +29,7 @@ def packed_sequence_size_not_positive(run: Run) -> Found:
     """
     if run.packed_sequence_size <= 0:
         length = run.stated_integer("model.seq_length")
-        mended = change(_SIZE, length, "packs are as long as the model's rows") if length and length > 0 else ()
+        mended = change(_SIZE, length, "packs are as long as model.seq_length") if length and length > 0 else ()
         allowed = "a positive number of tokens, equal to seq_length"
         yield wrong(_SIZE, str(run.packed_sequence_size), allowed, changes=mended)
 
@@ -68,7 +68,7 @@ def packs_shorter_than_their_sequences(run: Run) -> Found:
     """
     size, length = run.packed_sequence_size, run.seq_length
     if 0 < size < length and not _fits_narrow_packs(run, size):
-        yield wrong(_SIZE, f"{size}, and model.seq_length is {length}", f"{length}, the length of the model's rows")
+        yield wrong(_SIZE, f"{size}, and model.seq_length is {length}", f"{length}, as model.seq_length")
 
 
 @rule("BP042", WARNING, when=HAS_SPECS, noticed="first step, or never")
@@ -93,7 +93,7 @@ def packs_wider_than_model(run: Run) -> Found:
 def packs_narrower_than_model(run: Run) -> Found:
     """packed_sequence_size is smaller than model.seq_length, with sequences that fit into the packs.
 
-    Why: Slow: no row is as long as model.seq_length, so memory and batches are planned for rows that do not exist.
+    Why: Slow: no pack is as long as model.seq_length, so memory and batches are planned for packs that do not exist.
     Bad: seq_length 8192, packed_sequence_size 4096 with packs that exist already. Good: seq_length 4096.
     Fix: Make model.seq_length and dataset.seq_length equal to packed_sequence_size.
     Evidence: read in the source; the host's documentation requires equal lengths.
@@ -149,7 +149,7 @@ def seq_length_not_positive(run: Run) -> Found:
     """model.seq_length or dataset.seq_length is not positive.
 
     Bad: dataset.seq_length 0. Good: dataset.seq_length 4096.
-    Fix: Set model.seq_length and dataset.seq_length to the number of tokens in a row.
+    Fix: Set model.seq_length and dataset.seq_length to the number of tokens in a pack.
     """
     for path in ("model.seq_length", "dataset.seq_length"):
         length = run.integer_or_none(path)
@@ -186,7 +186,7 @@ def text_not_packed(run: Run) -> Found:
     family = family_of(run.loaded)
     packs_otherwise = family is None or family.name not in NOT_OFFLINE
     if not run.is_packed and packs_otherwise and not refuses_text_packs(run):
-        yield wrong("dataset.enable_offline_packing", "off", "true, to fill rows with text")
+        yield wrong("dataset.enable_offline_packing", "off", "true, to fill packs with text")
 
 
 def _scaling(run: Run) -> float:

@@ -1,4 +1,4 @@
-"""The guard: checks some steps of a run on every rank, and stops it if packed rows are not computed as packed.
+"""The guard: checks some steps of a run on every rank, and stops it if packs are not computed as packed.
 
 ```python
 guard = Guard(artifact="packed")
@@ -201,7 +201,7 @@ class Guard:
         self.report_failure(error)
 
     def report_failure_in_forward(self, error: Exception, number: int) -> None:
-        """Report an error of the forward step; raises GuardViolationError if packed rows had no boundaries."""
+        """Report an error of the forward step; raises GuardViolationError if packs had no boundaries."""
         if self.watch is not None and self._run is not None and self._run.is_packed:
             self._judge_alone(facts_without_reading(self.watch, place=self._place), number, error)
         self.report_failure(error)

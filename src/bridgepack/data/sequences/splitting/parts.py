@@ -131,14 +131,17 @@ class PartMaker:
                 self._exchanges = ExchangeSplitter(render, cutter.fits)
             self._cutter = cutter
 
+    @property
+    def may_split(self) -> bool:
+        """Whether a conversation may become something else than one sequence with all of its turns."""
+        return self._splitter is not None or self._cutter is not None
+
     def parts(self, conversation: Conversation) -> Parts:
         """Return the sequences of a conversation.
 
         Raises:
             RowError: the template refuses it, or a part that is needed.
         """
-        if self._splitter is None and self._cutter is None:
-            return Parts([self._render(conversation)])
         if self._exchanges is not None:
             return self._split(conversation, self._exchanges)
         turns: tuple[frozenset[int], ...] = ()

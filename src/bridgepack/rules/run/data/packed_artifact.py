@@ -64,16 +64,16 @@ def packs_prepared_by_nemotron(run: Run) -> Found:
 
 @rule("BP107", ERROR, "PSB107; bridge/data/packing/gpt_sft.py:199", when=HAS_SPECS, noticed="a later step")
 def artifact_row_exceeds_pack(run: Run) -> Found:
-    """A row of the artifact is wider than this run's packed_sequence_size.
+    """A pack of the artifact is wider than this run's packed_sequence_size.
 
-    Why: Crash when the row is read, perhaps hours later: an AssertionError without a message in a DataLoader worker.
-    Bad: a row of 4096 runtime tokens, packed_sequence_size 2048. Good: packed_sequence_size 4096.
+    Why: Crash when the pack is read, perhaps hours later: an AssertionError without a message in a DataLoader worker.
+    Bad: a pack of 4096 runtime tokens, packed_sequence_size 2048. Good: packed_sequence_size 4096.
     Fix: Raise packed_sequence_size and seq_length to the artifact's packed_sequence_size, or pack again.
     Evidence: executed with the real 0.6.2.
     """
     for truth in truths(run):
         if truth.max_row_width > run.packed_sequence_size:
-            found = f"a row of {truth.max_row_width} runtime tokens"
+            found = f"a pack of {truth.max_row_width} runtime tokens"
             yield wrong(truth.split, found, f"at most {run.packed_sequence_size}, packed_sequence_size")
 
 
@@ -92,7 +92,7 @@ def _size_made_for(facts: ArtifactFacts) -> int:
 def artifact_packed_for_smaller_size(run: Run) -> Found:
     """The artifact's packed_sequence_size is smaller than this run's.
 
-    Why: Slow: every row has padding at its end, so a step trains fewer tokens than the settings say.
+    Why: Slow: every pack has padding at its end, so a step trains fewer tokens than the settings say.
     Bad: an artifact for 4096, packed_sequence_size 8192. Good: an artifact for 8192.
     Fix: Set packed_sequence_size and seq_length to the artifact's, or pack again.
     """
@@ -106,7 +106,7 @@ def artifact_multiple_differs(run: Run) -> Found:
     """This run's pad_seq_to_mult differs from the artifact's.
 
     Why: Silent: with 1 the host treats padding inside sequences as tokens; with more than 1 it looks for padding at the
-        end of every sequence, and derives row widths from a multiple that the rows do not have.
+        end of every sequence, and derives pack widths from a multiple that the packs do not have.
     Bad: an artifact with pad_seq_to_mult 4, a run with 1. Good: a run with 4.
     Fix: Set pad_seq_to_mult to the artifact's if this run's parallelism allows it, or pack again.
     """
@@ -154,7 +154,7 @@ def artifact_sequences_longer_than_run(run: Run) -> Found:
 def padded_boundaries_without_metadata(run: Run) -> Found:
     """pad_cu_seqlens is on, but the metadata that it needs is not set, or a split is missing in it.
 
-    Why: Crash when the dataset is built, or at the first row that has more sequences than the metadata says.
+    Why: Crash when the dataset is built, or at the first pack that has more sequences than the metadata says.
     Bad: pad_cu_seqlens true, explicit packs, packed_metadata_path null. Good: packed_metadata_path set.
     Fix: Set packed_metadata_path to the packs' metadata file, with an entry per split. Noticed: dataset build.
     """
@@ -171,14 +171,14 @@ def padded_boundaries_without_metadata(run: Run) -> Found:
 
 @rule("BP402", ERROR, "PSB402; bridge/training/config.py:1169, bridge/data/packing/gpt_sft.py:79", when=HAS_SPECS)
 def padded_cu_seqlens_without_full_width(run: Run) -> Found:
-    """pad_cu_seqlens is on, but rows are not padded to their full width.
+    """pad_cu_seqlens is on, but packs are not padded to their full width.
 
-    Why: Crash at start: validate() refuses it; static cu_seqlens need rows of static width.
+    Why: Crash at start: validate() refuses it; static cu_seqlens need packs of static width.
     Bad: pad_cu_seqlens true, dataset_kwargs {}. Good: dataset_kwargs {pad_to_max_length: true}.
     Fix: Set dataset_kwargs.pad_to_max_length to the literal true. Noticed: validate().
     """
     if run.flag(f"{SPECS}.pad_cu_seqlens") and not run.pads_to_max_length:
-        found, path = "true with rows that are not padded to their full width", "dataset_kwargs.pad_to_max_length"
+        found, path = "true with packs that are not padded to their full width", "dataset_kwargs.pad_to_max_length"
         mended = change(f"dataset.{path}", True, "pad_cu_seqlens needs it")
         yield wrong(f"{SPECS}.pad_cu_seqlens", found, f"{path} true", changes=mended)
 
@@ -214,9 +214,9 @@ def numpy_seeded_by_dataset(run: Run) -> Found:
 
 @rule("BP523", ADVICE, "PSB523; bridge/training/losses.py:68", when=IS_PACKED)
 def nan_not_looked_for(run: Run) -> Found:
-    """Rows are packed, but the loss is not checked for NaN.
+    """The run trains packs, but the loss is not checked for NaN.
 
-    Why: Silent: the mask is multiplied with the losses, and 0 * NaN is NaN, so one NaN in a row's padding ruins the
+    Why: Silent: the mask is multiplied with the losses, and 0 * NaN is NaN, so one NaN in a pack's padding ruins the
         step. Wrong attention boundaries often cause such a NaN.
     Bad: rerun_state_machine.check_for_nan_in_loss false. Good: check_for_nan_in_loss true.
     Fix: Set it to true, at least for the first steps; full-iteration CUDA graphs do not support it.
@@ -234,12 +234,12 @@ _MIN_ROWS, _MIN_FILL_FRACTION = 64, 0.9
 _MAX_ALIGNMENT_FRACTION = 0.1
 
 
-@rule("BP115", WARNING, when=HAS_SPECS, evidence="read in the source; splits of few rows are left out")
+@rule("BP115", WARNING, when=HAS_SPECS, evidence="read in the source; splits of few packs are left out")
 def packs_poorly_filled(run: Run) -> Found:
-    """Rows have far fewer tokens than packed_sequence_size, padding inside sequences included.
+    """Packs have far fewer tokens than packed_sequence_size, padding inside sequences included.
 
-    Why: Slow: attention and matrix products run over the padding at the end of every row.
-    Bad: 1000 rows of 3000 tokens on average, packed_sequence_size 4096: 73%. Good: 4000 on average: 98%.
+    Why: Slow: attention and matrix products run over the padding at the end of every pack.
+    Bad: 1000 packs of 3000 tokens on average, packed_sequence_size 4096: 73%. Good: 4000 on average: 98%.
     Fix: Raise packed_sequence_size; 8192 is the host's own first target. Sequences nearly as long as a pack leave no
         room for others. Noticed: never; the host logs it when it packs.
     Source: PSB115; bridge/data/packing/algorithms.py:226, docs/training/packed-sequences.md
@@ -248,7 +248,7 @@ def packs_poorly_filled(run: Run) -> Found:
     for truth in truths(run):
         fill = truth.mean_row_width / size if size > 0 else 1.0
         if truth.num_rows >= _MIN_ROWS and fill < _MIN_FILL_FRACTION:
-            found = f"rows are filled to {fill:.0%}: {truth.mean_row_width:.0f} of {size} runtime tokens"
+            found = f"packs are filled to {fill:.0%}: {truth.mean_row_width:.0f} of {size} runtime tokens"
             yield wrong(truth.split, found, f"{_MIN_FILL_FRACTION:.0%} or more")
 
 
@@ -256,7 +256,7 @@ def packs_poorly_filled(run: Run) -> Found:
 def alignment_wastes_tokens(run: Run) -> Found:
     """More than 10% of the tokens in packs are padding to pad_seq_to_mult.
 
-    Why: Slow: rows look full, but much of them is padding, most with short sequences and a large multiple.
+    Why: Slow: packs look full, but much of them is padding, most with short sequences and a large multiple.
     Bad: 1000 tokens, 200 of them padding inside sequences. Good: 20 of them.
     Fix: Lower the multiple: 2 x context_parallel_size is enough with pad_to_max_length; or lower context parallelism.
     Noticed: never; the host's packing_efficiency counts the padding as tokens.

@@ -1,1 +1,1 @@
-"""Rules on kernels over packed rows: attention, its exchange between ranks, rotary embeddings, FP8, CUDA graphs."""
+"""Rules on kernels over packs: attention, its exchange between ranks, rotary embeddings, FP8, CUDA graphs."""

@@ -1,4 +1,4 @@
-"""Rules on attention and rotary embeddings over packed rows: backends, kinds and masks."""
+"""Rules on attention and rotary embeddings over packs: backends, kinds and masks."""
 
 import math
 
@@ -25,13 +25,13 @@ _FLASH_ATTENTION_3 = frozenset({"flash-attn-3", "flash-attn-hopper", "flash-attn
 
 @rule("BP701", ERROR, when=(IS_PACKED, uses_engine_attention), noticed="first step")
 def no_backend_for_packed_attention(run: Run) -> Found:
-    """The attention backend does not support packed rows.
+    """The attention backend does not support packs.
 
-    Why: Crash at the first step: `local` refuses packed rows; `unfused` supports neither padding between sequences nor
-        context parallelism, and before TransformerEngine 2.12 no packed rows at all.
+    Why: Crash at the first step: `local` refuses packs; `unfused` supports neither padding between sequences nor
+        context parallelism, and before TransformerEngine 2.12 no packs at all.
     Bad: enable_offline_packing true, attention_backend local. Good: attention_backend auto or fused.
     Fix: Set model.attention_backend to AttnBackend.auto, or do not set it.
-    Evidence: read in megatron-core 0.19.2 and TransformerEngine 2.10 to 2.18; rows without padding at context
+    Evidence: read in megatron-core 0.19.2 and TransformerEngine 2.10 to 2.18; packs without padding at context
         parallelism 1 work with `unfused` since 2.12.
     Source: PSB701; bridge/models/gpt_provider.py:277; core/transformer/dot_product_attention.py:153;
         TE/dot_product_attention/utils.py:990,1076
@@ -60,7 +60,7 @@ def flash_attention_over_padded_sequences(run: Run) -> Found:
     Why: Crash at the first step, "No dot product attention backend is available", unless FlashAttention 3 is installed
         and TransformerEngine is 2.16 or newer. `flash` is the default of hybrid and Gemma providers.
     Bad: pad_seq_to_mult 4, attention_backend flash, no FlashAttention 3. Good: attention_backend auto or fused.
-    Fix: Set model.attention_backend to AttnBackend.auto. On Ampere GPUs, which have no fused kernel for packed rows,
+    Fix: Set model.attention_backend to AttnBackend.auto. On Ampere GPUs, which have no fused kernel for packs,
         use context parallelism 1 with pad_seq_to_mult 1. Noticed: first step.
     Source: PSB702; TE/dot_product_attention/utils.py:975-990; bridge/models/hybrid/hybrid_provider.py:144
     """
@@ -75,7 +75,7 @@ def flash_attention_over_padded_sequences(run: Run) -> Found:
 
 @rule("BP717", ERROR, "PSB717, PSB907; core/ssm/gated_delta_net/gdn.py:97", when=IS_PACKED, noticed="first step")
 def deterministic_gated_delta_net(run: Run) -> Found:
-    """Deterministic mode is on for a model with gated delta net layers over packed rows.
+    """Deterministic mode is on for a model with gated delta net layers over packs.
 
     Why: Crash at the first step: "Packed sequence does not support deterministic mode."
     Bad: experimental_attention_variant gated_delta_net, deterministic_mode true, packing on.
@@ -84,30 +84,30 @@ def deterministic_gated_delta_net(run: Run) -> Found:
     """
     path = "model.deterministic_mode"
     if run.stated(path) and run.model_setting("experimental_attention_variant") in DELTA_NETS:
-        yield wrong(path, "true with gated delta net", "false with packed rows", to=False)
+        yield wrong(path, "true with gated delta net", "false with packs", to=False)
 
 
 @rule("BP718", WARNING, "PSB718; bridge/training/gpt_step.py:120-124,200", evidence="read in megatron-bridge 0.6.2")
 def attention_mask_of_the_dataset_ignored(run: Run) -> Found:
-    """The dataset returns attention masks, but attention over packed rows ignores them.
+    """The dataset returns attention masks, but attention over packs ignores them.
 
-    Why: Silent: attention over packed rows uses cu_seqlens only, so the mask has no effect. The masks of the host's own
+    Why: Silent: attention over packs uses cu_seqlens only, so the mask has no effect. The masks of the host's own
         datasets equal cu_seqlens; a mask of your own dataset may differ.
     Bad: packing on, skip_getting_attention_mask_from_dataset false. Good: true, or not set.
     Fix: Set dataset.skip_getting_attention_mask_from_dataset to true, or train unpacked if you need the mask.
     """
     path = "dataset.skip_getting_attention_mask_from_dataset"
     if run.is_packed and run.stated(path) is False:
-        because = "attention over packed rows uses cu_seqlens only"
-        yield wrong(path, "false", "true with packed rows", to=True, because=because)
+        because = "attention over packs uses cu_seqlens only"
+        yield wrong(path, "false", "true with packs", to=True, because=because)
 
 
 @rule("BP721", ERROR, noticed="first step", evidence="read in TransformerEngine 2.17.1 and 2.18")
 def fp8_attention_over_packed_rows(run: Run) -> Found:
-    """Attention runs in FP8 over packed rows with context parallelism.
+    """Attention runs in FP8 over packs with context parallelism.
 
     Why: Crash at the first step, "No dot product attention backend is available": no kernel supports FP8 attention
-        over packed rows with context parallelism; with MXFP8 none does even without it.
+        over packs with context parallelism; with MXFP8 none does even without it.
     Bad: fp8 hybrid, fp8_dot_product_attention true, CP 2, packing on. Good: fp8_dot_product_attention false.
     Fix: Set fp8_dot_product_attention and fp8_multi_head_attention to false; matrix products stay in FP8.
     Source: PSB721, PSB702; TE/dot_product_attention/utils.py, context parallelism filter
@@ -119,7 +119,7 @@ def fp8_attention_over_packed_rows(run: Run) -> Found:
     if splits_context(run) or run.number_format == "mxfp8":
         found = f"true, {run.number_format}, context parallelism {run.context_parallel_size}"
         for path in switched_on:
-            yield wrong(path, found, "false with packed rows", to=False)
+            yield wrong(path, found, "false with packs", to=False)
 
 
 @rule("BP723", ADVICE, when=PACKS_OFFLINE, versions={ENGINE: "<2.18"})
@@ -163,7 +163,7 @@ def latent_attention_setting_refused(run: Run) -> Found:
     Bad: multi_latent_attention true, rope_type rope, apply_rope_fusion true.
     Good: multi_latent_attention true, rope_type yarn, or apply_rope_fusion false.
     Fix: Set model.apply_rope_fusion to false. Evidence: read in megatron-core 0.19.2, which pads narrower values
-        for packed rows itself.
+        for packs itself.
     """
     if not run.model_setting("multi_latent_attention"):
         return
@@ -190,7 +190,7 @@ def sparse_attention_with_fused_rotary(run: Run) -> Found:
 def fused_rotary_with_several_axes(run: Run) -> Found:
     """Rotary embeddings over several axes (mRoPE) are set to fused, which no kernel supports.
 
-    Why: Silent: the fused kernel for packed rows restarts one position table at every sequence, but these models set
+    Why: Silent: the fused kernel for packs restarts one position table at every sequence, but these models set
         several positions for every token. Some providers turn the setting off, others fail an assertion.
     Bad: Qwen3-VL, position_embedding_type mrope, apply_rope_fusion true. Good: apply_rope_fusion false.
     Fix: Set model.apply_rope_fusion to false.
@@ -204,7 +204,7 @@ def fused_rotary_with_several_axes(run: Run) -> Found:
 
 @rule("BP913", ADVICE, "PSB913; TE/dot_product_attention/utils.py:977-1078", when=IS_PACKED, noticed="first step")
 def windowed_or_offset_attention_packed(run: Run) -> Found:
-    """The model has a sliding window or a learned softmax offset, which not every backend supports with packed rows.
+    """The model has a sliding window or a learned softmax offset, which not every backend supports with packs.
 
     Why: Crash at the first step if no backend supports it: "No dot product attention backend is available".
     Bad: gpt-oss (softmax_type learnable, window_size 127) packed, not tried on that GPU. Good: one step there first.
@@ -220,7 +220,7 @@ def windowed_or_offset_attention_packed(run: Run) -> Found:
 
 @rule("BP914", ADVICE, "PSB914; bridge/data/packing/gpt_sft.py:151-331", when=IS_PACKED, evidence="read in 0.6.2")
 def learned_positions_packed(run: Run) -> Found:
-    """The model has learned absolute positions, which must restart at every sequence of a packed row.
+    """The model has learned absolute positions, which must restart at every sequence of a pack.
 
     Why: Silent if your own dataset's position_ids do not restart; those of the host's datasets restart at 0.
     Bad: position_embedding_type learned_absolute, packing on, position_ids 0 to 15.
@@ -238,7 +238,7 @@ _OWN_CONSTRUCTION = ("VLModelProvider", "OmniModelProvider", "OmniModalityProvid
 
 @rule("BP710", ERROR, "PSB710; core/transformer/attention.py:1361-1384", evidence="read in megatron-core 0.19.2")
 def single_fused_rotary_embedding(run: Run) -> Found:
-    """Rotary embeddings of queries and keys are fused into one kernel, which does not support packed rows.
+    """Rotary embeddings of queries and keys are fused into one kernel, which does not support packs.
 
     Why: Crash at the first step: "fused_single_qkv_rope requested but not available/supported for the config."
     Bad: fused_single_qkv_rope true, packing on. Good: fused_single_qkv_rope false, apply_rope_fusion true.
@@ -246,15 +246,15 @@ def single_fused_rotary_embedding(run: Run) -> Found:
     """
     path = "model.fused_single_qkv_rope"
     if run.is_packed and run.stated(path) is True and not run.stated("model.multi_latent_attention"):
-        why = "the kernel does not support packed rows"
-        yield wrong(path, "true with packed rows", "false with packed rows", to=False, because=why)
+        why = "the kernel does not support packs"
+        yield wrong(path, "true with packs", "false with packs", to=False, because=why)
 
 
 @rule("BP711", WARNING, when=IS_PACKED, evidence="read in megatron-core 0.19.2; which classes are affected is inferred")
 def fused_rotary_embedding_loses_yarn_scale(run: Run) -> Found:
-    """The fused rotary embedding of packed rows omits YaRN's attention scale.
+    """The fused rotary embedding of packs omits YaRN's attention scale.
 
-    Why: Silent: queries and keys are too small by that factor, in packed rows only. GPTModelProvider turns fusion off
+    Why: Silent: queries and keys are too small by that factor, in packs only. GPTModelProvider turns fusion off
         itself; model classes that build their own language model do not.
     Bad: a vision-language provider, position_embedding_type yarn, factor 32, apply_rope_fusion true. Good: no fusion.
     Fix: Set model.apply_rope_fusion to false.
@@ -265,7 +265,7 @@ def fused_rotary_embedding_loses_yarn_scale(run: Run) -> Found:
     kind, scale = run.class_name("model") or "", yarn_scale(run)
     if scale != 1.0 and kind.endswith(_OWN_CONSTRUCTION):
         found, why = f"true in {kind}, where YaRN scales by {scale:.3f}", "only the unfused kernel applies the scale"
-        yield wrong(_FUSION, found, "false with YaRN over packed rows", to=False, because=why)
+        yield wrong(_FUSION, found, "false with YaRN over packs", to=False, because=why)
 
 
 def yarn_scale(run: Run) -> float:
@@ -283,7 +283,7 @@ def yarn_scale(run: Run) -> float:
 
 @rule("BP712", ADVICE, "PSB712; core/models/common/embeddings/rope_utils.py:206,250-268", when=IS_PACKED)
 def rotary_embedding_sequence_by_sequence(run: Run) -> Found:
-    """Rotary embeddings of packed rows are computed in a loop over sequences.
+    """Rotary embeddings of packs are computed in a loop over sequences.
 
     Why: Slow: without fusion every layer copies the boundaries from the GPU and starts kernels for each sequence.
     Bad: apply_rope_fusion false, 40 short sequences in a pack. Good: apply_rope_fusion true.
@@ -291,7 +291,7 @@ def rotary_embedding_sequence_by_sequence(run: Run) -> Found:
     Evidence: read in megatron-core 0.19.2; SkyRL #274.
     """
     if run.stated(_FUSION) is False and run.stated("model.position_embedding_type") == "rope":
-        yield wrong(_FUSION, "false with packed rows", "true, which computes all sequences at once")
+        yield wrong(_FUSION, "false with packs", "true, which computes all sequences at once")
 
 
 @rule("BP713", ADVICE, "PSB713; core/models/common/embeddings/rope_utils.py:225-246", when=PACKS_OFFLINE)

@@ -101,12 +101,12 @@ def max_seqlen_per_rank_without_effect(run: Run) -> Found:
 
 @rule("BP957", WARNING, "PSB101, PSB014; Megatron-LM #1764", when=PACKS_OFFLINE)
 def rank_without_trained_token(run: Run) -> Found:
-    """A row has fewer trained tokens than there are context-parallel ranks, so a rank has none.
+    """A pack has fewer trained tokens than there are context-parallel ranks, so a rank has none.
 
-    Why: Silent: that rank trains nothing in this row; without calculate_per_token_loss its loss is 0 / 0, NaN. A row
+    Why: Silent: that rank trains nothing in this pack; without calculate_per_token_loss its loss is 0 / 0, NaN. A pack
         with more trained tokens may still leave a rank without one; the rule reports only certain cases.
-    Bad: context_parallel_size 4, a row with 3 trained tokens. Good: a row with 400 trained tokens.
-    Fix: Inspect the row for long prompts with tiny answers, or a mask that trains too little. Keep
+    Bad: context_parallel_size 4, a pack with 3 trained tokens. Good: a pack with 400 trained tokens.
+    Fix: Inspect the pack for long prompts with tiny answers, or a mask that trains too little. Keep
         calculate_per_token_loss on. Noticed: never with per-token loss; NaN in the loss without.
     Evidence: Megatron-LM #1764; read in the source.
     """
@@ -116,4 +116,4 @@ def rank_without_trained_token(run: Run) -> Found:
     for truth in truths(run):
         if truth.min_effective_tokens_per_row < largest:
             allowed = f"at least {largest}, one for each context-parallel rank"
-            yield wrong(truth.split, f"a row with {truth.min_effective_tokens_per_row} trained tokens", allowed)
+            yield wrong(truth.split, f"a pack with {truth.min_effective_tokens_per_row} trained tokens", allowed)

@@ -43,12 +43,12 @@ def _back_to_ring(run: Run) -> Any:
         is_taken = not (_has_sliding_window(run) or _has_softmax_offset(run))
     except CannotJudgeError:
         is_taken = False
-    return change(_KIND, "p2p", "the ring exchange supports packed rows") if is_taken else ()
+    return change(_KIND, "p2p", "the ring exchange supports packs") if is_taken else ()
 
 
 @rule("BP704", ERROR, when=(IS_PACKED, splits_context, uses_engine_attention), versions={ENGINE: "<2.18"})
 def all_gather_exchange_of_packed_rows(run: Run) -> Found:
-    """cp_comm_type is all_gather with packed rows, which this version of TransformerEngine does not support.
+    """cp_comm_type is all_gather with packs, which this version of TransformerEngine does not support.
 
     Why: Crash at the first step: "No support for cp_comm_type='all_gather' and qkv_format='thd'", or no backend.
     Bad: cp_comm_type all_gather, CP 2, packing on, TransformerEngine 2.17.
@@ -57,13 +57,13 @@ def all_gather_exchange_of_packed_rows(run: Run) -> Found:
     Source: PSB704; TE/dot_product_attention/context_parallel.py:3064, utils.py:1166
     """
     if "all_gather" in run.cp_comm_types:
-        found = f"all_gather with packed rows and TransformerEngine {run.versions[ENGINE]}"
+        found = f"all_gather with packs and TransformerEngine {run.versions[ENGINE]}"
         yield wrong(_KIND, found, "p2p or a2a", changes=_back_to_ring(run))
 
 
 @rule("BP705", ERROR, when=(IS_PACKED, splits_context, uses_engine_attention), versions={ENGINE: "<2.19"})
 def hierarchical_exchange_of_packed_rows(run: Run) -> Found:
-    """Context parallelism is hierarchical (a2a+p2p) with packed rows.
+    """Context parallelism is hierarchical (a2a+p2p) with packs.
 
     Why: Crash at the first step: "thd format is not supported with hierarchical CP implementation yet!"
     Bad: cp_comm_type a2a+p2p, hierarchical_context_parallel_sizes [2, 2], packing on.
@@ -74,7 +74,7 @@ def hierarchical_exchange_of_packed_rows(run: Run) -> Found:
     """
     if any("a2a+p2p" in kind for kind in run.cp_comm_types):
         ring, sizes = _back_to_ring(run), change(_SIZES, None, "only a2a+p2p uses sizes")
-        yield wrong(_KIND, "a2a+p2p with packed rows", "p2p or a2a", changes=ring and ring + sizes)
+        yield wrong(_KIND, "a2a+p2p with packs", "p2p or a2a", changes=ring and ring + sizes)
 
 
 @rule("BP706", ERROR, when=splits_context, noticed="first step", evidence="read in TransformerEngine 2.17.1")
@@ -146,7 +146,7 @@ def sliding_window_over_the_ring(run: Run) -> Found:
 def softmax_offset_over_the_ring(run: Run) -> Found:
     """A model with attention sinks uses context parallelism in a way that no kernel supports.
 
-    Why: Crash at the first step: sinks need cp_comm_type a2a, and over packed rows cuDNN 9.18 or newer.
+    Why: Crash at the first step: sinks need cp_comm_type a2a, and over packs cuDNN 9.18 or newer.
     Bad: softmax_type learnable (GPT-OSS), CP 2, cp_comm_type not set. Good: cp_comm_type a2a, cuDNN 9.18.
     Fix: Set model.cp_comm_type to a2a and install cuDNN 9.18 or newer, or use context parallelism 1.
     Evidence: read in TransformerEngine 2.17.1. Source: PSB709; TE/dot_product_attention/context_parallel.py:4774-4781
@@ -158,7 +158,7 @@ def softmax_offset_over_the_ring(run: Run) -> Found:
     installed = run.environment.versions if run.environment is not None else {}
     cudnn = next((version_of(text) for name, text in installed.items() if name.startswith("nvidia-cudnn-cu")), None)
     if run.is_packed and cudnn is not None and cudnn < _CUDNN_WITH_SINKS:
-        found = f"{kind} over packed rows with cuDNN {cudnn}"
+        found = f"{kind} over packs with cuDNN {cudnn}"
         yield wrong("model.softmax_type", found, f"cuDNN {_CUDNN_WITH_SINKS} or newer")
 
 

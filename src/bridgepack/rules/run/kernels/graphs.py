@@ -1,4 +1,4 @@
-"""Rules on CUDA graphs, and on FP8 and FP4 matrix products over packed rows."""
+"""Rules on CUDA graphs, and on FP8 and FP4 matrix products over packs."""
 
 from collections.abc import Iterator
 
@@ -25,10 +25,10 @@ def _describe(capture: GraphCapture) -> str:
 
 @rule("BP921", ERROR, "PSC101; bridge/training/config.py:1172-1179", when=PACKS_OFFLINE, noticed=VALIDATE)
 def graphs_over_rows_of_varying_width(run: Run) -> Found:
-    """CUDA graphs are on, but rows are not all padded to the same width.
+    """CUDA graphs are on, but packs are not all padded to the same width.
 
     Why: Crash in validate(), because a graph replays one shape. The check misses the old external_cuda_graph, where the
-        first row of another width breaks the replay.
+        first pack of another width breaks the replay.
     Bad: cuda_graph_impl transformer_engine, no pad_to_max_length. Good: pad_to_max_length true.
     Fix: Set dataset.dataset_kwargs.pad_to_max_length to true. Evidence: executed with the real 0.6.2.
     """
@@ -40,10 +40,10 @@ def graphs_over_rows_of_varying_width(run: Run) -> Found:
 
 @rule("BP922", ERROR, "PSC102; bridge/training/config.py:1181-1188", when=HAS_SPECS, noticed=VALIDATE)
 def captured_attention_with_varying_boundaries(run: Run) -> Found:
-    """CUDA graphs capture packed attention, but the number of boundaries differs from row to row.
+    """CUDA graphs capture packed attention, but the number of boundaries differs from pack to pack.
 
     Why: Crash in validate(); a graph replays one shape of cu_seqlens. With the old external_cuda_graph validate() does
-        not ask, and the replay refuses packed rows with padded boundaries, too (BP923).
+        not ask, and the replay refuses packs with padded boundaries, too (BP923).
     Bad: cuda_graph_impl full_iteration, pad_cu_seqlens false. Good: pad_cu_seqlens true, and metadata.
     Fix: Set offline_packing_specs.pad_cu_seqlens to true and packed_metadata_path to correct metadata.
     Evidence: executed with the real 0.6.2; Bridge #5344, #5425.
@@ -62,7 +62,7 @@ def captured_attention_with_varying_boundaries(run: Run) -> Found:
     noticed="first replay",
 )
 def layer_graphs_around_packed_attention(run: Run) -> Found:
-    """CUDA graphs of TransformerEngine capture attention, but their replay refuses packed rows.
+    """CUDA graphs of TransformerEngine capture attention, but their replay refuses packs.
 
     Why: Crash at the first replay, after the warm-up steps: "CUDA graph accepts only Tensor inputs." validate() accepts
         it if pad_cu_seqlens is on.
@@ -72,8 +72,8 @@ def layer_graphs_around_packed_attention(run: Run) -> Found:
     """
     capture = graph_capture(run)
     if capture.impl == "transformer_engine" and capture.captures_attention:
-        found, why = f"{_describe(capture)}, attention included", "the replay does not support packed rows"
-        allowed = "modules without attn, full_iteration or none with packed rows"
+        found, why = f"{_describe(capture)}, attention included", "the replay does not support packs"
+        allowed = "modules without attn, full_iteration or none with packs"
         yield wrong(capture.path, found, allowed, to=capture.off, because=why)
 
 
@@ -94,7 +94,7 @@ def router_graph_over_packed_padding(run: Run) -> Found:
         return
     if not capture.modules or {"moe", "moe_router", "moe_preprocess"} & set(capture.modules):
         found, why = f"{_describe(capture)}, router included", "a graph cannot take the mask of packed padding"
-        yield wrong(capture.path, found, "modules without the router with packed rows", to=capture.off, because=why)
+        yield wrong(capture.path, found, "modules without the router with packs", to=capture.off, because=why)
 
 
 @rule("BP924", ERROR, "PSC104; bridge/utils/cuda_graph.py:134-155", noticed=VALIDATE)
@@ -130,7 +130,7 @@ def full_iteration_graph_checks_loss(run: Run) -> Found:
 
 @rule("BP920", WARNING, when=PACKS_OFFLINE, noticed="capture", evidence="read in the source of 0.6.2; not run")
 def full_iteration_graph_of_packed_rows(run: Run) -> Found:
-    """A full-iteration CUDA graph captures packed rows, whose max_seqlen is copied to the CPU inside the graph.
+    """A full-iteration CUDA graph captures packs, whose max_seqlen is copied to the CPU inside the graph.
 
     Why: Crash at capture, as read in the source: the forward step copies max_seqlen_q to the CPU, which CUDA refuses.
     Bad: cuda_graph_impl full_iteration, enable_offline_packing true.
@@ -140,21 +140,21 @@ def full_iteration_graph_of_packed_rows(run: Run) -> Found:
     """
     if graph_capture(run).is_full_iteration:
         allowed = "transformer_engine graphs of modules without attention"
-        yield wrong(graph_capture(run).path, "a full-iteration graph of packed rows", allowed)
+        yield wrong(graph_capture(run).path, "a full-iteration graph of packs", allowed)
 
 
 @rule("BP926", ERROR, when=PACKS_IN_BATCH, noticed="capture or replay", evidence="read in megatron-bridge 0.6.2")
 def graphs_over_rows_packed_in_the_batch(run: Run) -> Found:
-    """CUDA graphs are on with in-batch packing, whose rows have varying widths.
+    """CUDA graphs are on with in-batch packing, whose packs have varying widths.
 
-    Why: Crash at capture or replay, or stale shapes: the host neither pads such rows to one width nor checks them.
+    Why: Crash at capture or replay, or stale shapes: the host neither pads such packs to one width nor checks them.
     Bad: enable_in_batch_packing true, cuda_graph_impl transformer_engine. Good: cuda_graph_impl none.
     Fix: Set model.cuda_graph_impl to none, or pack offline.
     Source: PSC106; bridge/training/config.py:1162; bridge/data/collators/sft.py:101
     """
     capture = graph_capture(run)
     if _is_captured(capture):
-        found, why = f"{_describe(capture)} with enable_in_batch_packing", "such rows have varying widths"
+        found, why = f"{_describe(capture)} with enable_in_batch_packing", "such packs have varying widths"
         yield wrong(capture.path, found, "no graphs with packing in the batch", to=capture.off, because=why)
 
 
@@ -288,13 +288,13 @@ TOKEN_MULTIPLES = {"fp8": 8, "mxfp8": 32, "nvfp4": 16}
 
 
 def num_shares(run: Run) -> int:
-    """Return the number of ranks that share a row's tokens: CP, times TP with sequence parallelism."""
+    """Return the number of ranks that share a pack's tokens: CP, times TP with sequence parallelism."""
     return run.context_parallel_size * (run.tensor_model_parallel_size if run.splits_sequence else 1)
 
 
 @rule("BP928", ERROR, "PSC108; TransformerEngine 2.17 pytorch/utils.py:608-624", when=PACKS_OFFLINE)
 def row_width_unfit_for_low_precision(run: Run) -> Found:
-    """The tokens of a row on one rank are not a multiple of the number that FP8 or FP4 matrix products need.
+    """The tokens of a pack on one rank are not a multiple of the number that FP8 or FP4 matrix products need.
 
     Why: Crash at the first step: "FP8 execution requires the product of all dimensions except the last to be divisible
         by 8". MXFP8 needs 32, NVFP4 16.
@@ -313,7 +313,7 @@ def row_width_unfit_for_low_precision(run: Run) -> Found:
 
 @rule("BP930", WARNING, "PSC108, PSB112; bridge/data/packing/gpt_sft.py, the collate's width", when=PACKS_OFFLINE)
 def varying_width_unfit_for_low_precision(run: Run) -> Found:
-    """Row widths vary, and some widths are not supported by FP8 or FP4 matrix products.
+    """Pack widths vary, and some widths are not supported by FP8 or FP4 matrix products.
 
     Why: Crash at the first batch with such a width, which may be hours into the run.
     Bad: FP8, CP 2, TP 2 with sequence parallelism, no pad_to_max_length: 16 / 4 = 4. Good: pad_to_max_length true.

@@ -80,16 +80,14 @@ def no_kernel_for_large_heads(run: Run) -> Found:
 
 @rule("BP731", WARNING, when=(IS_PACKED, _is_too_large), evidence="read in TransformerEngine 2.17.1")
 def large_heads_unfused(run: Run) -> Found:
-    """Heads are larger than 256, so attention over packed rows is computed without a kernel.
+    """Heads are larger than 256, so attention over packs is computed without a kernel.
 
     Why: Slow: `unfused` alone takes such heads. It keeps every score of the longest sequence for each sequence of a
-        row: memory grows with the square of that length, times the sequences.
+        pack: memory grows with the square of that length, times the sequences.
     Bad: Gemma 4, whose global layers have heads of 512, in packs of 32768. Good: a model with heads of 256.
     Fix: Keep max_sequence_length short, and try the largest pack on one GPU before you rely on it.
     Source: TE/dot_product_attention/backends.py:425-460; TE/common/fused_attn/fused_attn.cpp:310-330
     """
     path, size = largest_head(run)
     if not splits_context(run) and not pads_between_sequences(run) and not _forces_other_backend(run):
-        yield wrong(
-            path, f"heads of {size} over packed rows", f"heads up to {LARGEST_HEAD} for a fused or flash kernel"
-        )
+        yield wrong(path, f"heads of {size} over packs", f"heads up to {LARGEST_HEAD} for a fused or flash kernel")

@@ -43,7 +43,7 @@ def family_packed_against_its_recipe(run: Run) -> Found:
     is_split_whole = run.family.name == "deepseek_v4" and run.stated("model.cp_partition_mode") == "contiguous"
     if run.family.name in NOT_OFFLINE and not is_split_whole:
         allowed = "no packing, as in the host's recipes for this family"
-        yield wrong(_OFFLINE, f"packed rows for {run.family.evidence} ({run.family.name})", allowed)
+        yield wrong(_OFFLINE, f"packs for {run.family.evidence} ({run.family.name})", allowed)
 
 
 @rule("BP902", ERROR, when=PACKS_IN_BATCH, noticed="first step", evidence="read in 0.6.2")
@@ -66,7 +66,7 @@ def in_batch_packing_refused_by_family(run: Run) -> Found:
 
 @rule("BP903", ERROR, "PSB903; bridge/models/gemma/gemma2_provider.py:187-190,375-378", when=IS_PACKED)
 def gemma_2_packed(run: Run) -> Found:
-    """Packing is on for Gemma 2, whose attention does not support packed rows.
+    """Packing is on for Gemma 2, whose attention does not support packs.
 
     Why: Crash at the first step: "Packed sequence is not supported by DotProductAttention." The host's six
         Gemma-2 recipes turn packing on nevertheless.
@@ -76,13 +76,13 @@ def gemma_2_packed(run: Run) -> Found:
     """
     name = run.class_name("model") or "" if run.is_stated("model._target_") else run.family.name
     if "gemma2" in name.lower():
-        allowed = "no packing: the attention of Gemma 2 raises for packed rows"
-        yield wrong(_OFFLINE if run.packs_offline else _IN_BATCH, f"packed rows for {run.family.evidence}", allowed)
+        allowed = "no packing: the attention of Gemma 2 raises for packs"
+        yield wrong(_OFFLINE if run.packs_offline else _IN_BATCH, f"packs for {run.family.evidence}", allowed)
 
 
 @rule("BP904", ERROR, when=IS_PACKED, noticed="first step", evidence="read in 0.6.2 and megatron-core 0.19.2")
 def local_attention_packed(run: Run) -> Found:
-    """Packing is on with megatron-core's own attention, which does not support packed rows.
+    """Packing is on with megatron-core's own attention, which does not support packs.
 
     Why: Crash at the first step: "Packed sequence is not supported by DotProductAttention."
     Bad: attention_backend local, packing on. Good: attention_backend not set, or default_layer_spec.
@@ -91,8 +91,8 @@ def local_attention_packed(run: Run) -> Found:
         bridge/models/hybrid/hybrid_provider.py:266
     """
     if attention_backend(run) == "local" and (backend_takes_effect(run) or run.class_name("model") in _HYBRID_CLASSES):
-        why = "only TransformerEngine's attention supports packed rows"
-        yield wrong("model.attention_backend", "local", "unset, fused or auto with packed rows", to=None, because=why)
+        why = "only TransformerEngine's attention supports packs"
+        yield wrong("model.attention_backend", "local", "unset, fused or auto with packs", to=None, because=why)
     spec = run.stated("model.transformer_layer_spec")
     target = str(spec.get("_target_") if isinstance(spec, Mapping) else spec or "")
     if target.rpartition(".")[2] in ("local_layer_spec", "get_gpt_layer_local_spec"):
@@ -106,7 +106,7 @@ def in_batch_packing_against_its_recipe(run: Run) -> Found:
     Why: Silent: Gemma 3 loses the mask that lets its image tokens see each other; for the others no effect is recorded.
     Bad: Gemma 3 with vision, enable_in_batch_packing true. Good: enable_in_batch_packing false.
     Fix: Set dataset.enable_in_batch_packing to false, or compare packed and unpacked losses on one GPU first.
-    Evidence: read in the recipes of 0.6.2; a comment on Gemma 3 says that its mask does not work with packed rows.
+    Evidence: read in the recipes of 0.6.2; a comment on Gemma 3 says that its mask does not work with packs.
     Source: PSB902; bridge/recipes/qwen_vl/h100/qwen35_vl.py:371; glm_vl/h100/glm_45v.py:97;
         gemma3_vl/h100/gemma3_vl.py:115; kimi_vl/h100/kimi_k25_vl.py:98; exaone/h100/exaone45.py:65;
         nemotron_omni/h100/nemotron_omni.py:58; models/qwen_audio/data/collate_fn.py:54
@@ -121,7 +121,7 @@ def in_batch_packing_against_its_recipe(run: Run) -> Found:
 def local_implementation_packed(run: Run) -> Found:
     """Packing is on, but transformer_impl is not TransformerEngine.
 
-    Why: Crash at the first step if the model follows the setting, because local attention refuses packed rows. GPT
+    Why: Crash at the first step if the model follows the setting, because local attention refuses packs. GPT
         models of the host ignore it and build TransformerEngine's layers.
     Bad: transformer_impl local, packing on. Good: transformer_impl transformer_engine.
     Fix: Set model.transformer_impl to transformer_engine, and train one step on one GPU for Falcon-H1.
@@ -131,7 +131,7 @@ def local_implementation_packed(run: Run) -> Found:
     """
     path, wanted = "model.transformer_impl", "transformer_engine"
     if run.stated(path) == "local":
-        yield wrong(path, "local with packed rows", wanted, to=wanted, because="packed rows need its attention")
+        yield wrong(path, "local with packs", wanted, to=wanted, because="packs need its attention")
 
 
 @rule("BP917", ERROR, noticed="validate(), or when the model is built")
@@ -139,7 +139,7 @@ def attention_variant_unknown_to_core(run: Run) -> Found:
     """This release of megatron-core cannot build the model's attention variant.
 
     Why: Crash at start: "Invalid experimental attention variant"; the host's DeepSeek-V4 recipes need a development
-        version of megatron-core, whose packed rows also store how context parallelism splits them.
+        version of megatron-core, whose packs also store how context parallelism splits them.
     Bad: DeepSeek-V4 (dsv4_hybrid) with megatron-core 0.19.2. Good: gated_delta_net or dsa.
     Fix: Install the development version of megatron-core that the recipe names, train with deepseek_v4_step, and ignore
         this rule with that reason.
@@ -193,12 +193,12 @@ def hybrid_model_not_declared(run: Run) -> Found:
     """
     if has_mamba_layers(run) and not run.flag(_HYBRID):
         why = "only then is the Mamba state reset at every sequence"
-        yield wrong(_HYBRID, "false for a model with Mamba layers", "true with packed rows", to=True, because=why)
+        yield wrong(_HYBRID, "false for a model with Mamba layers", "true with packs", to=True, because=why)
 
 
 @rule("BP906", ERROR, "PSB906; core/ssm/mamba_mixer.py:202,1490-1506", when=(IS_PACKED, has_mamba_layers))
 def mamba_kernels_missing_or_old(run: Run) -> Found:
-    """The kernels of Mamba layers are missing, or too old for several sequences in a row.
+    """The kernels of Mamba layers are missing, or too old for several sequences in a pack.
 
     Why: Crash when the model is built or at the first step: "causal_conv1d >= 1.4.0 is required".
     Bad: a model with Mamba layers, mamba-ssm 1.2.0. Good: mamba-ssm 2.2.6 and causal-conv1d 1.5.3.
@@ -214,14 +214,14 @@ def mamba_kernels_missing_or_old(run: Run) -> Found:
 
 @rule("BP908", ADVICE, when=(has_gated_delta_net, has_own_dataset), evidence="read in megatron-core 0.19.2")
 def rows_of_own_dataset_must_be_full(run: Run) -> Found:
-    """Your own dataset is used with gated delta net layers, which need boundaries up to the row's end.
+    """Your own dataset is used with gated delta net layers, which need boundaries up to the pack's end.
 
     Why: Crash at the first step: "GDN: cu_seqlens_q[-1]=... does not match total_sequence_length=...".
-    Bad: your own dataset class, boundaries [0, 5, 9] for a row of 16 tokens. Good: boundaries [0, 5, 9, 16].
-    Fix: Append a last boundary at the row's width. Noticed: first step.
+    Bad: your own dataset class, boundaries [0, 5, 9] for a pack of 16 tokens. Good: boundaries [0, 5, 9, 16].
+    Fix: Append a last boundary at the pack's width. Noticed: first step.
     Source: PSB908; core/ssm/gated_delta_net/common.py:448-475
     """
-    yield wrong("dataset", f"{run.dataset_kind} with gated delta net layers", "rows whose last boundary is their width")
+    yield wrong("dataset", f"{run.dataset_kind} with gated delta net layers", "packs whose last boundary is their end")
 
 
 @rule("BP918", ERROR, when=has_mamba_layers, noticed="when the model is built", evidence="read in megatron-core 0.19.2")

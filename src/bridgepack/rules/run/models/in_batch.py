@@ -114,7 +114,7 @@ def in_batch_packing_with_narrow_numbers(run: Run) -> Found:
     """In-batch packing, whose widths vary, is on with FP8 or FP4 matrix products.
 
     Why: Crash at the first step with an odd width: such products need widths that are multiples of 16 or 32, but the
-        host pads in-batch rows only to the multiples of context and sequence parallelism.
+        host pads in-batch packs only to the multiples of context and sequence parallelism.
     Bad: enable_in_batch_packing true, mixed_precision bf16_with_fp8_hybrid. Good: mixed_precision bf16_mixed.
     Fix: Use bf16, or pack offline with pad_to_max_length. Evidence: read in the source; the effect is inferred.
     """

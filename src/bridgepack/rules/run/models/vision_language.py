@@ -55,9 +55,9 @@ def text_packs_refused_by_class(run: Run) -> Found:
 
 @rule("BP944", ERROR, when=(PACKS_OFFLINE, splits_context), versions=_VERSIONS, evidence=_EVIDENCE)
 def text_packs_split_over_context(run: Run) -> Found:
-    """Packs of text are trained with context parallelism and a class for images that cuts rows itself.
+    """Packs of text are trained with context parallelism and a class for images that cuts packs itself.
 
-    Why: Crash or silent: gpt_step cuts a row for each rank, but the class needs whole rows, or cuts again.
+    Why: Crash or silent: gpt_step cuts a pack for each rank, but the class needs whole packs, or cuts again.
     Bad: Qwen3.5-27B, context_parallel_size 4. Good: Qwen3.5-27B, context_parallel_size 1, pipeline stages.
     Fix: Set model.context_parallel_size to 1; pipeline stages and recomputation save memory. Or train the language part
         alone, where one is named above, as a folder in model.name: its weights, and the text_config with that
@@ -77,7 +77,7 @@ def text_packs_split_over_context(run: Run) -> Found:
 def padded_text_packs_without_positions(run: Run) -> Found:
     """Sequences are padded to a multiple for a class that computes positions sequence by sequence.
 
-    Why: Crash at the first row with a tail: the tail is a sequence without tokens, "torch.cat(): expected a non-empty
+    Why: Crash at the first pack with a tail: the tail is a sequence without tokens, "torch.cat(): expected a non-empty
         list" (Qwen3-VL, Qwen3.5) or "requires non-empty packed rows" (Qwen2.5-VL).
     Bad: Qwen3-VL, pad_seq_to_mult 2, which tensor parallelism 2 with sequence parallelism asks for.
     Good: Qwen3-VL, pad_seq_to_mult 1, sequence_parallel false.
@@ -97,7 +97,7 @@ def padded_text_packs_without_positions(run: Run) -> Found:
 def packed_text_not_scattered(run: Run) -> Found:
     """Packs of text are trained with sequence parallelism and a class that does not split its embeddings.
 
-    Why: Crash at the first step: each tensor-parallel rank hands the whole row on, and layers gather all of them.
+    Why: Crash at the first step: each tensor-parallel rank hands the whole pack on, and layers gather all of them.
     Bad: Qwen2-Audio, tensor parallelism 2, sequence_parallel true. Good: sequence_parallel false.
     Fix: Set model.sequence_parallel to false, or model.tensor_model_parallel_size to 1.
     Source: bridge/models/qwen_audio/modeling_qwen2_audio.py:282; bridge/models/stepfun/modelling_step37/model.py:325
@@ -105,12 +105,12 @@ def packed_text_not_scattered(run: Run) -> Found:
     facts = text_packs(run)
     if facts is not None and facts.tensor and run.splits_sequence:
         path, found = "model.sequence_parallel", f"true for {_model_name(run)}: {facts.tensor}"
-        because = "the class hands whole rows to its layers"
+        because = "the class hands whole packs to its layers"
         yield wrong(path, found, _otherwise(facts, "false"), to=False, because=because)
 
 
 def _batches_of_rows(run: Run) -> bool:
-    """Return whether the loader puts all rows of a step into one batch, which get equally many boundaries."""
+    """Return whether the loader puts all packs of a step into one batch, which get equally many boundaries."""
     return run.text_or_none("dataset.dataloader_type") == "batch"
 
 
@@ -119,7 +119,7 @@ def rows_of_unequal_counts_without_positions(run: Run) -> Found:
     """A rank takes several packs a step, for a class that computes positions sequence by sequence.
 
     Why: Crash at the first step whose packs hold unequally many sequences: the host appends sequences without tokens,
-        so that all rows of a batch have equally many boundaries.
+        so that all packs of a batch have equally many boundaries.
     Bad: Qwen3.5, 32 packs a step on 8 data-parallel ranks. Good: 8 packs a step, or dataloader_type cyclic.
     Fix: Set the batch to one pack for each data-parallel rank. For more, set dataset.dataloader_type to cyclic, whose
         batches are of one pack, and train.train_iters in place of epochs. Noticed: first step.
@@ -150,7 +150,7 @@ def text_packs_with_another_step(run: Run) -> Found:
 
 @rule("BP949", WARNING, when=PACKS_OFFLINE, versions=_VERSIONS, noticed="first step")
 def text_packs_with_mask_of_class(run: Run) -> Found:
-    """Packs of text are trained with a class that gives attention a mask of the whole row.
+    """Packs of text are trained with a class that gives attention a mask of the whole pack.
 
     Why: Crash at the first step, or out of memory: heads of 512 are computed without a kernel, which takes a mask for
         each sequence.

@@ -51,7 +51,7 @@ def is_second_version(run: Run) -> bool:
 def sharded_parameters_of_version_2_unfit(run: Run) -> Found:
     """Fully sharded data parallelism of version 2 is on with settings that it does not support.
 
-    Why: Crash at start: it neither reads nor writes checkpoints, and cannot sum the loss by tokens, which packed rows
+    Why: Crash at start: it neither reads nor writes checkpoints, and cannot sum the loss by tokens, which packs
         need; it is for data-parallel training in bf16 alone.
     Bad: use_megatron_fsdp true, megatron_fsdp_version 2, checkpoint.pretrained_checkpoint set. Good: version 1.
     Fix: Set ddp.megatron_fsdp_version to 1 for fine-tuning, or the named settings to what is allowed.
