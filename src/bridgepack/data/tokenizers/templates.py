@@ -18,7 +18,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace, missing
 
 from bridgepack.data.tokenizers.fast_jinja import DICT_ATTRIBUTES, GET_ATTRIBUTE, GET_ITEM, rewritten
-from bridgepack.data.tokenizers.limits import TimeLimit
+from bridgepack.data.tokenizers.limits import TimeLimit, check_length
 from bridgepack.data.tokenizers.repeatable import (
     RANDOM_FILTER,
     RANDOM_TEXT,
@@ -115,8 +115,14 @@ class ChatTemplate:
         assert isinstance(blocks, _GenerationBlocks)
         return blocks.join_marked(parts)
 
-    def refuse_address(self, text: str, *sources: Any) -> None:
-        """Check that a text, rendered from `sources`, has no address of a Python object; raises TemplateError if so."""
+    def refuse_odd_text(self, text: str, *sources: Any) -> None:
+        """Check that a text is not out of proportion to the `sources` that it is rendered from, and has no address.
+
+        Raises:
+            RowError: it is far too long; reason `out_of_memory`.
+            TemplateError: it has an address of a Python object.
+        """
+        check_length(text, *sources)
         check_has_no_address(text, self._source, self._given, *sources)
 
     def render[R](

@@ -15,7 +15,6 @@ from jinja2.exceptions import TemplateError
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.data.tokenizers.engines import REFERENCE, Engine, joined, reference_engine
 from bridgepack.data.tokenizers.forms import Forms, forms_of
-from bridgepack.data.tokenizers.limits import check_length
 from bridgepack.data.tokenizers.probe import (
     drops_tool_names,
     end_of_turn_ids,
@@ -247,8 +246,7 @@ class ChatTokenizer:
         """
         with _REFUSALS:
             text = self.template.render("".join, messages, tools, kwargs)
-            check_length(text, messages, tools, kwargs)
-            self.template.refuse_address(text, messages, tools, kwargs)
+            self.template.refuse_odd_text(text, messages, tools, kwargs)
         check_is_unicode(text)
         return text
 
@@ -257,7 +255,7 @@ class ChatTokenizer:
         with _REFUSALS:
             parts = self.template.render(list, messages, tools, kwargs)
             text = "".join(parts)
-            self.template.refuse_address(text, messages, tools, kwargs)
+            self.template.refuse_odd_text(text, messages, tools, kwargs)
         check_is_unicode(text)
         return text, self.template.turn_ends(parts, len(messages), kwargs)
 
@@ -279,8 +277,7 @@ class ChatTokenizer:
         """Return the text and the (start, stop) characters of the template's generation blocks, as `render_text`."""
         with _REFUSALS:
             text, spans = self.template.render(self.template.join_marked, messages, tools, kwargs)
-            check_length(text, messages, tools, kwargs)
-            self.template.refuse_address(text, messages, tools, kwargs)
+            self.template.refuse_odd_text(text, messages, tools, kwargs)
         check_is_unicode(text)
         return text, spans
 
