@@ -14,7 +14,7 @@ import pytest
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.sequences.encoder import encoder_of, texts_of_rows
 from bridgepack.data.sequences.plain.tokenized import TokenizedEncoder
-from bridgepack.data.tokenizers import limits
+from bridgepack.data.tokenizers import limits, templates
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.errors import DataError, TokenizerError
 from tests.support import small_builds as small
