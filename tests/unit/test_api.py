@@ -47,7 +47,17 @@ def test_every_command_has_its_function() -> None:
     assert named <= {*bridgepack.__all__} == {*dir(bridgepack)}
     assert all(callable(getattr(bridgepack, name)) for name in {*bridgepack.__all__} - {"__version__"})
     parameters = [*signature(bridgepack.report).parameters]
-    assert parameters == ["artifact", "output", "card", "given", "recipe", "bridge_version", "num_workers", "progress"]
+    assert parameters == [
+        "artifact",
+        "output",
+        "card",
+        "sign_off",
+        "given",
+        "recipe",
+        "bridge_version",
+        "num_workers",
+        "progress",
+    ]
 
 
 def test_no_room_hides_a_function_of_its_name() -> None:

@@ -22,6 +22,7 @@ def report(
     *,
     output: str | Path | None = None,
     card: str | Path | None = None,
+    sign_off: str | Path | None = None,
     given: Mapping[str, Any] | None = None,
     recipe: Recipe | Target | None = None,
     bridge_version: str | None = None,
@@ -36,6 +37,8 @@ def report(
         artifact: folder or object-store URL of the artifact; or packed files of another tool.
         output: file of the page (default: `report.html` in the artifact; required for a URL).
         card: file of a dataset card (default: none is written).
+        sign_off: file of the page that signs a run off: data, masks, findings, topology, steps, memory and what was not
+            checked (default: none is written).
         given: facts about packs without a manifest, e.g. `{"packed_sequence_size": 4096}`.
         recipe: the recipe of the run that reads the packs, to judge both (default: only the packs are judged).
         bridge_version: version of Megatron-Bridge to judge for; with `recipe`, the page says what an upgrade changes.
@@ -61,5 +64,6 @@ def report(
         options,
         output=None if output is None else local_path(output, "output"),
         card=None if card is None else local_path(card, "card"),
+        signed=None if sign_off is None else local_path(sign_off, "sign_off"),
         target=None if recipe is None else recipe.reading(place),
     )

@@ -13,9 +13,21 @@ from bridgepack.reporting.text import printable
 
 
 @click.command()
-@click.argument("artifact", type=PlaceOption())
+@click.argument("target", type=PlaceOption("TARGET"))
+@click.option(
+    "--artifact",
+    type=PlaceOption(),
+    help="Packs that TARGET, a recipe then, will read; both are judged (default: TARGET is the artifact).",
+)
 @click.option("--output", "-o", type=PathOption("FILE"), help="File of the page (default: report.html in ARTIFACT).")
 @click.option("--card", type=PathOption("FILE"), help="Also write a dataset card, e.g. README.md.")
+@click.option(
+    "--sign-off",
+    type=PathOption("FILE"),
+    is_flag=False,
+    flag_value="sign-off.html",
+    help="Also write the page that signs the run off (default of FILE: sign-off.html).",
+)
 @click.option(
     "--given",
     multiple=True,
@@ -29,25 +41,29 @@ from bridgepack.reporting.text import printable
 def report(
     is_whole_process: bool | None,
     /,
-    artifact: Path | str,
+    target: Path | str,
+    artifact: Path | str | None,
     output: Path | None,
     card: Path | None,
     as_json: bool,
     **arguments: Any,
 ) -> int:
-    """Write a one-page HTML report of ARTIFACT.
+    """Write a one-page HTML report of an artifact.
 
     The page shows the findings of `check`, kept and dropped rows, sources, lengths, fill, attention work, packs drawn
-    and as text, and how to rebuild the artifact. It needs no script and no network. ARTIFACT is a folder or its URL in
-    an object store; a URL and packs of other tools need --output. Exits 1 when `check` finds an error.
+    and as text, and how to rebuild the artifact. It needs no script and no network. TARGET is an artifact, a folder or
+    its URL in an object store; or a recipe with --artifact. A URL and packs of other tools need --output. Exits 1 when
+    `check` finds an error.
     """
     if is_whole_process:
         api.import_transformers()
     with shown_progress() as progress:
         written = api.report(
-            artifact,
+            target if artifact is None else artifact,
             output=output,
             card=card,
+            sign_off=arguments["sign_off"],
+            recipe=None if artifact is None else str(target),
             given=api.parse_given(arguments["given"]),
             num_workers=arguments["workers"] or num_cores(),
             progress=progress,

@@ -56,7 +56,7 @@ def _length(tokenizer: Path, messages: Any) -> int:
     ("kept", "removed", "detail"),
     [
         (LONG, set(), None),
-        ([SYSTEM, *LONG[3:]], {1, 2}, "1 exchanges, 2 turns"),
+        ([SYSTEM, *LONG[3:]], {1, 2}, "1 exchange, 2 turns"),
         ([SYSTEM, LONG[6], *LONG[8:]], {1, 2, 3, 4, 5, 7}, "2 exchanges, 6 turns"),
     ],
 )
@@ -112,9 +112,9 @@ def test_every_proof_reads_a_cut_row_as_the_build_did(tmp_path: Path, tokenizer:
     split = built.manifest.splits[0]
     assert split.lost_content["cut_history"] == 1
     assert (split.statistics.num_cut_exchanges, split.statistics.num_cut_turns) == (1, 2)
-    assert "1 exchanges, 2 turns of 1 rows" in describe_manifest(built.manifest, built.output)
+    assert "1 exchange, 2 turns of 1 row" in describe_manifest(built.manifest, built.output)
     ledger = (tmp_path / "out" / "plan" / "lost_content.jsonl").read_text()
-    assert "1 exchanges, 2 turns are left out" in ledger
+    assert "1 exchange, 2 turns are left out" in ledger
     for options in (VerifyOptions(), VerifyOptions(num_packs=None)):
         assert verify_artifact(built.output, options).outcome == "same"
     masks = check_masks(built.output, MaskOptions(num_rows=None))

@@ -106,7 +106,7 @@ def test_a_greeting_is_trained_once_and_a_rest_without_answers_is_counted(folder
 
     assert [sorted(one.turns) for one in made] == [[1, 3], [5, 7], [9]]
     assert [str(loss.kind) for loss in made[0].losses if loss.kind == "cut_history"] == ["cut_history"]
-    assert next(loss for loss in made[0].losses if loss.kind == "cut_history").detail.startswith("1 exchanges, 1 turns")
+    assert next(loss for loss in made[0].losses if loss.kind == "cut_history").detail.startswith("1 exchange, 1 turn ")
 
 
 def _recipe(folder: Path, path: Path, size: int) -> Any:

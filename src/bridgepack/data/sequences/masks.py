@@ -1,13 +1,14 @@
 """Masks of rendered conversations: finds the assistant's tokens as Megatron-Bridge does, at first by one scan.
 
 Megatron-Bridge looks for each assistant turn between two renders of the conversation's first turns, and scans for
-markers only if it does not find a turn that way. For markers whose starts are joined it scans first. Otherwise, two
+markers only if it does not find a turn that way. For markers whose starts are joined it scans first. Otherwise, three
 kinds of conversations need no such renders, provided that no turn's text has a marker and the scan finds every turn:
 
 - The only answer is the last turn. The rest of the text lies between the renders and has the answer's marker and one
   end marker once: the result is either the span that the scan finds, or none, and then the scan counts.
 - The render of the turns up to the first answer differs from the whole from where that answer begins. The answer then
   does not lie between the renders, and the scan counts. This is so if a template shows only the last answer's thoughts.
+- The markers of each answer stand where the renders around it end (`RenderedChat.ends`): both find the same.
 
 Megatron-Bridge knows no pieces of conversations. Of a piece only the trained turns are looked for; a scan that finds
 every turn counts.
@@ -26,14 +27,7 @@ import numpy as np
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.sequences.conversation import Conversation
-from bridgepack.data.sequences.markers import (
-    ASSISTANT,
-    BoolArray,
-    ScannedTurns,
-    TurnMarkers,
-    find_all,
-    scan_turns,
-)
+from bridgepack.data.sequences.markers import ASSISTANT, BoolArray, ScannedTurns, TurnMarkers, find_all, scan_turns
 from bridgepack.data.sequences.marking.tokens import why_missing
 from bridgepack.data.sequences.prefixes import CuttingTokens, FoundTurns, Message, Prefixes, find_span
 from bridgepack.data.sequences.splitting.untrained import take_off_untrained, without_untrained
@@ -52,6 +46,8 @@ class RenderedChat(NamedTuple):
     #: (start, stop) in characters of the template's generation blocks; None if it has none
     spans: list[tuple[int, int]] | None
     lacks_end: bool = False  #: the text has no end marker behind an answer that is to be trained
+    #: number of first turns -> where their own render ends in the text, see `ChatTokenizer.render_turns`
+    ends: tuple[int, ...] | None = None
 
 
 class ChatMasks:
@@ -85,7 +81,7 @@ class ChatMasks:
             is_decided[index] = (
                 (is_piece or not chat.conversation.untrained)
                 and is_open[index] == chat.lacks_end
-                and (is_settled or self._loses_first_answer(chat, turns))
+                and (is_settled or self._shows_turns(chat, turns) or self._loses_first_answer(chat, turns))
                 and not self._has_any(chat.conversation, self._stops)
             )
             if is_piece and is_decided[index]:
@@ -102,11 +98,21 @@ class ChatMasks:
         is_kept = self._tokenizer.keeps_bytes and tuple(self._tokenizer.encode(text)) == marker
         return text if is_kept and not self._markers.more_starts else None
 
+    def _shows_turns(self, chat: RenderedChat, roles: Sequence[str]) -> bool:
+        """Return whether each answer lies between the renders around it, from its start marker to its end marker."""
+        start = self._start_text
+        if chat.ends is None or start is None or self._markers is None:
+            return False
+        answers = [index for index, role in enumerate(roles) if role == ASSISTANT]
+        return self._cutting.lie_between(chat.text, chat.ends, answers, start, self._markers.end_texts)
+
     def _loses_first_answer(self, chat: RenderedChat, roles: Sequence[str]) -> bool:
         """Return whether the first answer certainly does not lie between the renders around it."""
         turn, start = roles.index(ASSISTANT), self._start_text
         if start is None or turn + 1 == len(roles):
             return False
+        if chat.ends is not None and chat.ends[turn + 1] >= 0:
+            return False  # the text begins with the render of these turns
         whole = chat.conversation
         try:
             prefix = self._tokenizer.render_text(whole.messages[: turn + 1], whole.tools, whole.template_kwargs)
@@ -137,7 +143,7 @@ class ChatMasks:
                 rejects the conversation without its last turn, which the recipe needs.
         """
         conversation = chat.conversation
-        prefixes = Prefixes(self._tokenizer, self._cutting, conversation, chat.text, input_ids)
+        prefixes = Prefixes(self._tokenizer, self._cutting, conversation, chat.text, input_ids, chat.ends)
         has_own = own is not None and any(own)
         found = scanned if is_certain else None
         turns = self._assistant_turns(conversation, input_ids, own, scanned, prefixes) if found is None else found

@@ -33,11 +33,16 @@ def load_tokenizer(config: TokenizerConfig) -> ChatTokenizer:
     quiet_transformers()
     refuse_missing_folder(config)
     tokenizer = _from_pretrained(config)
+    if not isinstance(tokenizer.model_max_length, (int, float)):
+        raise TokenizerError(
+            f"tokenizer.name_or_path is {config.name_or_path!r}; model_max_length of its tokenizer_config.json is "
+            f"{tokenizer.model_max_length!r}; allowed: a number. Correct it, or remove it."
+        )
     template = tokenizer.chat_template if config.chat_template is None else _template_file(config.chat_template)
     tokens, flags = tokenizer.special_tokens_map, _flags_of_added(tokenizer)
     if "eos_token" not in tokens and "sep_token" in tokens:
         tokenizer.add_special_tokens({"eos_token": tokens["sep_token"]})
-    if "eos_token" not in tokenizer.special_tokens_map:
+    if not tokenizer.special_tokens_map.get("eos_token"):
         raise TokenizerError(
             f"tokenizer.name_or_path is {config.name_or_path!r}; it has no eos_token, with which Megatron-Bridge pads "
             "and ends sequences. Add eos_token to its tokenizer_config.json."

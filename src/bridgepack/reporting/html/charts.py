@@ -21,7 +21,7 @@ from bridgepack.errors import ArtifactError
 from bridgepack.geometry import IntArray, aligned_runtime_lengths
 
 #: Packs whose sequences are drawn.
-_DRAWN_PACKS = 60
+_DRAWN_PACKS = 12
 #: Stored tokens read at a time.
 _BATCH_TOKENS = 1 << 22
 

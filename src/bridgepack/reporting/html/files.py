@@ -18,6 +18,7 @@ from bridgepack.records.results import Result
 from bridgepack.reporting.checks import staged_report
 from bridgepack.reporting.html.page import artifact_page
 from bridgepack.reporting.html.render import render_template
+from bridgepack.reporting.html.sign_off import sign_off
 from bridgepack.rules.judging.report import CheckReport
 
 #: Bytes per number of each column; `datasets` adds four per list for its offset.
@@ -74,7 +75,8 @@ class WrittenReport(Result):
 
     Attributes:
         report: the report of `check` on the artifact.
-        files: `output` and `card` -> paths of the page and the dataset card; None if not requested.
+        files: `output`, `card` and `sign_off` -> paths of the page, the dataset card and the sign-off page; None if
+            not requested.
     """
 
     report: CheckReport
@@ -101,9 +103,10 @@ def write_report(
     *,
     output: Path | None = None,
     card: Path | None = None,
+    signed: Path | None = None,
     target: Target | None = None,
 ) -> WrittenReport:
-    """Write an artifact's page and dataset card; return their paths and the report of the rules.
+    """Write an artifact's page, dataset card and sign-off page; return their paths and the report of the rules.
 
     `artifact` may be packed files of another tool, too: a folder, a file or a pattern; `output` is by default
     `report.html` in the artifact, `target` as of `artifact_page`.
@@ -115,6 +118,7 @@ def write_report(
     """
     check_place("--output", output, artifact, suffix=".html", own=REPORT_FILE)
     check_place("--card", card, artifact, suffix=".md", own=CARD_FILE)
+    check_place("--sign-off", signed, artifact, suffix=".html")
     if output is None and isinstance(artifact, CloudPath):
         raise ConfigError(f"--output is not given; a report cannot be written to {str(artifact)!r}. Give a local file.")
     has_manifest = (artifact / MANIFEST_FILE).exists()
@@ -125,9 +129,14 @@ def write_report(
     output = output or artifact / REPORT_FILE
     page = artifact_page(artifact, options, target)
     text = None if card is None else dataset_card(artifact, page.facts.manifest)
-    with staged_report(output, page.html()), staged_report(card, text or "", option="--card"):
+    run = "" if signed is None else sign_off(page, None if target is None else target.recipe).html()
+    with (
+        staged_report(output, page.html()),
+        staged_report(card, text or "", option="--card"),
+        staged_report(signed, run, option="--sign-off"),
+    ):
         pass
-    return WrittenReport(report=page.report, files={"output": output, "card": card})
+    return WrittenReport(report=page.report, files={"output": output, "card": card, "sign_off": signed})
 
 
 def check_place(option: str, path: Path | None, artifact: Path, *, suffix: str, own: str | None = None) -> None:

@@ -16,9 +16,10 @@ from bridgepack.proof.masks.records import MaskReport
 from bridgepack.proof.served.records import ServedReport
 from bridgepack.proof.trace.records import PackTrace, SourceTrace, StepTrace
 from bridgepack.proof.verify.records import VerifyReport
-from bridgepack.records import Finding, Manifest, SplitRecord
+from bridgepack.records import Manifest, SplitRecord
 from bridgepack.records.results import Result, leaves, plain_values
 from bridgepack.reporting.diffs import describe_artifact_diff
+from bridgepack.reporting.html.cards import FindingCard, cards_of
 from bridgepack.reporting.html.files import WrittenReport
 from bridgepack.reporting.html.render import render_template
 from bridgepack.reporting.proofs import (
@@ -51,7 +52,7 @@ class Parts:
     """What is shown of a result, in this order."""
 
     figures: Mapping[str, str] = field(default_factory=dict)
-    findings: Sequence[Finding] = ()
+    findings: Sequence[FindingCard] = ()
     sequences: Sequence[SequenceView] = ()
     tables: Sequence[Table] = ()
     text: str = ""
@@ -154,10 +155,11 @@ def _of_check(report: CheckReport) -> Parts:
         "rules that ran": f"{len(report.rules_run):,}",
         "rules that need more": f"{len(report.rules_skipped):,}",
     }
-    num_more = len(report.findings) - _FINDINGS
+    cards = list(cards_of(report.findings))
+    num_more = len(cards) - _FINDINGS
     more = f"{num_more:,} more; `findings` has all." if num_more > 0 else ""
     text = "\n".join(filter(None, (report.note, report.host.text if report.host else "")))
-    return Parts(figures=figures, findings=report.findings[:_FINDINGS], text=text, more=more)
+    return Parts(figures=figures, findings=cards[:_FINDINGS], text=text, more=more)
 
 
 @_parts.register

@@ -9,6 +9,7 @@ import numpy as np
 
 from bridgepack import __version__
 from bridgepack.bridge.targets import Target
+from bridgepack.bridge.wiring import Packs, RunLength, run_length
 from bridgepack.checking.check import CheckedArtifact, check_target, checked_artifact
 from bridgepack.checking.options import CheckOptions
 from bridgepack.config.recipe.recipe import SFTRecipe
@@ -30,6 +31,7 @@ from bridgepack.planning.lengths import lengths_of
 from bridgepack.planning.plan import Plan, plan_recipe, shape_to_plan
 from bridgepack.proof.packs import opened_artifact, recorded_recipe
 from bridgepack.records import LOSS_CURES, Drop, LostContent, Manifest, PackedRow, SplitRecord, Waiting
+from bridgepack.reporting.html.cards import FindingCard, cards_of
 from bridgepack.reporting.html.charts import (
     Chart,
     PackBar,
@@ -46,11 +48,14 @@ from bridgepack.reporting.terminal import source_tree
 from bridgepack.reporting.text import without_middle
 from bridgepack.rules.judging.facts import ArtifactFacts
 from bridgepack.rules.judging.report import CheckReport
+from bridgepack.rules.judging.rule import Severity
 from bridgepack.rules.judging.truth import SplitTruth
 
 #: Maximum characters of a stretch, of a pack, and maximum stretches of a sequence.
 _SPAN_CHARACTERS, _PACK_CHARACTERS, _NUM_SPANS = 600, 24_000, 40
 _BATCH_TOKENS = 1 << 22
+#: Fewest packs of which histograms are drawn: of fewer, the table of packs says all.
+_LEAST_DRAWN = 6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -165,6 +170,17 @@ class ArtifactPage:
     waiting: Waiting | str  #: or a text with the reason if unknown
     plan: Plan | str  #: possible pack sizes for its sequences in this run, or a text with the reason if unknown
     has_recipe: bool  #: whether it was judged with a recipe
+    run: RunLength | str  #: steps of the run, of the given recipe or else the packs' own; or why they are unknown
+
+    @property
+    def urgent(self) -> list[FindingCard]:
+        """Errors and warnings, those that say the same on one card."""
+        return list(cards_of(one for one in self.report.findings if one.severity != Severity.ADVICE))
+
+    @property
+    def advice(self) -> list[FindingCard]:
+        """Advice, on cards like `urgent`."""
+        return list(cards_of(one for one in self.report.findings if one.severity == Severity.ADVICE))
 
     def html(self) -> str:
         """Return the page as HTML."""
@@ -205,7 +221,17 @@ def artifact_page(folder: Path, options: CheckOptions, target: Target | None = N
         waiting=_waiting(opened, loaded, options) if isinstance(opened, Artifact) else unknown,
         plan=_plan(opened, loaded) if isinstance(opened, Artifact) else unknown,
         has_recipe=loaded.config is not None,
+        run=_run(opened, loaded) if isinstance(opened, Artifact) else unknown,
     )
+
+
+def _run(artifact: Artifact, loaded: Target) -> RunLength | str:
+    try:
+        recipe = loaded.recipe or recorded_recipe(artifact, {})
+        num_packs = {split.name: split.statistics.num_packs for split in artifact.manifest.splits}
+        return run_length(recipe, Packs(folder=str(artifact.folder), num_packs=num_packs))
+    except BridgepackError as error:
+        return str(error)
 
 
 def _waiting(artifact: Artifact, loaded: Target, options: CheckOptions) -> Waiting | str:
@@ -272,8 +298,10 @@ def _lengths(opened: Artifact | ArtifactOnDisk, truth: SplitTruth) -> SplitLengt
 
 
 def _charts(lengths: SplitLengths, size: int | None) -> dict[str, Chart]:
-    return {
-        "lengths": length_chart(lengths, size),
+    charts = {"lengths": length_chart(lengths, size)}
+    if lengths.num_packs < _LEAST_DRAWN:
+        return charts
+    return charts | {
         "fill": value_chart(lengths.pack_tokens),
         "sequences": value_chart(lengths.pack_sequences),
         "costs": value_chart(lengths.pack_costs / max(lengths.pack_costs.mean(), 1.0)),

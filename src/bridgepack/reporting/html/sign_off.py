@@ -1,0 +1,105 @@
+"""The page that signs a run off: what a lead reads before the GPUs are given, on one or two printed pages."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from bridgepack import __version__
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.errors import ArtifactError, BridgepackError
+from bridgepack.planning.candidate import Candidate
+from bridgepack.planning.plan import Plan
+from bridgepack.proof.masks.masks import MaskOptions, check_masks
+from bridgepack.proof.masks.records import MaskReport
+from bridgepack.proof.packs import recorded_recipe
+from bridgepack.records import Manifest
+from bridgepack.reporting.html.page import ArtifactPage
+from bridgepack.reporting.html.render import render_template
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SignOff:
+    """What the page says of a run and its packs."""
+
+    page: ArtifactPage
+    manifest: Manifest
+    recipe: SFTRecipe  #: of the run: the given one, or the packs' own
+    masks: MaskReport | str  #: comparison of a sample of the masks; or why there is none
+    memory: Candidate | str  #: the recipe's own layout and pack size as `plan` estimates it; or why it does not
+
+    @property
+    def topology(self) -> Mapping[str, str]:
+        """Name -> value of the run's sizes."""
+        sizes = self.recipe.parallelism
+        names = {
+            "tensor": sizes.tensor_model_parallel_size,
+            "pipeline": sizes.pipeline_model_parallel_size,
+            "context": sizes.context_parallel_size,
+            "expert": sizes.expert_model_parallel_size,
+        }
+        shown = ", ".join(f"{name} {size}" for name, size in names.items())
+        return {"GPUs": "not stated" if sizes.num_gpus is None else f"{sizes.num_gpus:,}", "parallel sizes": shown}
+
+    @property
+    def unchecked(self) -> list[str]:
+        """What nobody has checked, in the reader's words."""
+        return list(self._unchecked())
+
+    def _unchecked(self) -> Iterator[str]:
+        report, served = self.page.report, self.manifest.served
+        if not self.page.has_recipe:
+            yield "The recipe of the run: give it with `bridgepack report RECIPE --artifact ARTIFACT --sign-off`."
+        if report.host is None or not report.host.is_judged:
+            yield "Megatron-Bridge itself has not validated the run: `bridgepack check RECIPE --real-validate`."
+        if report.rules_skipped:
+            yield f"{len(report.rules_skipped):,} rules did not run; `bridgepack check --skipped` says what they need."
+        if isinstance(self.masks, str):
+            yield f"Loss masks: {self.masks}"
+        elif self.masks.mode == "sample" and self.masks.num_rows_read < self.masks.num_rows:
+            yield (
+                f"Loss masks of all rows: {self.masks.num_rows_read:,} of {self.masks.num_rows:,} rows were compared; "
+                "`bridgepack masks --all` compares the rest."
+            )
+        if served is None:
+            yield "Answers as a server shows them: the build recorded no sample of them."
+        else:
+            yield "Answers beyond the sample: `bridgepack masks --served --all` compares all with what is served."
+        yield "Loss and gradients of packed training: `bridgepack canary` compares them on a tiny model."
+        yield "The bytes of the packs against their sources: `bridgepack verify --all`."
+
+    def html(self) -> str:
+        """Return the page as HTML."""
+        return render_template("sign_off.html.jinja", signed=self, page=self.page, version=__version__)
+
+
+def sign_off(page: ArtifactPage, recipe: SFTRecipe | None) -> SignOff:
+    """Return the page that signs off a run over an artifact; `recipe` is the run's (default: the artifact's own).
+
+    Raises:
+        ArtifactError: the packs have no manifest, or differ from it so that it cannot be read.
+    """
+    manifest = page.facts.manifest
+    if manifest is None:
+        raise ArtifactError(
+            f"--sign-off: {str(page.folder)!r} has no manifest, so nobody knows which rows were read and dropped. "
+            "Build the packs with bridgepack, or leave --sign-off out."
+        )
+    recipe = recipe or recorded_recipe(Artifact(page.folder), {})
+    return SignOff(page=page, manifest=manifest, recipe=recipe, masks=_masks(page), memory=_memory(page.plan, recipe))
+
+
+def _masks(page: ArtifactPage) -> MaskReport | str:
+    try:
+        return check_masks(page.folder, MaskOptions())
+    except BridgepackError as error:
+        return f"not compared: {error}"
+
+
+def _memory(plan: Plan | str, recipe: SFTRecipe) -> Candidate | str:
+    if isinstance(plan, str):
+        return plan
+    for one in plan.candidates:
+        planned = recipe.override(one.changes)
+        if planned.parallelism == recipe.parallelism and planned.packing == recipe.packing:
+            return one
+    return "the layout of the recipe is not among those that `bridgepack plan` proposes"

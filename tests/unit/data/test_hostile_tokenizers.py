@@ -1,0 +1,33 @@
+"""Tokenizer folders whose files have values of a wrong kind: one error that says which, never a traceback."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridgepack.config.recipe.data import TokenizerConfig
+from bridgepack.data.tokenizers.load import load_tokenizer
+from bridgepack.errors import TokenizerError
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_max_length": "many"}, r"model_max_length of its tokenizer_config.json is 'many'; allowed: a number"),
+        ({"eos_token": ""}, r"it has no eos_token"),
+        ({"eos_token": 5}, r"it (cannot be loaded|has no eos_token)"),
+        ({"eos_token": ["a"]}, r"it (cannot be loaded|has no eos_token)"),
+    ],
+)
+def test_wrong_values_of_a_tokenizer_config_are_errors(
+    tmp_path: Path, chatml_tokenizer: Path, changes: dict[str, Any], message: str
+) -> None:
+    folder = tmp_path / "tokenizer"
+    shutil.copytree(chatml_tokenizer, folder)
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+    with pytest.raises(TokenizerError, match=message):
+        load_tokenizer(TokenizerConfig(name_or_path=str(folder)))

@@ -1,0 +1,75 @@
+"""The page that signs a run off: its figures are those of the manifest, and what was not checked is named."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bridgepack
+from bridgepack.errors import ArtifactError, ConfigError
+from tests.support.small_builds import chat_row, write_json_lines
+
+ROWS = [chat_row(f"Question {number}?", f"Answer {number}.") for number in range(30)]
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    monkeypatch.chdir(tmp_path)
+    rows = [*ROWS, {"messages": [{"role": "user", "content": "<b>nobody</b>"}], "note": "some text that is not read"}]
+    return {
+        "name": "mine",
+        "data": {"train": str(write_json_lines(tmp_path / "rows.jsonl", rows))},
+        "tokenizer": {"name_or_path": str(chatml_tokenizer)},
+        "packing": {"packed_sequence_size": 64},
+        "parallelism": {"num_gpus": 2, "context_parallel_size": 2},
+        "batch": {"global_batch_size": 2},
+        "model": {"name": "qwen3_8b_sft_4gpu_h100_bf16_config"},
+    }
+
+
+def _text(path: Path) -> str:
+    return " ".join(re.sub(r"<[^>]+>", " ", path.read_text(encoding="utf-8").split("</style>")[1]).split())
+
+
+def test_page_says_what_will_run_on_what_and_what_nobody_checked(recipe: dict[str, Any]) -> None:
+    built = bridgepack.build(recipe, output="packed")
+    written = bridgepack.report("packed", recipe=recipe, sign_off="mine.html")
+    text = _text(Path("mine.html"))
+    numbers = built.manifest.splits[0].statistics
+
+    assert written.files["sign_off"] == Path("mine.html")
+    assert "tensor 1, pipeline 1, context 2, expert 1" in text
+    assert "rows read 31, from 1 file" in text
+    assert f"packed 30 rows as 30 sequences in {numbers.num_packs} packs" in text
+    assert "dropped 1 (3.2%); no_assistant_mask 1" in text
+    assert "fields that nobody reads note (text, 3.2% of rows)" in text
+    assert "30 of 30 sequences confirmed by another derivation, 0 with findings" in text
+    assert "equal 100.0%, of 30 answers compared" in text
+    assert built.manifest.fingerprint in text
+    assert all(finding.code in text for finding in written.report.findings if finding.severity != "advice")
+    assert "Megatron-Bridge itself has not validated the run" in text
+    assert "give it with" not in text
+
+
+def test_page_of_packs_alone_says_that_their_run_was_not_judged(recipe: dict[str, Any]) -> None:
+    bridgepack.build(recipe, output="packed")
+    Path("rows.jsonl").unlink()
+    bridgepack.report("packed", sign_off="alone.html")
+    text = _text(Path("alone.html"))
+
+    assert "rules ran on the packs alone" in text
+    assert "The recipe of the run: give it with" in text
+    assert "Loss masks: not compared: " in text
+
+
+def test_nothing_is_written_where_it_cannot_be_signed(recipe: dict[str, Any]) -> None:
+    built = bridgepack.build(recipe, output="packed")
+    shard = next(built.output.glob("training/*.parquet"))
+    Path("other.parquet").write_bytes(shard.read_bytes())
+    with pytest.raises(ArtifactError, match="has no manifest, so nobody knows which rows were read"):
+        bridgepack.report("other.parquet", output="page.html", sign_off="mine.html")
+    with pytest.raises(ConfigError, match=r"--sign-off is 'packed/mine\.html', inside the folder that is read"):
+        bridgepack.report("packed", sign_off="packed/mine.html")
+    assert not Path("mine.html").exists()
+    assert not Path("page.html").exists()
