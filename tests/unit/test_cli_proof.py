@@ -39,7 +39,7 @@ def test_trace_of_a_step(artifact: Path, command: Command) -> None:
     assert ran.code == 0
     lines = ran.output.splitlines()
     assert lines[0] == "training step 2 of 3, epoch 2, 4 data-parallel ranks on 4 GPUs"
-    assert lines[2:4] == ["rank 1: 1 packs, 12 trained tokens", "data-parallel rank 1 (rank 1)"]
+    assert lines[2:4] == ["rank 1: 1 pack, 12 trained tokens", "data-parallel rank 1 (rank 1)"]
     assert lines[4].split()[:5] == ["micro", "batch", "0", "pack", lines[4].split()[4]]
     assert "rows.jsonl row " in lines[5]
     assert lines[5].endswith(", 6 tokens, 6 trained")

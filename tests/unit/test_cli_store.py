@@ -48,7 +48,7 @@ def test_store_commands(folder: Path, command: Command) -> None:
     code, output, _ = command("store", "verify", "--workers", "1")
     assert (code, "2 files verified, 0 broken" in output) == (0, True)
     code, output, _ = command("store", "prune", "--max-size", "0K", "--dry-run")
-    assert (code, output.startswith("would remove 1 files")) == (0, True)
+    assert (code, output.startswith("would remove 1 file")) == (0, True)
     assert len(list(folder.rglob("*.tokens"))) == 1
     code, output, _ = command("store", "prune", "--unused", "--older-than", "1d", "--json")
     assert (code, json.loads(output)["removed"]) == (0, [])

@@ -2,11 +2,13 @@
 
 import copy
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
 
 from bridgepack.checking.check import CheckOptions, check_target
+from bridgepack.records import Finding
 from bridgepack.rules.judging.judge import judge_run
 from bridgepack.rules.judging.rule import Rule, RunRule, Severity
 from bridgepack.rules.registry import ALL_RULES, ARTIFACT_RULES, RUN_RULES
@@ -18,6 +20,13 @@ from tests.unit.rules.run_cases import CASES, cases_of, content_of, set_value, s
 each_rule = pytest.mark.parametrize("rule", RUN_RULES, ids=lambda rule: f"{rule.code}-{rule.name}")
 
 
+def _wrong_plurals(finding: Finding) -> list[str]:
+    """Return `1 packs` and the like; `0 or 1 packs` and `of 1 packs` are right."""
+    text = f"{finding.found} | {finding.allowed} | {finding.fix}"
+    nouns = "rows|packs|sequences|tokens|shards|steps|drops|pieces|stages|layers|GPUs|ranks|processes|batches|nodes"
+    return re.findall(rf"(?<!of )(?<!or )(?<![\d.,])\b1 (?:{nouns})\b", text)
+
+
 @each_rule
 def test_bad_case_is_reported(rule: RunRule) -> None:
     for case in cases_of(rule, "bad"):
@@ -26,6 +35,7 @@ def test_bad_case_is_reported(rule: RunRule) -> None:
         for finding in judgement.findings:
             assert (finding.code, finding.severity) == (rule.code, rule.severity)
             assert all((finding.where, finding.found, finding.allowed))
+            assert _wrong_plurals(finding) == []
 
 
 @each_rule
@@ -106,6 +116,7 @@ def test_bad_artifact_is_reported(rule: Rule) -> None:
     assert (finding.name, finding.severity, finding.why) == (rule.name, rule.severity, rule.why)
     assert finding.fix == content.get("fix", rule.fix)
     assert all((finding.where, finding.found, finding.allowed))
+    assert _wrong_plurals(finding) == []
     assert finding.examples[0] == finding.where
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from bridgepack.records.words import counted
 from bridgepack.rules.judging.context import CannotJudgeError, require_known
 from bridgepack.rules.judging.facts import ArtifactFacts
 from bridgepack.rules.judging.rows import Offenders, Rows, rows_where, rows_with_tokens, sequences_where
@@ -138,7 +139,9 @@ def loss_mask_trains_everything(facts: ArtifactFacts) -> Found:
         raise CannotJudgeError("loss_mode is full: every label is trained on purpose")
     for truth in truths:
         if truth.num_fully_trained == truth.num_sequences:
-            yield wrong(truth.split, f"all {truth.num_sequences} sequences train every label", "prompts with mask 0")
+            yield wrong(
+                truth.split, f"{counted(truth.num_sequences, 'sequence')}, every label trained", "prompts with mask 0"
+            )
 
 
 @artifact_rule("BP334", WARNING, "PSB503")

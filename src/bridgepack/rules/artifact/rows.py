@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from bridgepack.records.words import counted
 from bridgepack.rules.judging.context import CannotJudgeError, require_known
 from bridgepack.rules.judging.rows import BoolArray, Offenders, Rows, rows_where, rows_with_tokens, sequences_where
 from bridgepack.rules.judging.rule import ERROR, WARNING, row_rule, structure_rule
@@ -192,7 +193,9 @@ def sequence_too_short(rows: Rows) -> Offenders:
     is_final_boundary = rows.is_last_start & (rows.gaps <= 0)
     is_bad = (rows.gaps < 2) & ~is_final_boundary
     return _sequences(
-        rows, is_bad, lambda start: f"start {rows.starts[start]} and {rows.gaps[start]} tokens to the next"
+        rows,
+        is_bad,
+        lambda start: f"start {rows.starts[start]} and {counted(int(rows.gaps[start]), 'token')} to the next",
     )
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 
+from bridgepack.records.words import counted
 from bridgepack.rules.judging.environment import BRIDGE
 from bridgepack.rules.judging.rule import ADVICE, ERROR, WARNING, Found, Violation, change, rule, wrong
 from bridgepack.rules.judging.subject import IS_PACKED, PACKS_OFFLINE, SPECS, Run
@@ -184,7 +185,7 @@ def uneven_tokens_for_hybrid_dispatch(run: Run) -> Found:
             path, why = "dataset.dataset_kwargs.pad_to_max_length", "every rank then has as many tokens"
             yield wrong(path, "not true with hybridep and CUDA graphs", "true", to=True, because=why)
     elif run.packed_sequence_size % (HYBRID_CHUNK_TOKENS * num_shares(run)):
-        found = f"{run.packed_sequence_size} over {num_shares(run)} ranks with hybridep"
+        found = f"{run.packed_sequence_size} over {counted(num_shares(run), 'rank')} with hybridep"
         yield wrong(f"{SPECS}.packed_sequence_size", found, f"a multiple of {HYBRID_CHUNK_TOKENS * num_shares(run)}")
 
 

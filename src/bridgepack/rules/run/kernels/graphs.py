@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from bridgepack.records.words import counted
 from bridgepack.rules.judging.environment import BRIDGE
 from bridgepack.rules.judging.rule import ADVICE, ERROR, EXECUTED, VALIDATE, WARNING, Found, change, rule, wrong
 from bridgepack.rules.judging.subject import HAS_SPECS, IS_PACKED, PACKS_IN_BATCH, PACKS_OFFLINE, SPECS, Run
@@ -306,7 +307,7 @@ def row_width_unfit_for_low_precision(run: Run) -> Found:
         return
     multiple, size = TOKEN_MULTIPLES[run.number_format] * num_shares(run), run.packed_sequence_size
     if size > 0 and size % multiple:
-        found = f"{size} over {num_shares(run)} ranks in {run.number_format}"
+        found = f"{size} over {counted(num_shares(run), 'rank')} in {run.number_format}"
         allowed = f"a multiple of {multiple}, e.g. {nearest_multiples(size, multiple)}"
         yield wrong(f"{SPECS}.packed_sequence_size", found, allowed)
 
