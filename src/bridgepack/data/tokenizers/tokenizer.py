@@ -23,14 +23,7 @@ from bridgepack.data.tokenizers.probe import (
     normalizes,
 )
 from bridgepack.data.tokenizers.stepwise import Ends
-from bridgepack.data.tokenizers.templates import (
-    GENERATION_BLOCK,
-    ChatTemplate,
-    Messages,
-    Span,
-    Tools,
-    compile_template,
-)
+from bridgepack.data.tokenizers.templates import GENERATION_BLOCK, ChatTemplate, Messages, Span, Tools, compile_template
 from bridgepack.data.tokenizers.texts import check_is_unicode
 from bridgepack.errors import RowError, TokenizerError
 from bridgepack.records import DropReason
