@@ -75,7 +75,7 @@ def test_page_of_packs_alone_says_that_their_run_was_not_judged(recipe: dict[str
     assert "The packs are ready" in text
     assert "; the run was not judged" in text
     assert "The recipe of the run: give it with" in text
-    assert "Loss masks: not compared: data.train is 'rows.jsonl'" in text
+    assert "Loss masks: not compared: " in text
 
 
 def test_nothing_is_written_where_it_cannot_be_signed(recipe: dict[str, Any]) -> None:
