@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
+ENGINES = ("tokenizers", "fastokens")
 _AT_ONCE, _CHARACTERS = 1000, 600
 #: First and last code point of what hostile texts are made of: all scripts, marks, private and unassigned ones.
 _BLOCKS = ((0x0, 0x2FF), (0x300, 0x36F), (0x370, 0x1FFF), (0x2000, 0x33FF), (0x3400, 0xD7FF), (0xE000, 0xFFFF))
@@ -30,9 +31,9 @@ _PIECES += ("가", "각", "क्षि", "👩‍👩‍👧", "🇩🇪")
 
 def ordinary_texts(num_texts: int) -> list[str]:
     """Return slices of the installed packages' documentation and code."""
-    from bench.inputs import _texts
+    from bench.inputs import installed_texts
 
-    found, texts = [], _texts()
+    found, texts = [], installed_texts()
     while len(found) < num_texts:
         text = next(texts)
         found += [text[start : start + _CHARACTERS] for start in range(0, min(len(text), 20_000), _CHARACTERS)]
@@ -56,10 +57,10 @@ def hostile_texts(num_texts: int, seed: int = 0) -> list[str]:
     return found
 
 
-def distinct_texts(num_texts: int, seed: int = 0) -> Iterator[list[str]]:
+def distinct_texts(num_texts: int, texts: Sequence[str], seed: int = 0) -> Iterator[list[str]]:
     """Yield batches of texts of which none comes twice: 12 words each, 4 of them seen in no other text."""
     rng = random.Random(seed)
-    words = [text for text in " ".join(ordinary_texts(200)).split() if text.isalpha()]
+    words = [text for text in " ".join(texts[:200]).split() if text.isalpha()]
     for first in range(0, num_texts, _AT_ONCE):
         yield [
             " ".join((*rng.choices(words, k=8), *(f"{rng.getrandbits(40):x}".translate(_LETTERS) for _ in range(4))))
@@ -86,20 +87,21 @@ def measured(path: Path, name: str, sizes: Sequence[int]) -> dict[str, Any]:
     content, reference = backend.to_str().encode(), reference_engine(backend)
     before, begin = _resident_mb(), time.process_time()
     try:
-        engine = reference if name == reference.name else load_engine(name, content)
-        if name == reference.name:
-            engine = reference_engine(Tokenizer.from_str(content.decode()))
+        is_reference = name == reference.name
+        engine = reference_engine(Tokenizer.from_str(content.decode())) if is_reference else load_engine(content)
         engine.encode_flat(["a b"])
     except EngineError as error:
         return {"error": str(error)}
     found: dict[str, Any] = {"load_s": time.process_time() - begin, "loaded_mb": _resident_mb() - before}
     ordinary, hostile = ordinary_texts(num_ordinary), hostile_texts(num_hostile)
     found["tokens_per_cpu_s"], _ = _timed(engine.encode_flat, itertools.batched(ordinary, _AT_ONCE))
-    if name != reference.name:
+    if not is_reference:
         guarded = reference_where_unicode_differs(engine, reference)
         found |= {"unequal": _unequal(engine, reference, [*ordinary, *hostile])}
         found |= {"unequal_guarded": _unequal(guarded, reference, [*ordinary, *hostile])}
-    found["distinct_tokens_per_cpu_s"], found["grown_mb"] = _timed(engine.encode_flat, distinct_texts(num_distinct))
+    found["distinct_tokens_per_cpu_s"], found["grown_mb"] = _timed(
+        engine.encode_flat, distinct_texts(num_distinct, ordinary)
+    )
     return found
 
 
@@ -130,8 +132,15 @@ def main(arguments: list[str]) -> int:
     """Measure every tokenizer with every engine, print a line of JSON for each, and return 1 if ids differ."""
     parser = argparse.ArgumentParser(prog="engines.py", description=__doc__)
     parser.add_argument("tokenizers", nargs="+", type=Path, metavar="FOLDER", help="each has a tokenizer.json")
-    parser.add_argument("--engines", nargs="+", default=["tokenizers", "fastokens"], help="default: both")
-    parser.add_argument("--sizes", nargs=3, type=int, default=[20_000, 3_000, 1_000_000], metavar="N")
+    parser.add_argument("--engines", nargs="+", default=ENGINES, choices=ENGINES, help="default: both")
+    parser.add_argument(
+        "--sizes",
+        nargs=3,
+        type=int,
+        default=[20_000, 3_000, 2_000_000],
+        metavar="N",
+        help="ordinary texts, hostile ones, and distinct ones for memory (default: 20000 3000 2000000)",
+    )
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.one:

@@ -73,14 +73,14 @@ def write_tokenised(path: Path, num_sequences: int, tokenizer: Path) -> None:
 def _pool(tokenizer: Path, num_tokens: int) -> npt.NDArray[np.int32]:
     encode = Tokenizer.from_file(str(tokenizer / "tokenizer.json")).encode_batch_fast
     found: list[int] = []
-    texts = _texts()
+    texts = installed_texts()
     while len(found) < min(_POOL_TOKENS, num_tokens):
         for encoding in encode(list(itertools.islice(texts, 100)), add_special_tokens=False):
             found += encoding.ids
     return np.array(found[:_POOL_TOKENS], dtype=np.int32)
 
 
-def _texts() -> Iterator[str]:
+def installed_texts() -> Iterator[str]:
     """Yield the installed packages' documentation and code, again and again; what looks like a token is broken up."""
     folder = Path(sysconfig.get_paths()["purelib"])
     paths = sorted(path for path in folder.rglob("*") if path.suffix in _TEXT_SUFFIXES and path.is_file())
@@ -90,7 +90,7 @@ def _texts() -> Iterator[str]:
 
 
 def _slices(rng: random.Random) -> Iterator[str]:
-    held, texts = "", _texts()
+    held, texts = "", installed_texts()
     while True:
         length = min(max(int(rng.lognormvariate(0, _SIGMA) * _MEDIAN_CHARACTERS), _SHORTEST), _LONGEST)
         while len(held) < length:

@@ -38,6 +38,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jinja2.exceptions import TemplateError
 from scripts.quirks.families import write_tokenizer as write_quirks_tokenizer
+from scripts.quirks.served_families import SERVED_FAMILIES
 from transformers import AutoTokenizer
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
@@ -50,7 +51,6 @@ from tests.support.conversations import rows
 from tests.support.endless_families import LLAMA_31
 from tests.support.installed_host import host_release
 from tests.support.read_rows import read_row
-from tests.support.served_templates import SERVED_FAMILIES
 from tests.support.small_builds import chat_row
 from tests.support.tokenizers import (
     AMBIGUOUS,

@@ -348,7 +348,7 @@ def test_a_folder_that_is_gone_is_said(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    with pytest.raises(ConfigError, match="the current folder is gone"):
+    with pytest.raises(ConfigError, match="the current folder was deleted"):
         bridgepack.check(tmp_path)
 
 

@@ -62,3 +62,16 @@ def test_other_rows_and_more_packs_are_complained_of() -> None:
         ({**theirs, "digest": "t", "num_packs": 8}, "they gave different sequences"),
     ):
         assert complaints_of({"w": {other["role"]: other, "new": ours}}) == [f"w: {complaint}"]
+
+
+@pytest.mark.full
+def test_engines_are_compared(chatml_tokenizer: Path) -> None:
+    command = [sys.executable, "scripts/bench/engines.py", str(chatml_tokenizer), "--sizes", "50", "50", "50"]
+
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    reference, fast = [json.loads(line) for line in done.stdout.splitlines()]
+    assert (reference["engine"], fast["engine"]) == ("tokenizers", "fastokens")
+    assert (fast["unequal"], fast["unequal_guarded"]) == (0, 0)
+    assert min(reference["tokens_per_cpu_s"], fast["tokens_per_cpu_s"], fast["distinct_tokens_per_cpu_s"]) > 0

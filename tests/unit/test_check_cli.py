@@ -97,7 +97,7 @@ def test_packs_are_judged_as_the_runs_release_reads_them(
         (["folder", "--environment", "here"], "--environment is a fact about a run, and 'folder' is an artifact"),
         (["folder", "--bridge-version", "0.5.1"], "--bridge-version is a fact about a run"),
         (["folder", "--fix"], "--fix and --diff change settings, and 'folder' is an artifact, which has none."),
-        (["mine.yaml", "--output", "mine.yaml"], "--output is 'mine.yaml', which is read. Choose another."),
+        (["mine.yaml", "--output", "mine.yaml"], "--output is 'mine.yaml', which this command reads. Choose another."),
         (["mine.yaml", "--output", "folder"], "--output is 'folder'; it cannot be written: it is a folder."),
         (["mine.yaml", "--fix", "--output", "folder"], "--output is 'folder'; it cannot be written: it is a folder."),
     ],
@@ -162,7 +162,7 @@ def test_packs_whose_name_is_not_utf_8_are_one_message(packs: Path, command: Com
         for words in (("check", target), ("check", target, "--json"), ("report", target, "--output", "page.html")):
             ran = command(*words)
             assert (ran.code, ran.errors.count("\n")) == (2, 1)
-            assert ran.errors.startswith("error: what is read is '")
+            assert ran.errors.startswith("error: target is '")
             assert "whose name is not UTF-8. Rename it." in ran.errors
     assert not Path("page.html").exists()
 
@@ -196,7 +196,7 @@ def test_what_cannot_be_written_stays_a_finding(
     assert f"not in the diff: {file}: packing.pad_seq_to_mult cannot be set to 8{told}" in shown.errors
     assert f"not fixed: {file}: packing.pad_seq_to_mult cannot be set to 8{told}" in fixed.output
     assert "error[BP101]" in fixed.output
-    assert "nothing to fix" not in fixed.output
+    assert "no finding has a fix" not in fixed.output
     assert (folder / file).read_text() == text
 
 
@@ -256,7 +256,7 @@ def test_a_diff_becomes_a_file_and_the_command_that_packs_again_can_be_pasted(fo
     assert "must be built again: bridgepack build 'my recipe.yaml'\n" in ran.output
     assert "  pad_seq_to_mult: 8  # agreed on\n" in Path("my recipe.yaml").read_text()
     again = command("check", "my recipe.yaml", "--diff")
-    assert "nothing to change" in again.output + again.errors
+    assert "no finding has a fix that can be made in the file" in again.output + again.errors
 
 
 def test_a_fix_takes_along_the_fields_that_a_recipe_needs_with_it(folder: Path, command: Command) -> None:

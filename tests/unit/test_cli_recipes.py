@@ -289,8 +289,8 @@ def test_new_splits_documents(command: Command) -> None:
         (
             {"question": "a", "answer": "b"},
             ("--layout", "dolly"),
-            "--layout is dolly, which reads instruction, context (if there), response or output or answer or "
-            "completion, reasoning_content or thinking or reasoning or cot or others (if there); --data is 'rows.jsonl'"
+            "--layout is dolly, which reads instruction, context (optional), response or output or answer or "
+            "completion, reasoning_content or thinking or reasoning or cot or others (optional); --data is 'rows.jsonl'"
             ", which has question (text), answer (text). Choose another.",
         ),
     ],

@@ -43,7 +43,7 @@ def test_repack(folder: Path, command: Command) -> None:
 
 def test_store_commands(folder: Path, command: Command) -> None:
     code, output, _ = command("store", "list")
-    assert (code, "1 ranges, 50 sequences" in output, "(is there): 1 ranges" in output) == (0, True, True)
+    assert (code, "1 range, 50 sequences" in output, "(exists): 1 range" in output) == (0, True, True)
     assert json.loads(command("store", "list", "--json")[1])["tokenizations"][0]["num_sequences"] == 50
     code, output, _ = command("store", "verify", "--workers", "1")
     assert (code, "2 files verified, 0 broken" in output) == (0, True)

@@ -91,7 +91,7 @@ def _folder(store: str | Path | None) -> Path:
         found = sorted(map(str, [*Path().glob(_BESIDE_OUTPUT), *Path().glob(f"*/{_BESIDE_OUTPUT}")]))
         where = f" Found: {', '.join(found[:_SHOWN])}." if found else ""
         raise StoreError(
-            f"no token store in {str(place)!r}, the default of builds without --output; other builds keep it in "
-            f"{_BESIDE_OUTPUT} beside their output.{where} Name it with --store {found[0] if found else 'FOLDER'}."
+            f"no token store in {str(place)!r}, where builds without --output keep it; with --output it is in "
+            f"{_BESIDE_OUTPUT} beside the output.{where} Set --store {found[0] if found else 'FOLDER'}."
         )
     return place

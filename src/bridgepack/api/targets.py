@@ -20,5 +20,5 @@ def recipe_of(target: Target) -> SFTRecipe:
         ConfigError: it is something else.
     """
     if target.recipe is None:
-        raise ConfigError(f"target {target.place!r} is no recipe; allowed: a recipe. Give one.")
+        raise ConfigError(f"target {target.place!r} is not a recipe. Give a recipe.")
     return target.recipe

@@ -41,7 +41,9 @@ def check_arguments[**P, R](function: Callable[P, R]) -> Callable[P, R]:
         try:
             Path.cwd()
         except OSError:
-            raise ConfigError("the current folder is gone, where relative paths start. Change to another.") from None
+            raise ConfigError(
+                "the current folder was deleted, so relative paths mean nothing. Change to another."
+            ) from None
         refuse_types(bound(function, args, kwargs), function)
         try:
             return function(*args, **kwargs)
@@ -95,7 +97,7 @@ def stated_options[T](kind: type[T], stated: Mapping[str, Any], what: str) -> T:
         refuse_types(values, kind)
     for name in ("num_packs", "num_rows"):
         if values.get(name) == 0:
-            raise ConfigError(f"{name} is 0; allowed: 1 or more, as nothing would be compared. Raise it.")
+            raise ConfigError(f"{name} is 0; allowed: 1 or more, because 0 compares nothing. Raise it.")
     return kind(**values)
 
 

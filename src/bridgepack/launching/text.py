@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bridgepack.launching.results import LaunchResult, TaskResult
 
 _LABEL = 12
-_WIDTH = 100
+_WIDTH = 80
 #: Number of log lines shown for a failed task, and bytes read from the log's end for them.
 _LOG_LINES, _LOG_BYTES = 20, 50_000
 _LINE_WIDTH = 400
@@ -173,5 +173,13 @@ def _field_lines(field: ListedField) -> Iterator[str]:
     is_text = isinstance(field.default, str) and field.default
     value = field.default if is_text else json.dumps(field.default, ensure_ascii=False)
     default = "" if field.is_required or field.default is None else f" [{value}]"
-    yield f"  {field.name}{'*' if field.is_required else ''}: {field.type}{default}"
-    yield from textwrap.wrap(field.meaning, _WIDTH, initial_indent="      ", subsequent_indent="      ")
+    head = f"{field.name}{'*' if field.is_required else ''}: {field.type}{default}"
+    for text, first in ((head, "  "), (field.meaning, "      ")):
+        yield from textwrap.wrap(
+            text,
+            _WIDTH,
+            initial_indent=first,
+            subsequent_indent="      ",
+            break_on_hyphens=False,
+            break_long_words=False,
+        )

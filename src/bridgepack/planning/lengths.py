@@ -27,6 +27,7 @@ from bridgepack.geometry import IntArray, aligned_runtime_lengths, floor_to_mult
 from bridgepack.planning.cuts import UNLIMITED, CutLengths, as_many, cut_lengths, cuts_exchanges
 from bridgepack.planning.sample import STOPPED_EARLY, Sampler, population, sampled_sources, without_stops
 from bridgepack.records import TRAIN, DropReason
+from bridgepack.records.words import counted
 
 #: Factor of the usual budget of a sample; the decisive tail of the lengths needs many rows.
 _TIMES_BUDGET = 4
@@ -85,6 +86,9 @@ def _lengths_of_artifact(folder: Path) -> Lengths:
     record = artifact.manifest.split(TRAIN)
     gone = record.drops.get(DropReason.OVER_LONG, 0) if record else 0
     without = f"; without {gone:,} rows that were too long for its packs" if gone else ""
+    numbers = record.statistics if record else None
+    if numbers and (numbers.num_truncated or numbers.num_cut_turns or numbers.num_split):
+        without += "; what was cut or split for its packs stays so for others"
     return _limit(runtime, 1.0, f"all {len(runtime):,} training sequences of {folder}{without}")
 
 
@@ -145,7 +149,8 @@ def _lengths_of_store(recipe: SFTRecipe, folder: Path) -> Lengths:
                     results.append(finish_range(settings, place))
         if num_there < num_rows:
             raise DataError(
-                f"--store is {str(folder)!r}; it lacks the tokens of {num_rows - num_there:,} of the {num_rows:,} rows "
+                f"--store is {str(folder)!r}; it lacks the tokens of {num_rows - num_there:,} of the "
+                f"{counted(num_rows, 'row')} "
                 "of data.train; allowed: a store that has all of them, of this recipe's tokenizer, preprocessing and "
                 "bridgepack. Build the recipe with this --store, or leave --store out for a sample."
             )

@@ -302,5 +302,6 @@ def _check_supply(settings: ReplaySettings) -> None:
         name = "validation.eval_global_batch_size" if settings.is_evaluation else "train.global_batch_size"
         raise ConfigError(
             f"{name} is {settings.global_batch_size}; allowed: at most the number of packs, {settings.num_samples}. "
-            "Training cannot start: lower it, or give more packs."
+            "Training cannot start: lower the batch (in a recipe batch.global_batch_size or batch.tokens_per_step), or "
+            "build more packs."
         )

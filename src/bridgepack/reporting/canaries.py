@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from bridgepack.canaries.records import CanaryReport, LayoutRecord, Measured
+from bridgepack.records.words import counted
 from bridgepack.reporting.text import printable
 
 _MARKS = {"same": "ok", "differs": "DIFFERS", "could not run": "NOT RUN"}
@@ -53,7 +54,8 @@ def _subject(report: CanaryReport) -> Iterator[str]:
     place = "made up" if packs.origin == "made up" else f"{packs.split} {numbers} of {packs.origin}"
     yield f"  packs      {place}{f', {packs.num_cut} of them cut' if packs.num_cut else ''}"
     yield (
-        f"             {packs.num_sequences:,} sequences, {packs.num_tokens:,} tokens, {packs.num_trained:,} trained, "
+        f"             {counted(packs.num_sequences, 'sequence')}, "
+        f"{counted(packs.num_tokens, 'token')}, {packs.num_trained:,} trained, "
         f"renumbered to a vocabulary of {packs.vocab_size:,}"
     )
     sizes = ", ".join(f"{model[name]} {what}" for name, what in _SIZES if name in model)

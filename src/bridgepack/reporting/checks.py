@@ -119,7 +119,7 @@ def check_report_path(path: Path | None, target: str, environment: str | None) -
     """
     for name in (target, target.rpartition(":")[0], environment):
         if path is not None and name and os.path.exists(path) and os.path.exists(name) and path.samefile(name):  # noqa: PTH110
-            raise ConfigError(f"--output is {str(path)!r}, which is read. Choose another.")
+            raise ConfigError(f"--output is {str(path)!r}, which this command reads. Choose another.")
 
 
 @contextmanager
@@ -174,14 +174,14 @@ def describe_fix(outcome: Fixed) -> str:
     if outcome.needs_repack:
         how = f": {outcome.build_command}" if outcome.build_command else ""
         lines.append(f"packs that exist already must be built again{how}")
-    return "\n".join(lines or ["nothing to fix"]) + "\n"
+    return "\n".join(lines or ["no finding has a fix that can be made in the file"]) + "\n"
 
 
 def describe_diff(outcome: Fixed) -> str:
     """Return one line per change that the diff does not contain, or that there is nothing to change."""
     lines = [f"not in the diff: {reason}" for reason in outcome.by_hand]
     if outcome.edit is None and not lines:
-        lines.append("nothing to change")
+        lines.append("no finding has a fix that can be made in the file")
     return "".join(f"{line}\n" for line in lines)
 
 

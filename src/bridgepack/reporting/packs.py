@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from bridgepack.records.words import counted
 from bridgepack.reporting.text import printable
 
 if TYPE_CHECKING:
@@ -17,7 +18,8 @@ def draw_pack(view: PackView, *, has_colour: bool, limit: int | None = None) -> 
     """Return one pack, or its first sequences; trained text is between ⟦ and ⟧, and green on a terminal."""
     used = sum(item.runtime_length + item.num_alignment_tokens for item in view.sequences)
     lines = [
-        f"{view.split} pack {view.index}: {len(view.sequences)} sequences, {used:,} of {view.packed_sequence_size:,} "
+        f"{view.split} pack {view.index}: {counted(len(view.sequences), 'sequence')}, {used:,} of "
+        f"{view.packed_sequence_size:,} "
         f"runtime tokens, {view.packed_sequence_size - used:,} empty",
         _strip(view),
         trained_text_note(has_colour=has_colour),

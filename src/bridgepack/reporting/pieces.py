@@ -1,6 +1,7 @@
 """Lines of a summary about rows that became several sequences, or lost history on purpose."""
 
 from bridgepack.records import LostKind, SplitRecord, SplitStatistics
+from bridgepack.records.words import counted
 
 
 def added_line(numbers: SplitStatistics) -> dict[str, str]:
@@ -15,7 +16,10 @@ def cut_history_line(split: SplitRecord) -> dict[str, str]:
     num_rows, numbers = split.lost_content.get(LostKind.CUT_HISTORY, 0), split.statistics
     if not num_rows:
         return {}
-    what = f"{numbers.num_cut_exchanges:,} exchanges, {numbers.num_cut_turns:,} turns of {num_rows:,} rows"
+    what = (
+        f"{counted(numbers.num_cut_exchanges, 'exchange')}, "
+        f"{counted(numbers.num_cut_turns, 'turn')} of {num_rows:,} rows"
+    )
     return {"cut on purpose": f"{what} (preprocessing.over_long)"}
 
 

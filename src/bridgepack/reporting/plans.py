@@ -13,6 +13,7 @@ from bridgepack.planning.plan import Plan
 from bridgepack.planning.preview import Note, Preview, SourcePreview
 from bridgepack.planning.sample import STOPPED_EARLY
 from bridgepack.records import LOSS_CURES
+from bridgepack.records.words import counted
 from bridgepack.reporting.packs import draw_sequence, trained_text_note
 from bridgepack.reporting.served import describe_sample
 from bridgepack.reporting.terminal import (
@@ -22,15 +23,12 @@ from bridgepack.reporting.terminal import (
 )
 from bridgepack.reporting.text import printable, without_middle
 
-_BAR = 32
+_BAR = 22
 #: Number of candidates in the table; JSON has all.
 _SHOWN = 8
 #: Text for a pack size without a candidate.
 NO_LAYOUT = "no valid layout fits into memory and the tokens of a step"
-_HEAD = (
-    "     pack  TP  PP  VP  CP  EP  recompute  batch   fill  padding  over-long  straggler  balanced  GB/GPU  step s"
-    "  tokens/s"
-)
+_HEAD = "     pack  TP PP VP CP EP recompute batch   fill padding GB/GPU step s tokens/s"
 
 
 def describe_plan(plan: Plan) -> str:
@@ -64,19 +62,18 @@ def _table(plan: Plan) -> Iterator[str]:
     yield _HEAD
     for one in plan.candidates[:_SHOWN]:
         yield _row(one)
-        yield f"           {'best' if one is plan.best else one.loses(plan.best)}"
+        waiting = f"straggler {one.waiting.straggler_ratio:.2f}, balanced {one.waiting.balanced_ratio:.2f}"
+        yield f"           {'best' if one is plan.best else one.loses(plan.best)}; {waiting}"
 
 
 def _row(one: Candidate) -> str:
     layout = one.layout
     recomputed = "full" if layout.recomputes else "+".join(layout.modules) or "none"
     return (
-        f"{one.packed_sequence_size:>9,} {layout.tensor:>3} {layout.pipeline:>3} {layout.virtual:>3}"
-        f" {layout.context:>3} {layout.expert:>3}  {recomputed:<9}  {one.global_batch_size:>5}"
-        f"  {one.fill_fraction:>5.1%}"
-        f"  {one.padding_fraction:>7.2%}  {one.over_long_fraction:>9.1%}  {one.waiting.straggler_ratio:>9.2f}"
-        f"  {one.waiting.balanced_ratio:>8.2f}  {one.memory.total_gb:>6.0f}  {one.step_s:>6.2f}"
-        f"  {one.tokens_per_s:>8,.0f}"
+        f"{one.packed_sequence_size:>9,} {layout.tensor:>3} {layout.pipeline:>2} {layout.virtual:>2}"
+        f" {layout.context:>2} {layout.expert:>2} {recomputed:<9} {one.global_batch_size:>5}"
+        f"  {one.fill_fraction:>5.1%} {one.padding_fraction:>7.2%} {one.memory.total_gb:>6.0f}"
+        f" {one.step_s:>6.2f} {one.tokens_per_s:>8,.0f}"
     )
 
 
@@ -120,7 +117,8 @@ def _why(plan: Plan) -> Iterator[str]:
     if best.is_short:
         field = "global_batch_size" if plan.recipe.batch.tokens_per_step is None else "tokens_per_step"
         yield (
-            f"warning: training cannot start: {best.num_packs:,} packs < global batch {best.global_batch_size:,}. Use "
+            f"warning: training cannot start: {counted(best.num_packs, 'pack')} < global batch "
+            f"{best.global_batch_size:,}. Use "
             f"more data or fewer GPUs, or lower batch.{field}."
         )
     yield from _online(plan)
@@ -133,7 +131,7 @@ def _online(plan: Plan) -> Iterator[str]:
     if not plan.online:
         return
     best = plan.best
-    yield "online packing (Megatron-Bridge 0.7 packs at run time), with the layout and pack size of the best:"
+    yield "online packing (Megatron-Bridge 0.7 packs at run time), with the best layout and pack size:"
     for one in plan.online:
         share = one.tokens_per_s / best.tokens_per_s - 1
         against = f"{abs(share):.0%} {'faster' if share > 0 else 'slower'} than packs built before the run"
@@ -142,7 +140,7 @@ def _online(plan: Plan) -> Iterator[str]:
             f"fill {one.fill_fraction:.1%}, padding {one.padding_fraction:.2%}, straggler {one.straggler_ratio:.2f}, "
             f"step {one.step_s:.2f} s, {one.tokens_per_s:,.0f} tokens/s: {against}"
         )
-    yield f"      it cannot {CANNOT_ONLINE}"
+    yield f"      without packs built before the run, you cannot {CANNOT_ONLINE}"
 
 
 #: What packing at run time gives up.

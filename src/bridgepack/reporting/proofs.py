@@ -17,6 +17,7 @@ from bridgepack.proof.trace.records import (
 )
 from bridgepack.proof.verify.records import RowDifference, VerifyReport
 from bridgepack.records import SourceRecord
+from bridgepack.records.words import counted
 from bridgepack.reporting.packs import draw_pack, draw_sequence, origin_of
 from bridgepack.reporting.text import printable
 
@@ -85,7 +86,7 @@ def _count_lines(report: MaskReport) -> Iterator[str]:
         drops = ", ".join(f"{reason} {count:,}" for reason, count in report.drops.items())
         yield f"  rows dropped: {drops}"
     judges = ", ".join(f"{count:,} judged by {number} derivations" for number, count in report.judged_by.items())
-    yield f"  {report.num_sequences:,} sequences: {judges or 'none judged'}"
+    yield f"  {counted(report.num_sequences, 'sequence')}: {judges or 'none judged'}"
     for item in report.derivations:
         yield from _derivation_lines(item)
 
@@ -170,8 +171,10 @@ def describe_source(trace: SourceTrace, *, has_colour: bool) -> str:
 def _source_line(split: str, source: SourceRecord) -> str:
     asked = "" if source.share_asked is None else f", {source.share_asked:.2%} requested"
     return (
-        f"{split} from {printable('/'.join(source.name))}: {source.num_rows_in:,} rows, {source.num_sequences:,} "
-        f"sequences ({source.num_repeated:,} repeated), {source.num_tokens:,} tokens, {source.num_trained_tokens:,} "
+        f"{split} from {printable('/'.join(source.name))}: {counted(source.num_rows_in, 'row')}, "
+        f"{source.num_sequences:,} "
+        f"sequences ({source.num_repeated:,} repeated), {counted(source.num_tokens, 'token')}, "
+        f"{source.num_trained_tokens:,} "
         f"trained; {source.share_got:.2%} of the mixture{asked}"
     )
 
@@ -191,7 +194,7 @@ def _batch_lines(batch: TracedBatch, trace: StepTrace) -> Iterator[str]:
     trained, num_fillers = sum(pack.num_trained_tokens for pack in packs), sum(pack.is_filler for pack in packs)
     whose = "the step" if trace.rank is None else f"rank {trace.rank}"
     filling = f", {num_fillers} of them padding packs" if num_fillers else ""
-    yield f"{whose}: {len(packs)} packs{filling}, {trained:,} trained tokens"
+    yield f"{whose}: {counted(len(packs), 'pack')}{filling}, {trained:,} trained tokens"
     is_mixed = len({source.name for found in trace.batches for source in found.sources}) > 1
     if is_mixed:
         yield from _source_sums(batch.sources)
@@ -205,7 +208,8 @@ def _batch_lines(batch: TracedBatch, trace: StepTrace) -> Iterator[str]:
 def _source_sums(sources: Sequence[TracedSource]) -> Iterator[str]:
     for source in sources:
         yield (
-            f"  from {printable('/'.join(source.name))}: {source.num_rows:,} rows, {source.num_tokens:,} tokens, "
+            f"  from {printable('/'.join(source.name))}: {counted(source.num_rows, 'row')}, "
+            f"{counted(source.num_tokens, 'token')}, "
             f"{source.num_trained_tokens:,} trained"
         )
 
@@ -251,7 +255,8 @@ def _context_lines(slices: Sequence[ContextSlice]) -> Iterator[str]:
             parts.append(f"{name}: {found.start}-{found.stop - 1}")
         more = f"; ... {len(item.ranges) - _RANGES_SHOWN} more" if len(item.ranges) > _RANGES_SHOWN else ""
         yield (
-            f"context rank {item.context_rank}: {item.num_tokens:,} tokens, {item.num_trained_tokens:,} trained; "
+            f"context rank {item.context_rank}: {counted(item.num_tokens, 'token')}, "
+            f"{item.num_trained_tokens:,} trained; "
             f"{'; '.join(parts)}{more}"
         )
     if slices:
@@ -264,7 +269,7 @@ def _schedule_lines(schedule: Schedule) -> Iterator[str]:
         yield f"{known}{schedule.note}"
         return
     times = "once" if schedule.num_times == 1 else f"{schedule.num_times} times"
-    yield f"read {times}" + (f" in {schedule.num_steps} steps" if schedule.num_steps is not None else "")
+    yield f"read {times}" + (f" in {counted(schedule.num_steps, 'step')}" if schedule.num_steps is not None else "")
     for found in schedule.seen:
         epoch = "" if found.epoch is None else f", epoch {found.epoch}"
         place = f"step {found.step}{epoch}"

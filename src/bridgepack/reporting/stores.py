@@ -4,6 +4,7 @@ import time
 from collections import Counter
 
 from bridgepack.data.store.upkeep import Pruned, StoreListing, Verified
+from bridgepack.records.words import counted
 from bridgepack.reporting.text import printable
 
 _SHOWN_FILES = 20
@@ -17,19 +18,24 @@ def describe_store(listing: StoreListing) -> str:
     for entry in listing.tokenizations:
         broken = f", {entry.num_broken:,} broken (see `store verify`)" if entry.num_broken else ""
         lines.append(
-            f"  {entry.key[:12]}  {entry.tokenizer}, {entry.preprocessing}: {entry.num_ranges:,} ranges, "
-            f"{entry.num_sequences:,} sequences, {entry.num_tokens:,} tokens, {_size(entry.num_bytes)}, last used "
+            f"  {entry.key[:12]}  {entry.tokenizer}, {entry.preprocessing}: {counted(entry.num_ranges, 'range')}, "
+            f"{counted(entry.num_sequences, 'sequence')}, {counted(entry.num_tokens, 'token')}, "
+            f"{_size(entry.num_bytes)}, last used "
             f"{_ago(entry.last_used_s)}{broken}"
         )
     lines += [] if listing.tokenizations else ["  none"]
     if listing.num_row_files:
-        lines += ["", f"rows of datasets from Python: {listing.num_row_files:,} files, {_size(listing.num_row_bytes)}"]
+        lines += [
+            "",
+            f"rows of datasets from Python: {counted(listing.num_row_files, 'file')}, {_size(listing.num_row_bytes)}",
+        ]
     lines += ["", "artifacts built from them"]
     for artifact in listing.artifacts:
-        state = "is there" if artifact.is_there else "is gone"
+        state = "exists" if artifact.is_there else "deleted"
         missing = f", {artifact.num_missing:,} of them missing" if artifact.num_missing else ""
         lines.append(
-            f"  {artifact.fingerprint[:12]}  {artifact.output} ({state}): {artifact.num_ranges:,} ranges{missing}"
+            f"  {artifact.fingerprint[:12]}  {artifact.output} ({state}): "
+            f"{counted(artifact.num_ranges, 'range')}{missing}"
         )
     return printable("\n".join([*lines, *([] if listing.artifacts else ["  none"])]))
 
@@ -38,7 +44,8 @@ def describe_pruned(pruned: Pruned) -> str:
     """Return the number and size of the files that were removed from a store, or would be, as text."""
     verb = "would remove" if pruned.is_dry_run else "removed"
     lines = [
-        f"{verb} {len(pruned.removed):,} files, {_size(pruned.num_bytes)}; {_size(pruned.num_bytes_kept)} remain in "
+        f"{verb} {counted(len(pruned.removed), 'file')}, {_size(pruned.num_bytes)}; "
+        f"{_size(pruned.num_bytes_kept)} remain in "
         f"{pruned.folder}"
     ]
     reasons = Counter(reason for _, _, reason in pruned.removed)
@@ -48,7 +55,7 @@ def describe_pruned(pruned: Pruned) -> str:
 
 def describe_verified(verified: Verified) -> str:
     """Return the result of verifying every file of a store, as text."""
-    lines = [f"{verified.folder}: {verified.num_files:,} files verified, {len(verified.broken):,} broken"]
+    lines = [f"{verified.folder}: {counted(verified.num_files, 'file')} verified, {len(verified.broken):,} broken"]
     lines += [f"  {reason}" for _, reason in verified.broken[:_SHOWN_FILES]]
     if len(verified.broken) > _SHOWN_FILES:
         lines.append(f"  ... and {len(verified.broken) - _SHOWN_FILES:,} more")

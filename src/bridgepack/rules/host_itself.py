@@ -22,7 +22,7 @@ def refused_by_the_host_itself(verdict: HostVerdict) -> Found:
 
     Why: Crash at start: a run calls the same functions first, with the same words.
     Bad: model.moe_router_group_topk 2, model.moe_router_num_groups not set. Good: model.moe_router_num_groups 4.
-    Fix: Change what the host's words name; the place in its source says what it compares.
+    Fix: Change the setting that Megatron-Bridge's message names; its source shows the comparison.
     """
     if verdict.state == "refused":
         host = f"megatron-bridge {verdict.version}"

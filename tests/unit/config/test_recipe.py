@@ -69,7 +69,11 @@ def _sized(**packing: int) -> dict[str, Any]:
         ("name", "a b", "name is 'a b'; allowed: text matching ^[A-Za-z0-9][A-Za-z0-9._-]*$. Rename it."),
         ("name", "a" * 201, "allowed: text of at most 200 characters. Shorten it."),
         ("tokenizer", "path", "tokenizer is 'path'; allowed: a section with named fields."),
-        ("tokenizer.trust_remote_code", "maybe", "tokenizer.trust_remote_code is 'maybe'; allowed: true or false."),
+        (
+            "tokenizer.trust_remote_code",
+            "maybe",
+            "tokenizer.trust_remote_code is 'maybe'; allowed: true or false, without quotes.",
+        ),
         *(("tokenizer.chat_template_kwargs", {name: 1}, f"has {name}; any other template var") for name in RESERVED),
         ("data.validation_fraction", math.nan, "data.validation_fraction is nan; allowed: a finite number."),
         ("data.validation_fraction", "some", "data.validation_fraction is 'some'; allowed: a number, without quotes."),

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from scripts.quirks.families import write_tokenizer
+from scripts.quirks.served_families import SERVED_FAMILIES
 
 from bridgepack.api import inspect
 from bridgepack.config.load import load_recipe
@@ -19,7 +20,6 @@ from bridgepack.errors import ConfigError
 from bridgepack.host import RELEASES, V06, V07
 from bridgepack.proof.masks.masks import check_masks
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
-from tests.support.served_templates import SERVED_FAMILIES
 from tests.support.small_builds import AS_HOST, build, chat_row, dropped, small_recipe, write_json_lines
 
 CALL = {"type": "function", "function": {"name": "look", "arguments": '{"at": "it"}'}}

@@ -14,7 +14,7 @@ import pytest
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.sequences.encoder import encoder_of, texts_of_rows
 from bridgepack.data.sequences.plain.tokenized import TokenizedEncoder
-from bridgepack.data.tokenizers import templates
+from bridgepack.data.tokenizers import limits
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.errors import DataError, TokenizerError
 from tests.support import small_builds as small
@@ -100,7 +100,7 @@ def _chat(num_turns: int) -> dict[str, Any]:
 
 
 def test_slow_row_is_dropped_for_now(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(templates, "MAX_ROW_S", 0.2)
+    monkeypatch.setattr(limits, "MAX_ROW_S", 0.2)
     _write(tmp_path / "a.jsonl", [_chat(2), _chat(20), _chat(4)])
     recipe = _slow_beyond(4, tmp_path / "a.jsonl", chatml_tokenizer)
     before = signal.getsignal(signal.SIGVTALRM)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from jinja2.exceptions import TemplateError
 from scripts.quirks.families import Family, write_tokenizer
+from scripts.quirks.served_families import SERVED_FAMILIES, SETS
 
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.sequences.encoder import encoder_of
@@ -25,7 +26,6 @@ from bridgepack.data.served.rows import ServedRows
 from bridgepack.data.served.tokens import KnownText, ServerEncoder
 from bridgepack.errors import ConfigError, RowError
 from tests.support.read_rows import read_row
-from tests.support.served_templates import SERVED_FAMILIES, SETS
 from tests.support.small_builds import small_recipe
 from tests.support.tokenizers import FAMILIES as TOKENIZERS
 from tests.support.tokenizers import loaded_tokenizer

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 from scripts.quirks.families import write_tokenizer
+from scripts.quirks.served_families import SERVED_FAMILIES, SETS
 
 import bridgepack
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.artifact.manifest import read_manifest
 from bridgepack.records import CURING_SETTINGS, ServedKind
 from bridgepack.records.served import served_cure
-from tests.support.served_templates import SERVED_FAMILIES, SETS
 from tests.support.small_builds import build, small_recipe, write_json_lines
 
 KINDS = (ServedKind.CONTEXT, ServedKind.ANSWER, ServedKind.BOUNDARY)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from scripts.quirks.families import Family, write_tokenizer
+from scripts.quirks.served_families import SERVED_FAMILIES, SETS
 
 import bridgepack
 from bridgepack.data.artifact.manifest import read_manifest
@@ -16,7 +17,6 @@ from bridgepack.errors import RowError
 from bridgepack.records import ServedRecord
 from bridgepack.reporting.terminal import describe_build
 from tests.support.read_rows import read_row
-from tests.support.served_templates import SERVED_FAMILIES, SETS
 from tests.support.small_builds import build, data_bytes, small_recipe, write_json_lines
 
 BY_NAME = {family.name: family for family in SERVED_FAMILIES}

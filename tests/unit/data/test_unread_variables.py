@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 from scripts.quirks.families import write_tokenizer
+from scripts.quirks.served_families import SERVED_FAMILIES, SETS
 
 import bridgepack
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.tokenizers.templates import names_read
 from bridgepack.errors import ConfigError
-from tests.support.served_templates import SERVED_FAMILIES, SETS
 from tests.support.small_builds import Command, build, small_recipe, write_json_lines, write_recipe
 
 FAMILY = next(family for family in SERVED_FAMILIES if family.name == "Qwen3.5")

@@ -87,7 +87,7 @@ def test_the_text_says_what_packing_at_run_time_cannot_do(planned: Plan) -> None
     text = describe_plan(planned)
 
     assert "dp_balanced: " in text
-    assert "it cannot say before the run which rows a step trains" in text
+    assert "you cannot say before the run which rows a step trains" in text
     assert planned.to_dict()["online"][0]["scheduler"] == "dp_balanced"
 
 

@@ -54,7 +54,7 @@ training/shard-00000-of-00008.idx.parquet pack 44; and 1,198 more
 
 skipped BP342, BP343: the artifact has no manifest
 
-1 error; 2 rules run; 2 skipped; 8,192 rows (33,554,432 tokens) read from 8 of 8 shards
+1 error; 2 rules run; 2 skipped; 8,192 packs (33,554,432 tokens) read from 8 of 8 shards
 """
 
 

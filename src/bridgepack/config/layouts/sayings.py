@@ -113,12 +113,12 @@ def unknown_role(name: str, place: str) -> str:
 
 
 def words_of_slots(entry: PublicLayout) -> Iterator[str]:
-    """Yield the columns of an entry: `question or query`, `system (if there)`."""
+    """Yield the columns of an entry: `question or query`, `system (optional)`."""
     for slot in entry.slots.values():
         names = [name for name in slot.names if name != "*"]
         shown_names = names[:_SHOWN] + (["others"] if len(names) > _SHOWN else [])
         any_other = ["any column with turns"] if len(names) < len(slot.names) else []
-        yield " or ".join([*shown_names, *any_other]) + ("" if slot.needs == "always" else " (if there)")
+        yield " or ".join([*shown_names, *any_other]) + ("" if slot.needs == "always" else " (optional)")
 
 
 def as_flow(layout: AnyLayout) -> str:

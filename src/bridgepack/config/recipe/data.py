@@ -258,7 +258,7 @@ class TokenizerConfig(Section):
     tokenizers that transformers loads as a class that loses spaces (transformers 5.12 with DeepSeek-V3)."""
     engine: Literal["auto", "tokenizers", "fastokens"] = "auto"
     """Library that encodes text. `tokenizers` is the reference; `fastokens` is much faster and is used only if it gives
-    the same tokens on the data; `auto` takes it for inputs of 4 MiB or more. The choice never changes a token."""
+    the same tokens on the data; `auto` takes it for inputs of 8 MiB or more. The choice never changes a token."""
     trust_remote_code: Flag = False
     """Run Python code that comes with the tokenizer. Only for tokenizers whose code you have read."""
 

@@ -97,7 +97,7 @@ class ArtifactOnDisk:
         self.manifest = None if self._found.splits else read_manifest(target)
         self.folder = self._found.folder
         for path in (target, *(self.folder / name for name in self._found.paths)):
-            refuse_name(path, ArtifactError, "what is read is")
+            refuse_name(path, ArtifactError, "target is")
         self.parts = PartsOnDisk(folder=self.folder)
         self.tasks = PlainRunner(InThisProcess())
 

@@ -35,6 +35,10 @@ from bridgepack.records.sequences import UnreadCount
 
 #: Column with a row's variables for the template, if no layout names one.
 _VARIABLES = "chat_template_kwargs"
+#: Turns of a question and an answer, whose masks need no other render.
+_ONE_EXCHANGE = 2
+#: Rows of a process whose prefixes are rendered, too, to check what the template's syntax shows.
+_CHECKED_ROWS = 8
 
 
 _ENDLESS = Loss(
@@ -89,6 +93,7 @@ class ChatEncoder:
         has_openings = trims_openings and not tokenizer.has_generation_blocks
         self._openings = ThoughtOpenings.of(tokenizer, markers) if has_openings else ThoughtOpenings()
         self._is_marked = tokenizer.has_generation_blocks
+        self._num_unchecked = _CHECKED_ROWS
         self._never_trained = sorted(tokenizer.never_trained_ids) if settings.masks_control_tokens else []
 
     def prepare(self, columns: Mapping[str, Any]) -> Prepared:
@@ -223,7 +228,20 @@ class ChatEncoder:
         inputs = conversation.messages, conversation.tools, conversation.template_kwargs
         if self._is_marked:
             return RenderedChat(conversation, *self._tokenizer.render_marked(*inputs))
+        if len(conversation.messages) > _ONE_EXCHANGE and self._tokenizer.template.is_stepwise:
+            text, ends = self._tokenizer.render_turns(*inputs)
+            if self._num_unchecked and ends is not None:
+                self._num_unchecked -= 1
+                self._check_ends(conversation, text, ends)
+            return RenderedChat(conversation, text, None, ends=ends)
         return RenderedChat(conversation, self._tokenizer.render_text(*inputs), None)
+
+    def _check_ends(self, conversation: Conversation, text: str, ends: Sequence[int]) -> None:
+        for num_turns, end in enumerate(ends):
+            if end >= 0:
+                first = conversation.messages[:num_turns]
+                own = self._tokenizer.render_text(first, conversation.tools, conversation.template_kwargs)
+                assert own == text[:end], "stepwise.py is wrong about this chat template"
 
     def _mask(self, rows: Sequence[RenderedChat], flat: FlatIds, errors: dict[int, RowError]) -> MaskArray:
         if self._settings.loss_mode == "full":

@@ -21,8 +21,8 @@ from bridgepack.data.sequences.kinds import EncoderOfKinds, OfKind
 from bridgepack.data.sequences.plain.documents import TextEncoder
 from bridgepack.data.sequences.plain.tokenized import TokenizedEncoder
 from bridgepack.data.tokenizers.engines import FlatIds
+from bridgepack.data.tokenizers.limits import STOPPED, TimeLimit
 from bridgepack.data.tokenizers.special import special_ids
-from bridgepack.data.tokenizers.templates import TimeLimit
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
 from bridgepack.geometry import IntArray
@@ -68,7 +68,7 @@ def texts_of_rows(encoder: Encoder, rows: Iterable[RowRead], *, max_characters: 
                 try:
                     prepared = limit(encoder.prepare, item)
                 except RowError as error:
-                    if error.reason == DropReason.TIME_OUT:
+                    if error.reason in STOPPED:
                         break  # the next rows may fail, too
                     continue
                 value = prepared.value.value if isinstance(prepared.value, OfKind) else prepared.value

@@ -17,8 +17,8 @@ from bridgepack.data.sequences.encoding import Encoder
 from bridgepack.data.sequences.markers import infer_markers
 from bridgepack.data.sequences.thoughts import ThoughtOpenings
 from bridgepack.data.tokenizers.engines import MIN_INPUT_BYTES, REFERENCE, EngineReport, check_texts, use_engine
+from bridgepack.data.tokenizers.limits import STOPPED, TimeLimit
 from bridgepack.data.tokenizers.load import load_tokenizer, refuse_lost_text
-from bridgepack.data.tokenizers.templates import TimeLimit
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.data.tokenizers.variables import refuse_unread_variables
 from bridgepack.errors import DataError, RowError
@@ -27,7 +27,7 @@ from bridgepack.records.sequences import RowNote, TokenBatch, UnreadCount
 
 #: Maximum rows encoded together; more gain nothing.
 _BATCH_ROWS = 1024
-#: Rows of one range that may take too long; if there are more, the rows are not the cause.
+#: Rows of one range that may take too much time or memory; if there are more, the rows are not the cause.
 _MAX_SLOW_ROWS = 10
 #: Characters of text to compare before a build starts: one per so many bytes of input, within limits for which
 #: `tokenizers` takes 0.05 to 0.5 seconds.
@@ -120,7 +120,7 @@ class LoadedStage:
         `max_text_bytes` is the approximate text per batch; a longer row is encoded alone.
 
         Raises:
-            DataError: many rows take too long.
+            DataError: many rows take too much time or memory.
             EngineDiffersError: for a compared row, the engine's tokens differ from those of `tokenizers`.
         """
         batch, num_slow = _Pending(), 0
@@ -129,10 +129,10 @@ class LoadedStage:
                 if item is None:
                     batch.num_blank_lines += 1
                     continue
-                num_slow += batch.add(self.encoder, row - first_row, item, limit) == DropReason.TIME_OUT
+                num_slow += batch.add(self.encoder, row - first_row, item, limit) in STOPPED
                 if num_slow > _MAX_SLOW_ROWS:
                     raise DataError(
-                        f"{num_slow} rows up to row {row + 1} took too long ({batch.drops[-1].detail}), so the rows "
+                        f"{num_slow} rows up to row {row} took too much ({batch.drops[-1].detail}), so the rows "
                         "are not the cause. Correct the template, or set tokenizer.chat_template to another."
                     )
                 if batch.num_rows >= _BATCH_ROWS or batch.num_characters >= max_text_bytes:

@@ -52,6 +52,8 @@ class RenderedChat(NamedTuple):
     #: (start, stop) in characters of the template's generation blocks; None if it has none
     spans: list[tuple[int, int]] | None
     lacks_end: bool = False  #: the text has no end marker behind an answer that is to be trained
+    #: number of first turns -> where their own render ends in the text, see `ChatTokenizer.render_turns`
+    ends: tuple[int, ...] | None = None
 
 
 class ChatMasks:
@@ -107,6 +109,8 @@ class ChatMasks:
         turn, start = roles.index(ASSISTANT), self._start_text
         if start is None or turn + 1 == len(roles):
             return False
+        if chat.ends is not None and chat.ends[turn + 1] >= 0:
+            return False  # the text begins with the render of these turns
         whole = chat.conversation
         try:
             prefix = self._tokenizer.render_text(whole.messages[: turn + 1], whole.tools, whole.template_kwargs)
@@ -137,7 +141,7 @@ class ChatMasks:
                 rejects the conversation without its last turn, which the recipe needs.
         """
         conversation = chat.conversation
-        prefixes = Prefixes(self._tokenizer, self._cutting, conversation, chat.text, input_ids)
+        prefixes = Prefixes(self._tokenizer, self._cutting, conversation, chat.text, input_ids, chat.ends)
         has_own = own is not None and any(own)
         found = scanned if is_certain else None
         turns = self._assistant_turns(conversation, input_ids, own, scanned, prefixes) if found is None else found

@@ -193,5 +193,5 @@ def _without_repeated_names(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object's values; raises ValueError if a name is there twice, because one value would vanish."""
     values = dict(pairs)
     if len(values) < len(pairs):
-        raise ValueError("a name is there twice")
+        raise ValueError("a name occurs twice")
     return values

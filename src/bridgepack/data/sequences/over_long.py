@@ -14,6 +14,7 @@ from bridgepack.config.recipe.recipe import ResolvedRecipe
 from bridgepack.errors import RowError, TokenizerError
 from bridgepack.records import DropReason, MaskArray, TokenArray
 from bridgepack.records.sequences import without_labels_after_eos
+from bridgepack.records.words import counted
 
 #: Drop reason per code of a `Judgement`; the first means not dropped.
 REASONS = ("", DropReason.OVER_LONG, DropReason.NO_TRAINED_TOKEN)
@@ -43,7 +44,7 @@ class HistoryCut(NamedTuple):
 
     def detail(self, max_runtime_length: int) -> str:
         """Return the ledger's detail."""
-        what = f"{self.num_exchanges} exchanges, {self.num_turns} turns are left out"
+        what = f"{counted(self.num_exchanges, 'exchange')}, {counted(self.num_turns, 'turn')} are left out"
         return f"{what}, so that at most {max_runtime_length} runtime tokens remain"
 
     @classmethod
@@ -126,7 +127,7 @@ class SequencePolicy:
         piece = Piece(ids, mask)
         num_left = len(piece.input_ids)
         if num_left < 2:
-            return RowError(DropReason.TOO_SHORT, f"{num_left} tokens; next-token loss needs at least 2")
+            return RowError(DropReason.TOO_SHORT, f"{counted(num_left, 'token')}; next-token loss needs at least 2")
         if self._is_learned(piece):
             return [piece]
         before = len(input_ids if self.pairs is None else piece.input_ids) - 1

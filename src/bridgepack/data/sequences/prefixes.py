@@ -61,13 +61,21 @@ class FoundTurns(NamedTuple):
 
 
 class Prefixes:
-    """Renders of the first turns of one conversation, each made once."""
+    """Renders of the first turns of one conversation, each made at most once."""
 
     def __init__(
-        self, tokenizer: ChatTokenizer, cutting: CuttingTokens, conversation: Conversation, text: str, ids: list[int]
+        self,
+        tokenizer: ChatTokenizer,
+        cutting: CuttingTokens,
+        conversation: Conversation,
+        text: str,
+        ids: list[int],
+        ends: Sequence[int] | None = None,
     ) -> None:
+        """Take a conversation with its text and tokens; `ends` as of `RenderedChat`."""
         self._tokenizer, self._cutting, self._conversation = tokenizer, cutting, conversation
         self._text, self._input_ids = text, ids
+        self._ends = ends
         self._known: dict[int, int | None] = {0: 0}
         self._exact: set[int] = set()
         self._places: dict[str, tuple[list[int], list[int]]] = {}
@@ -196,9 +204,7 @@ class Prefixes:
         known = self._known.get(num_turns)
         if known is not None:
             return known
-        chat = self._conversation
-        prefix = self._tokenizer.render_text(chat.messages[:num_turns], chat.tools, chat.template_kwargs)
-        boundary = None
+        prefix, boundary = self._rendered(num_turns), None
         if self._text.startswith(prefix):
             self._exact.add(num_turns)
             boundary = self._token_at(len(prefix))
@@ -208,6 +214,13 @@ class Prefixes:
         size = min(len(ids), len(self._input_ids))
         differs = ids[:size] != np.array(self._input_ids[:size], dtype=ids.dtype)
         return int(differs.argmax()) if differs.any() else size
+
+    def _rendered(self, num_turns: int) -> str:
+        """Return the render of the first turns; raises RowError if the template rejects them."""
+        if self._ends is not None and self._ends[num_turns] >= 0:
+            return self._text[: self._ends[num_turns]]
+        chat = self._conversation
+        return self._tokenizer.render_text(chat.messages[:num_turns], chat.tools, chat.template_kwargs)
 
     def _token_at(self, position: int) -> int | None:
         """Return the index of the token at a character if it always splits the text, else None.

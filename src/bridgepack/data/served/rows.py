@@ -16,7 +16,7 @@ from bridgepack.data.sequences.masks import RenderedChat
 from bridgepack.data.sequences.over_long import REASONS, SequencePolicy
 from bridgepack.data.served.compare import ServedAnswer, ServedComparer
 from bridgepack.data.served.counts import Span
-from bridgepack.data.tokenizers.templates import TimeLimit
+from bridgepack.data.tokenizers.limits import TimeLimit
 from bridgepack.errors import ConfigError, RowError
 from bridgepack.records import CURING_SETTINGS, DropReason, MaskArray, ServedKind, TokenArray
 from bridgepack.records.sequences import token_counts

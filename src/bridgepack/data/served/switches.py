@@ -7,7 +7,7 @@ from typing import Any
 from bridgepack.data.sequences.masks import RenderedChat
 from bridgepack.data.served.compare import ServedAnswer
 from bridgepack.data.served.rows import ServedRows, chat_of
-from bridgepack.data.tokenizers.templates import TimeLimit
+from bridgepack.data.tokenizers.limits import TimeLimit
 from bridgepack.data.tokenizers.variables import settable
 from bridgepack.errors import RowError
 from bridgepack.records import SWITCHED_KINDS
@@ -67,8 +67,8 @@ def _rendered(rows: ServedRows, chat: RenderedChat) -> RenderedChat:
     inputs = conversation.messages, conversation.tools, conversation.template_kwargs
     if tokenizer.has_generation_blocks:
         text, spans = tokenizer.render_marked(*inputs)
-        return chat._replace(text=text, spans=spans)
-    return chat._replace(text=tokenizer.render_text(*inputs))
+        return chat._replace(text=text, spans=spans, ends=None)
+    return chat._replace(text=tokenizer.render_text(*inputs), ends=None)
 
 
 def _answers(rows: ServedRows, pieces: Sequence[RenderedChat]) -> list[ServedAnswer]:

@@ -16,6 +16,7 @@ from bridgepack.data.stages.split import TokenizedSplit, begins_row, files_of, r
 from bridgepack.errors import DataError
 from bridgepack.geometry import IntArray
 from bridgepack.records import DropReason, SourceRecord
+from bridgepack.records.words import counted
 
 #: Added to the seed, so that this choice is independent of the choice of validation rows.
 _SEED_OFFSET = 2
@@ -100,7 +101,7 @@ def _counts(
     if not counts.any():
         raise DataError(
             f"the {split.name} split has no sequences left: its sources' settings select none of its "
-            f"{split.num_sequences} sequences. Raise max_rows, epochs or weight."
+            f"{counted(split.num_sequences, 'sequence')}. Raise max_rows, epochs or weight."
         )
     if counts.sum() > _MOST_SEQUENCES:
         raise DataError(

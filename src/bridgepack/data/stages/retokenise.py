@@ -14,6 +14,7 @@ from bridgepack.data.reading.ranges import InputRange
 from bridgepack.data.reading.rows import read_range
 from bridgepack.data.store.store import check_stored_tokens, token_origin
 from bridgepack.data.store.token_file import TokenArrays, TokenFileWriter, TokenIndex, read_token_index, token_arrays
+from bridgepack.data.tasks import Beat
 from bridgepack.errors import StoreError
 from bridgepack.geometry import IntArray
 from bridgepack.records import LostKind, MaskArray, TokenArray
@@ -44,7 +45,13 @@ class Source(NamedTuple):
 
 
 def tokenized_from(
-    earlier: EarlierTokens, source: Source, stage: LoadedStage, writer: TokenFileWriter, max_text_bytes: int
+    earlier: EarlierTokens,
+    source: Source,
+    stage: LoadedStage,
+    writer: TokenFileWriter,
+    *,
+    max_text_bytes: int,
+    beat: Beat,
 ) -> int | None:
     """Return how many rows were copied from a range's earlier tokens, after writing all of the range's rows.
 
@@ -65,7 +72,11 @@ def tokenized_from(
     again = _rows_to_tokenize(index, earlier)
     first = source.part.first_row
     rows = (item for item in read_range(*source) if item[0] - first in again) if again else ()
-    made = _joined(list(stage.batches(rows, first_row=first, max_text_bytes=max_text_bytes)))
+    batches = []
+    for batch in stage.batches(rows, first_row=first, max_text_bytes=max_text_bytes):
+        batches.append(batch)
+        beat(sum(one.num_rows for one in batches))
+    made = _joined(batches)
     if (index.unread or made.unread) and _drops(index) != list(made.drops):
         return None  # other rows count what nobody reads, which a file has only in total
     eos_token_id = stage.tokenizer.eos_token_id

@@ -157,7 +157,8 @@ def _tokenize_together(task: TokenizeTask, writer: TokenFileWriter, beat: Beat) 
     num_rows = 0
     beat(0)
     if task.earlier is not None:
-        num_copied = tokenized_from(task.earlier, Source(task.file, task.part), stage, writer, most)
+        source = Source(task.file, task.part)
+        num_copied = tokenized_from(task.earlier, source, stage, writer, max_text_bytes=most, beat=beat)
         if num_copied is not None:
             return num_copied
     rows = read_range(task.file, task.part)

@@ -95,7 +95,7 @@ def check_stored_tokens(path: Path) -> TokenOrigin:
     """
     origin = check_token_file(path)
     if origin is None or _name_of(origin) != "/".join(path.parts[-3:]):
-        raise unusable_file(path, "it has the tokens of other rows, or made in another way, than its name says")
+        raise unusable_file(path, "its tokens are of other rows, or made with other settings, than its name says")
     return origin
 
 

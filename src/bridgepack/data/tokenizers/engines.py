@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 REFERENCE, FAST = "tokenizers", "fastokens"
 #: Input bytes below which loading a fast engine takes longer than it saves.
-MIN_INPUT_BYTES = 4 << 20
+MIN_INPUT_BYTES = 8 << 20
 #: Texts of a batch that are compared during a build, if the batch has at least this many.
 _COMPARED, _MIN_TEXTS = 2, 16
 #: fastokens starts this many threads when it first encodes; with 1 none, so that processes can be forked after that.

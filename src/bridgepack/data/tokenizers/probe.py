@@ -9,9 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from bridgepack.data.tokenizers.templates import TimeLimit
+from bridgepack.data.tokenizers.limits import STOPPED, TimeLimit
 from bridgepack.errors import RowError, TokenizerError
-from bridgepack.records import DropReason
 
 if TYPE_CHECKING:
     from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
@@ -104,11 +103,9 @@ def rendered(
         with TimeLimit() as limit:
             return limit(lambda turns: tokenizer.render_text(turns, tools), messages)
     except RowError as error:
-        if error.reason == DropReason.TIME_OUT:
+        if error.reason in STOPPED:
             raise TokenizerError(f"{where}; {error.detail} {too_much}") from None
         return None
-    except MemoryError:
-        raise TokenizerError(f"{where}; its chat template asks for more memory than there is {too_much}") from None
 
 
 def keeps_bytes(backend: Any) -> bool:

@@ -3,12 +3,10 @@
 import ast
 import json
 import re
-import signal
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from datetime import datetime
 from functools import cached_property, lru_cache
-from typing import Any, Self
+from typing import Any
 
 import jinja2
 import jinja2.ext
@@ -20,6 +18,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace, missing
 
 from bridgepack.data.tokenizers.fast_jinja import DICT_ATTRIBUTES, GET_ATTRIBUTE, GET_ITEM, rewritten
+from bridgepack.data.tokenizers.limits import TimeLimit
 from bridgepack.data.tokenizers.repeatable import (
     RANDOM_FILTER,
     RANDOM_TEXT,
@@ -27,8 +26,8 @@ from bridgepack.data.tokenizers.repeatable import (
     random_part,
     refuse_random,
 )
+from bridgepack.data.tokenizers.stepwise import MARK, MARK_NAME, PROMPT, marked, names_of_turns, turn_ends
 from bridgepack.errors import RowError, TokenizerError
-from bridgepack.records import DropReason
 
 #: A template with this block marks what the assistant wrote. Source: megatron-bridge 0.6.2, datasets/utils.py.
 GENERATION_BLOCK = re.compile(r"\{%-?\s+generation\s+-?%\}")
@@ -38,10 +37,6 @@ Tools = Messages | None
 Root = Callable[[Any], Any]
 #: Maximum length of a text or list that a template makes by repetition, and maximum bits of a power.
 _MAX_LENGTH = 1_000_000
-#: Maximum CPU time for rendering a row.
-MAX_ROW_S = 10.0
-#: Times that a row's CPU time is looked at until that is over.
-_TICKS = 10
 #: (start, stop) in characters.
 Span = tuple[int, int]
 
@@ -58,6 +53,7 @@ class ChatTemplate:
         """
         self._environment, self._source, self._given = _environment(), source, variables
         self._python = self._environment.compile(source, raw=True)
+        self._names_of_turns: frozenset[str] | None = None
         is_known_jinja = jinja2.__version__.startswith("3.1.")
         self._short_root = self._fast_root() if is_known_jinja else self._root
         fixed = {"documents": None, "add_generation_prompt": False}
@@ -75,15 +71,34 @@ class ChatTemplate:
     def _fast_root(self) -> Root:
         """The template's function with fast paths, or as compiled by Jinja if Python cannot compile those."""
         try:
-            return self._execute(rewritten(self._python))
+            module, names = rewritten(self._python), names_of_turns(self.tree())
+            with_marks = None if names is None or names & self._given.keys() else marked(module)
+            root = self._execute(with_marks or module)
         except (RecursionError, SyntaxError, MemoryError):
             return self._root
+        self._names_of_turns = None if with_marks is None else names
+        return root
+
+    @property
+    def is_stepwise(self) -> bool:
+        """Whether its render of a conversation's first turns begins that of the whole, as `stepwise` shows."""
+        return self._names_of_turns is not None and not self._variables[PROMPT]
+
+    def turn_ends(self, parts: Sequence[str], num_messages: int, kwargs: Mapping[str, Any]) -> tuple[int, ...] | None:
+        """Return where the first turns end in the rendered parts of a conversation, as `stepwise.turn_ends`."""
+        if (
+            not self.is_stepwise
+            or PROMPT in kwargs
+            or (kwargs and not kwargs.keys().isdisjoint(self._names_of_turns or ()))
+        ):
+            return None
+        return turn_ends(parts, num_messages)
 
     def _execute(self, module: ast.Module) -> Root:
         """Return the function that the code defines, like `Template.from_code`."""
         environment = self._environment
         helpers = {GET_ATTRIBUTE: _attribute_getter(environment), GET_ITEM: _item_getter(environment)}
-        namespace: dict[str, Any] = {"environment": environment, **helpers}
+        namespace: dict[str, Any] = {"environment": environment, MARK_NAME: MARK, **helpers}
         exec(compile(module, "<chat template>", "exec"), namespace)
         root: Root = namespace["root"]
         blocks = {name: [block] for name, block in namespace["blocks"].items()}
@@ -114,6 +129,8 @@ class ChatTemplate:
         """
         try:
             return collect(self._short_root(self._context(messages, tools, kwargs)))
+        except MemoryError:
+            raise
         except Exception:  # the slow path decides, and words the error
             return collect(self._root(self._context(messages, tools, kwargs)))
 
@@ -152,11 +169,15 @@ def compile_template(source: str, variables: Mapping[str, Any], where: str) -> C
     """Return a compiled chat template; `where` says in errors whose it is.
 
     Raises:
-        TokenizerError: it is not valid Jinja, is nested too deeply, or gives another text in every run.
+        TokenizerError: it is not valid Jinja, is nested too deeply, takes too much time or memory, or gives another
+            text in every run.
     """
     try:
-        template = ChatTemplate(source, variables)
+        with TimeLimit() as limit:  # constant parts are computed while it is compiled
+            template = limit(lambda text: ChatTemplate(text, variables), source)
         part = random_part(template.tree(), variables)
+    except RowError as error:
+        problem = f"{error.detail}, for its constant parts alone"
     except TemplateSyntaxError as error:
         problem = f"line {error.lineno} of its chat template is not valid Jinja: {error.message}"
     except (SyntaxError, RecursionError, MemoryError) as error:
@@ -173,48 +194,6 @@ def compile_template(source: str, variables: Mapping[str, Any], where: str) -> C
             "same text for the same row"
         )
     raise TokenizerError(f"{where}; {problem}. Correct the template, or set tokenizer.chat_template to another.")
-
-
-class TimeLimit:
-    """Stops rendering a row after MAX_ROW_S of CPU time, or a tenth later; wall time would depend on other processes.
-
-    There is no limit outside the main thread, and a library call is stopped only after it returns. One timer ticks for
-    all rows, as setting one for each takes longer than many a row's rendering.
-    """
-
-    def __enter__(self) -> Self:
-        self._is_on = threading.current_thread() is threading.main_thread()
-        self._is_running, self._num_ticks = False, 0
-        if self._is_on:
-            self._before = signal.signal(signal.SIGVTALRM, self._tick)
-            interval = MAX_ROW_S / _TICKS
-            self._timer = signal.setitimer(signal.ITIMER_VIRTUAL, interval, interval)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._is_on:
-            signal.setitimer(signal.ITIMER_VIRTUAL, *self._timer)
-            signal.signal(signal.SIGVTALRM, self._before or signal.SIG_DFL)
-
-    def __call__[T, R](self, function: Callable[[T], R], argument: T) -> R:
-        """Return `function(argument)`; raises RowError if it takes too long; reason `time_out`."""
-        self._num_ticks, self._is_running = 0, True
-        try:
-            return function(argument)
-        except _TooSlowError:
-            detail = f"the chat template takes more than {MAX_ROW_S:g} seconds of CPU time"
-            raise RowError(DropReason.TIME_OUT, detail) from None
-        finally:
-            self._is_running = False
-
-    def _tick(self, *_: object) -> None:
-        self._num_ticks += 1
-        if self._is_running and self._num_ticks > _TICKS:
-            raise _TooSlowError
-
-
-class _TooSlowError(BaseException):
-    """The time limit was reached; a BaseException, so that no `except Exception` catches it as a rejection."""
 
 
 class _GenerationBlocks(jinja2.ext.Extension):

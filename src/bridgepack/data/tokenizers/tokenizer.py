@@ -15,6 +15,7 @@ from jinja2.exceptions import TemplateError
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.data.tokenizers.engines import REFERENCE, Engine, joined, reference_engine
 from bridgepack.data.tokenizers.forms import Forms, forms_of
+from bridgepack.data.tokenizers.limits import check_length
 from bridgepack.data.tokenizers.probe import (
     drops_tool_names,
     end_of_turn_ids,
@@ -22,6 +23,7 @@ from bridgepack.data.tokenizers.probe import (
     no_template_error,
     normalizes,
 )
+from bridgepack.data.tokenizers.stepwise import Ends
 from bridgepack.data.tokenizers.templates import (
     GENERATION_BLOCK,
     ChatTemplate,
@@ -245,9 +247,19 @@ class ChatTokenizer:
         """
         with _REFUSALS:
             text = self.template.render("".join, messages, tools, kwargs)
+            check_length(text, messages, tools, kwargs)
             self.template.refuse_address(text, messages, tools, kwargs)
         check_is_unicode(text)
         return text
+
+    def render_turns(self, messages: Messages, tools: Tools, kwargs: Mapping[str, Any]) -> tuple[str, Ends | None]:
+        """Return the same text, and where the renders of its first turns end in it, as `stepwise.turn_ends`."""
+        with _REFUSALS:
+            parts = self.template.render(list, messages, tools, kwargs)
+            text = "".join(parts)
+            self.template.refuse_address(text, messages, tools, kwargs)
+        check_is_unicode(text)
+        return text, self.template.turn_ends(parts, len(messages), kwargs)
 
     def render_served(self, messages: Messages, tools: Tools, template_kwargs: Mapping[str, Any]) -> str:
         """Return the text that a server sends to the model for a conversation: with the generation prompt.
@@ -267,6 +279,7 @@ class ChatTokenizer:
         """Return the text and the (start, stop) characters of the template's generation blocks, as `render_text`."""
         with _REFUSALS:
             text, spans = self.template.render(self.template.join_marked, messages, tools, kwargs)
+            check_length(text, messages, tools, kwargs)
             self.template.refuse_address(text, messages, tools, kwargs)
         check_is_unicode(text)
         return text, spans

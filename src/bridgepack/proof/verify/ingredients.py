@@ -30,6 +30,7 @@ from bridgepack.proof.sources import FoundSources, tokenizer_identity
 from bridgepack.proof.verify.records import Cause, Check, Ingredient
 from bridgepack.records import VALIDATION, DropReason, InputRecord
 from bridgepack.records.manifests import TOKENIZER_NAMES, SplitRecord
+from bridgepack.records.words import counted
 
 #: Parts of the tokenizer's identity that make the template.
 _TEMPLATE = ("chat_template_sha256", "template_date", "chat_template_kwargs")
@@ -62,7 +63,7 @@ def compare_inputs(
         reasons = [*sources.gone, *map(describe_ingredient, changed)][:_NAMED]
         named = "; ".join(reason.removesuffix(".") for reason in reasons)
         return Check(name="inputs", outcome="could not run", detail=named), tuple(changed)
-    return _check("inputs", changed, f"{num_files} match their sha256 in the manifest"), tuple(changed)
+    return _check("inputs", changed, f"sha256 of {counted(num_files, 'file')} as in the manifest"), tuple(changed)
 
 
 def compare_tokenizer(artifact: Artifact, recipe: SFTRecipe) -> tuple[tuple[Check, ...], tuple[Ingredient, ...], bool]:
@@ -191,8 +192,18 @@ def check_integrity(artifact: Artifact, progress: Progress) -> Integrity:
     wrong += [f"{path}: the manifest does not list it" for path in unlisted_files(artifact.folder, manifest)]
     checks = (
         _run_check("manifest", _manifest, artifact, f"matches its fingerprint, {manifest.fingerprint[:_SHORT]}"),
-        _run_check("shards", lambda _: _listed(found), artifact, f"{num_shards} match their sha256 in the manifest"),
-        _run_check("files", lambda _: _listed(wrong), artifact, f"{len(manifest.files)} others match their sha256"),
+        _run_check(
+            "shards",
+            lambda _: _listed(found),
+            artifact,
+            f"sha256 of {counted(num_shards, 'file')} as in the manifest",
+        ),
+        _run_check(
+            "files",
+            lambda _: _listed(wrong),
+            artifact,
+            f"sha256 of {counted(len(manifest.files), 'other file')} as in the manifest",
+        ),
         _run_check("metadata", _metadata, artifact, f"{BRIDGE_METADATA_FILE} matches the statistics"),
         _run_check("plan", _plan, artifact, "matches the manifest's counts of sequences, tokens and dropped rows"),
     )
@@ -261,7 +272,8 @@ def _plan(artifact: Artifact) -> str | None:
             num_sequences, num_tokens = num_sequences + len(part), num_tokens + int(part.sum())
         if (num_sequences, num_tokens) != (numbers.num_sequences, numbers.num_tokens):
             return (
-                f"plan/{split.name}.parquet has {num_sequences} sequences of {num_tokens} tokens; the manifest says "
+                f"plan/{split.name}.parquet has {counted(num_sequences, 'sequence')} of "
+                f"{num_tokens} tokens; the manifest says "
                 f"{numbers.num_sequences} of {numbers.num_tokens}"
             )
     return _ledger(artifact)

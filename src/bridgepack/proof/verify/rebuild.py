@@ -23,6 +23,7 @@ from bridgepack.proof.sources import SourceRows, found_sources
 from bridgepack.proof.verify.ingredients import aligned_files, compare_inputs, compare_tokenizer, compare_versions
 from bridgepack.proof.verify.records import Check, Ingredient
 from bridgepack.records import ROW_COLUMNS, PackedRow
+from bridgepack.records.words import counted
 
 #: Disk space for a rebuild, as a multiple of the artifact: its tokens are stored a second time meanwhile.
 _SPACE_FACTOR = 5
@@ -126,7 +127,9 @@ def _compare_split(artifact: Artifact, rebuilt: Artifact, split: str, result: Re
         return Check(name=name, outcome="same", detail=f"{len(names)} are byte for byte what the sources give")
     found = result.packs[split] = list(_differing_packs(artifact, rebuilt, split))
     if found:
-        return Check(name=name, outcome="differs", detail=f"{len(found)} packs are not what the sources give")
+        return Check(
+            name=name, outcome="differs", detail=f"{counted(len(found), 'pack')} are not what the sources give"
+        )
     if artifact.manifest.versions != rebuilt.manifest.versions:
         detail = "every pack is what the sources give; only versions of libraries differ"
         return Check(name=name, outcome="same", detail=detail)

@@ -16,6 +16,7 @@ from bridgepack.proof.verify.derive import DerivedPacks, PackDeriver, difference
 from bridgepack.proof.verify.ingredients import Integrity, check_integrity, describe_ingredient
 from bridgepack.proof.verify.rebuild import Origin, compare_rebuilt, opened_origin
 from bridgepack.proof.verify.records import Cause, Check, Outcome, RowDifference, VerifyReport
+from bridgepack.records.words import counted
 
 DEFAULT_SAMPLE, DEFAULT_SEED = 100, 0
 _DIFFERENCES_KEPT = 10
@@ -99,7 +100,10 @@ class _Verification:
             self.checks.append(self._underived_check(str(error)))
             return total
         if total.num_sequences or total.differences:
-            num_different, done = total.num_packs_different, f"{total.num_packs} packs, {total.num_sequences} sequences"
+            num_different, done = (
+                total.num_packs_different,
+                f"{counted(total.num_packs, 'pack')}, {counted(total.num_sequences, 'sequence')}",
+            )
             wrong = f"{num_different} of {done} are not what the sources give" if num_different else ""
             outcome: Outcome = "differs" if wrong else "same"
             self.checks.append(
@@ -174,7 +178,7 @@ class _Verification:
                 yield one.cause, describe_ingredient(one)
 
     def _underived_check(self, why: str, num_sequences: int | None = None) -> Check:
-        what = "packs" if num_sequences is None else f"{num_sequences} sequences"
+        what = "packs" if num_sequences is None else f"{counted(num_sequences, 'sequence')}"
         return Check(name="sources", outcome="could not run", detail=f"{what} were not compared: {why}")
 
     def _choose_packs(self) -> dict[str, list[int]]:
@@ -213,7 +217,7 @@ def _losses_checks(artifact: Artifact, found: DerivedPacks) -> Iterator[Check]:
         return
     others = sorted(place for place, losses in wanted.items() if losses != listed[place])
     if not others:
-        detail = f"plan/{LOST_CONTENT_FILE} has for {len(wanted)} rows what the sources give"
+        detail = f"plan/{LOST_CONTENT_FILE} matches the sources for {counted(len(wanted), 'row')}"
         yield Check(name="lost content", outcome="same", detail=detail)
         return
     _, file, row = first = others[0]

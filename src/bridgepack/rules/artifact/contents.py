@@ -56,7 +56,7 @@ def row_settings_not_read(facts: ArtifactFacts) -> Found:
 
 @artifact_rule("BP548", ERROR, "bridgepack manifest", noticed="never", evidence=_PER_ROW)
 def text_not_read(facts: ArtifactFacts) -> Found:
-    """A column, or a field of turns, holds text that nobody reads.
+    """A column, or a field of turns, holds text that the recipe does not read.
 
     Why: Silent: a part of what the rows say is neither trained nor context, such as the input of an instruction.
     Bad: unread has 3 of 4 rows with text for the column context. Good: unread is empty.
@@ -144,7 +144,7 @@ def calls_without_schemas(facts: ArtifactFacts) -> Found:
 
 @artifact_rule("BP554", WARNING, "bridge/data/conversation_processing.py", noticed="never", evidence=_PER_ROW)
 def tool_schemas_of_another_form(facts: ArtifactFacts) -> Found:
-    """The parameters of tools are no JSON Schema.
+    """The parameters of a tool are not a JSON Schema.
 
     Why: Silent: servers send tools as JSON Schema, so the model is trained on prompts that it never gets; templates
         that read types or properties leave the parameters out.

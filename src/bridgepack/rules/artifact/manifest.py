@@ -8,6 +8,7 @@ from typing import Any
 from bridgepack import __version__
 from bridgepack.config.recipe.fingerprint import fingerprint_of_manifest
 from bridgepack.records import SPLITS, TRAIN, Manifest, SplitRecord, SplitStatistics
+from bridgepack.records.words import counted
 from bridgepack.rules.judging.context import CannotJudgeError, require_known, section
 from bridgepack.rules.judging.facts import MANIFEST_FILE, ArtifactFacts
 from bridgepack.rules.judging.rule import ERROR, WARNING, Found, artifact_rule, wrong
@@ -23,7 +24,7 @@ _FOUND_BY_HOST = re.compile(r"[^./][^/]*\.(?:parquet|pq|npy)")
 
 @artifact_rule("BP302", ERROR, "PSB302, PSB512")
 def split_empty(facts: ArtifactFacts) -> Found:
-    """A split has no rows, or an artifact has no training split.
+    """A split has no packs, or an artifact has no training split.
 
     Why: Crash at start: the host refuses a packed dataset of 0 rows.
     Bad: a training split whose only shard has 0 rows. Good: a training split with at least one row.
@@ -33,7 +34,7 @@ def split_empty(facts: ArtifactFacts) -> Found:
         yield wrong(MANIFEST_FILE, f"splits {', '.join(facts.shards) or 'none'}", TRAIN)
     for split, shards in facts.shards.items():
         if all(shard.num_rows == 0 for shard in shards):
-            yield wrong(split, f"0 rows in {len(shards)} shards", "at least 1 row")
+            yield wrong(split, f"0 rows in {counted(len(shards), 'shard')}", "at least 1 row")
 
 
 @artifact_rule("BP308", ERROR, "PSB308")
@@ -55,7 +56,7 @@ def stored_lengths_aligned(facts: ArtifactFacts) -> Found:
 
 @artifact_rule("BP501", WARNING, "tokenizer probe")
 def tokenizer_loses_text(facts: ArtifactFacts) -> Found:
-    """The tokenizer that made the rows does not decode text back to itself, although its own tokenizer.json does.
+    """The tokenizer that made the packs does not decode text back to itself, although its own tokenizer.json does.
 
     Why: Silent: the model is trained on text without spaces or line ends. transformers 5.12 loads DeepSeek-V3's
         tokenizer as a class that does this, also inside Megatron-Bridge.
@@ -127,7 +128,7 @@ def shard_in_wrong_folder(facts: ArtifactFacts) -> Found:
 
 @artifact_rule("BP348", ERROR, "bridgepack manifest")
 def statistics_differ(facts: ArtifactFacts) -> Found:
-    """A statistic of the manifest does not match the rows.
+    """A statistic of the manifest does not match the packs.
 
     Why: Silent: step counts, batch sizes and the host's metadata are derived from it.
     Bad: num_trained_tokens 5, the masks hold 4 ones. Good: num_trained_tokens 4, the masks hold 4 ones.
@@ -172,7 +173,7 @@ def drops_not_balanced(facts: ArtifactFacts) -> Found:
         if not 0 <= num_repeated < max(statistics.num_sequences, 1):
             yield wrong(f"{place} num_repeated", str(num_repeated), f"0 to {statistics.num_sequences - 1}")
         if not 0 <= statistics.num_split <= statistics.num_pieces <= statistics.num_sequences:
-            allowed = f"0 to {statistics.num_pieces} pieces, of {statistics.num_sequences} sequences"
+            allowed = f"0 to {counted(statistics.num_pieces, 'piece')}, of {statistics.num_sequences} sequences"
             yield wrong(f"{place} num_split", str(statistics.num_split), allowed)
         most = min(statistics.num_split, sum(split.dropped_pieces.values()))
         if not 0 <= statistics.num_partly_packed <= most:
@@ -180,9 +181,13 @@ def drops_not_balanced(facts: ArtifactFacts) -> Found:
             yield wrong(f"{place} num_partly_packed", str(statistics.num_partly_packed), allowed)
         if statistics.num_rows_in != statistics.num_rows_packed + num_drops:
             repeated = f" - {num_repeated} repeated" if num_repeated else ""
-            pieces = f" - {statistics.num_pieces} pieces + {statistics.num_split} split rows"
-            what = f"{statistics.num_sequences} sequences{repeated}{pieces if statistics.num_pieces else ''}"
-            yield wrong(f"{place} num_rows_in", f"{statistics.num_rows_in} rows read", f"{what} + {num_drops} drops")
+            pieces = f" - {counted(statistics.num_pieces, 'piece')} + {statistics.num_split} split rows"
+            what = f"{counted(statistics.num_sequences, 'sequence')}{repeated}{pieces if statistics.num_pieces else ''}"
+            yield wrong(
+                f"{place} num_rows_in",
+                f"{counted(statistics.num_rows_in, 'row')} read",
+                f"{what} + {num_drops} drops",
+            )
 
 
 @artifact_rule("BP351", ERROR, "bridgepack manifest")
@@ -229,7 +234,7 @@ def _unbalanced_inputs(manifest: Manifest) -> Found:
         num_rows, num_read = sum(file.num_rows for file in inputs), sum(split.statistics.num_rows_in for split in group)
         if inputs and num_rows != num_read:
             where = f"{MANIFEST_FILE} {group[0].name} inputs"
-            yield wrong(where, f"{num_rows} rows in the files", f"{num_read} rows read")
+            yield wrong(where, f"{counted(num_rows, 'row')} in the files", f"{counted(num_read, 'row')} read")
 
 
 def _wrong_histogram(split: SplitRecord, truth: SplitTruth) -> Found:
@@ -248,7 +253,7 @@ def _wrong_histogram(split: SplitRecord, truth: SplitTruth) -> Found:
         return
     where = f"{MANIFEST_FILE} {split.name} length_histogram"
     found = f"{least} to {most} tokens, the longest sequence above {longest}"
-    allowed = f"{split.statistics.num_tokens} tokens, the longest sequence {truth.max_runtime_length}"
+    allowed = f"{counted(split.statistics.num_tokens, 'token')}, the longest sequence {truth.max_runtime_length}"
     yield wrong(where, found, allowed, group=where)
 
 

@@ -219,7 +219,7 @@ def longest_sequence_one_short(run: Run) -> Found:
     Why: Silent: with multiple 1 the limit counts stored tokens, with a larger one it counts runtime tokens. An example
         of exactly seq_length runtime tokens is cut or dropped.
     Bad: seq_length 4096, pad_seq_to_mult 1: at most 4095 tokens. Good: pad_seq_to_mult 2: at most 4096.
-    Fix: Accept it, or build the packs with `bridgepack build`, which has the same limit for every multiple.
+    Fix: Set pad_seq_to_mult to 2, or build the packs with `bridgepack build`: its limit is the same for all.
     Evidence: executed with the real 0.6.2; Bridge #4598, #4056.
     """
     if run.pad_seq_to_mult == 1:

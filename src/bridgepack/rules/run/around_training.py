@@ -1,6 +1,7 @@
 """Rules on packing inside the job, file systems, and packs of earlier versions of the host."""
 
 from bridgepack.records import TRAIN
+from bridgepack.records.words import counted
 from bridgepack.rules.judging.context import CannotJudgeError
 from bridgepack.rules.judging.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
 from bridgepack.rules.judging.subject import HAS_SPECS, IS_PACKED, PACKS_OFFLINE, SPECS, Run
@@ -178,5 +179,8 @@ def artifact_of_earlier_host(run: Run) -> Found:
         raise CannotJudgeError(f"the packs are checked with a pad_seq_to_mult that is not {multiple}")
     for truth in artifact.require_truths():
         if truth.num_misaligned_runtime and not truth.num_misaligned_stored:
-            found = f"{truth.num_sequences} sequences, stored lengths multiples of {multiple}, runtime lengths not"
+            found = (
+                f"{counted(truth.num_sequences, 'sequence')}, stored lengths multiples of {multiple}, "
+                "runtime lengths not"
+            )
             yield wrong(truth.split, found, f"runtime lengths that are multiples of {multiple}", group=truth.split)

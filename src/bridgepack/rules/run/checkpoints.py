@@ -64,7 +64,7 @@ def pretrained_checkpoint_not_there(run: Run) -> Found:
 
 @rule("BP862", ERROR, versions=_CURRENT, noticed="setup of the model", evidence="executed with the real 0.6.2")
 def checkpoint_without_weights(run: Run) -> Found:
-    """A folder to start from exists, but holds nothing that the host takes for a checkpoint there.
+    """The folder to start from exists, but the host finds no checkpoint in it.
 
     Why: Crash after the model is built: FileNotFoundError; for adapters, Invalid pretrained checkpoint directory found.
         checkpoint.load takes no model of Hugging Face.
@@ -89,7 +89,7 @@ def checkpoint_without_weights(run: Run) -> Found:
 
 @rule("BP863", ADVICE, "bridge/training/setup.py:184", when=fine_tunes, versions=_CURRENT, noticed="setup of the model")
 def nothing_to_resume_from(run: Run) -> Found:
-    """checkpoint.load is the only source of weights, and there is no checkpoint in it.
+    """checkpoint.load is the only source of weights, and it has no checkpoint.
 
     Why: Crash after the model is built: finetune() requires weights; pretrain() trains from random ones in silence.
     Bad: pretrained_checkpoint null, checkpoint.load ./results without checkpoints. Good: pretrained_checkpoint set.
@@ -134,7 +134,7 @@ def is_from_parts(run: Run) -> bool:
 
 @rule("BP864", WARNING, "bridge/training/checkpointing.py:2831", noticed="setup of the model")
 def checkpoint_from_parts_not_loaded(run: Run) -> Found:
-    """A checkpoint that is there is of a model that is built from parts, which this release cannot load again.
+    """The checkpoint is of a model built from parts, which this release cannot load.
 
     Why: Crash after the model is built: KeyError 'tensor_model_parallel_size'. The release saves the parallel sizes of
         such a model in its transformer, and looks for them beside it. Checkpoints of 0.6 are not affected.

@@ -14,7 +14,7 @@ from bridgepack.rules.run.reading import FINETUNING_DATASETS, PRETRAINING_DATASE
 
 @rule("BP043", ERROR, "bridge/recipes/__init__.py", versions={BRIDGE: ">=0.6"}, noticed="training's config")
 def no_recipe_of_the_host(run: Run) -> Found:
-    """model.name is neither a recipe of Megatron-Bridge, nor a model on the hub, nor a folder.
+    """model.name is not a recipe of Megatron-Bridge, a model on the hub or a folder.
 
     Why: Crash before training, when packs are built: no ConfigContainer can be made, rules on the model are skipped.
     Bad: model.name qwen3_8b_sft_4gpus_h100_bf16. Good: qwen3_8b_sft_4gpu_h100_bf16_config, Qwen/Qwen3-8B, ./weights.

@@ -33,11 +33,11 @@ def _require_model(run: Run, kind: str) -> None:
 
 @rule("BP044", ERROR, "bridge/training/config.py:962", versions=_HOST)
 def override_leads_nowhere(run: Run) -> Found:
-    """An override of the recipe names a field that Megatron-Bridge does not have there.
+    """An override names a field that Megatron-Bridge does not have.
 
     Why: Crash before training, when packs are built: no ConfigContainer can be made of the recipe.
     Bad: bridge_overrides {model: {cp_com_type: a2a}}. Good: bridge_overrides {model: {cp_comm_type: a2a}}.
-    Fix: Write the name that the host has for the field, or remove the override.
+    Fix: Correct the field's name, or remove the override.
     Noticed: training's config. Evidence: executed with the real 0.6.2; fields that a fork adds are not known.
     """
     yield from _violations(run, "nowhere")
@@ -58,11 +58,11 @@ def override_of_wrong_type(run: Run) -> Found:
 
 @rule("BP851", ERROR, versions=_HOST, noticed=_NOTICED, evidence=EXECUTED)
 def override_not_kept(run: Run) -> Found:
-    """The host writes over an override when the run starts, computes it itself, or ignores it.
+    """The host overwrites, computes or ignores a field that the recipe overrides.
 
     Why: Silent, if it were written: the run trains with another value than the recipe says. to_bridge refuses it.
     Bad: bridge_overrides {ddp: {grad_reduce_in_fp32: false}}. Good: {mixed_precision: {grad_reduce_in_fp32: false}}.
-    Fix: Set what the host takes the value from, or remove the override.
+    Fix: Set the field that the finding names, or remove the override.
     Source: bridge/training/config.py:1870 (runtime_config_update), :1282; bridge/training/comm_overlap.py, setup
     """
     yield from _violations(run, "not_kept")
@@ -81,7 +81,7 @@ def reading_that_the_host_does_not_do(run: Run) -> Found:
 
 @rule("BP853", ERROR, "bridge/recipes/__init__.py", versions=_HOST, noticed="training's config", evidence=EXECUTED)
 def model_not_for_text(run: Run) -> Found:
-    """model.name is a recipe of a model that makes images or video, or one that Megatron-Bridge does not make.
+    """model.name is a recipe for images or video, or one that Megatron-Bridge cannot make.
 
     Why: Crash before training, when packs are built: no ConfigContainer for text can be made.
     Bad: model.name flux_12b_sft_2gpu_h100_bf16_config. Good: qwen3_8b_sft_4gpu_h100_bf16_config.

@@ -19,7 +19,7 @@ def input_without_rows(run: Run) -> Found:
 
     Why: Crash in the build, the first stage of a launched run.
     Bad: data.train chats.jsonl, an empty file. Good: chats.jsonl with rows.
-    Fix: Check the files.
+    Fix: Correct the path, or write rows into the files.
     """
     if run.is_stated(f"{SPECS}.packed_train_data_path") or not run.config.inputs:
         return

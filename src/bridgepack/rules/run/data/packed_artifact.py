@@ -214,7 +214,7 @@ def numpy_seeded_by_dataset(run: Run) -> Found:
 
 @rule("BP523", ADVICE, "PSB523; bridge/training/losses.py:68", when=IS_PACKED)
 def nan_not_looked_for(run: Run) -> Found:
-    """Packs are packed, but the loss is not checked for NaN.
+    """The run trains packs, but the loss is not checked for NaN.
 
     Why: Silent: the mask is multiplied with the losses, and 0 * NaN is NaN, so one NaN in a pack's padding ruins the
         step. Wrong attention boundaries often cause such a NaN.

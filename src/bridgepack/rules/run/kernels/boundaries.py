@@ -38,7 +38,7 @@ def padding_at_the_end_unseen(run: Run) -> Found:
 
 @rule("BP714", ADVICE, "PSB714; bridge/data/packing/gpt_sft.py:302-306", when=(IS_PACKED, has_own_dataset))
 def own_dataset_computes_longest_sequence(run: Run) -> Found:
-    """Your own dataset class packs packs: its max_seqlen must also cover the padding at a pack's end.
+    """Your own dataset class packs sequences: its max_seqlen must also cover the padding at a pack's end.
 
     Why: Silent: a max_seqlen smaller than the tail gives NaN where the kernel reads out of bounds.
     Bad: max_seqlen is the longest real sequence while the pack's tail is longer. Good: the longer of the two.

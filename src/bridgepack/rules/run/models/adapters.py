@@ -50,7 +50,7 @@ _MIXERS = {
 
 @rule("BP840", ERROR, when=has_targets, noticed="first step, or never", evidence=EXECUTED)
 def adapter_target_is_no_layer(run: Run) -> Found:
-    """A target of the adapters is no linear layer of the model.
+    """An adapter's target is not a linear layer of the model.
 
     Why: Silent: the others train, and only a line of the log names it. Crash at the first log line if none matches:
         "unsupported format string passed to NoneType". The host fuses layers, so Hugging Face's names match nothing.
@@ -108,7 +108,7 @@ def mixers_without_adapters(run: Run) -> Found:
         transformer: with latent attention they train linear_proj and the MLPs, and in Mamba layers nothing.
     Bad: multi_latent_attention true, target_modules [linear_qkv, linear_proj].
     Good: linear_q_proj, linear_kv_down_proj, linear_kv_up_proj and linear_proj.
-    Fix: Add the layers to target_modules, or set method.target_modules to those that are meant.
+    Fix: Add the layers to target_modules, or list the layers that you want in method.target_modules.
     Source: bridge/peft/lora.py (target_modules); bridge/recipes/moonlight/h100/moonlight_16b.py:890;
         nemotronh/h100/nemotronh.py:1235
     """
@@ -185,7 +185,7 @@ _UNIFORM = (
 
 @rule("BP842", ERROR, when=(has_targets, recomputes_parts), evidence=EXECUTED)
 def adapters_without_gradient(run: Run) -> Found:
-    """Adapters lie in recomputed parts that no trained layer comes before, so their backward pass is skipped.
+    """The backward pass of adapters in recomputed parts is skipped, because no trained layer comes before them.
 
     Why: Silent: they never train. With all of them there, the gradient norm is 0 in every step, checkpoints are saved,
         and the run ends without an error. Megatron-Bridge 0.7 never lets the input of a hybrid model's layers require
@@ -226,7 +226,7 @@ def _fix(run: Run) -> str:
 
 @rule("BP843", ERROR, when=(has_targets, recomputes_parts), noticed="first step", evidence=_WITHOUT_ENGINE)
 def recomputed_norm_before_first_adapter(run: Run) -> Found:
-    """A norm, an activation or a projection is recomputed whose input is partly frozen, beside the first adapter.
+    """A recomputed norm, activation or projection beside the first adapter has a partly frozen input.
 
     Why: Crash in the first backward pass: "forward() missing 1 required positional argument", as the host has not kept
         a frozen input; or "element 0 of tensors does not require grad".
@@ -247,7 +247,7 @@ _INITS = ("xavier", "kaiming", "normal", "zero")
 
 @rule("BP844", ERROR, when=has_adapters, noticed="first step, or never", evidence=EXECUTED)
 def adapters_that_cannot_train(run: Run) -> Found:
-    """A number of the adapters is such that they do not train.
+    """The adapters cannot train with these numbers.
 
     Why: Silent with alpha 0, dropout 1 or two matrices of zeros: every gradient is 0. Crash otherwise, when the model
         is built or at the first step.

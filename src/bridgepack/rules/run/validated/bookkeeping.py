@@ -55,7 +55,7 @@ def package_of_a_logger_missing(run: Run) -> Found:
 
 @rule("BP885", ERROR, "bridge/training/config.py:589-627", noticed=VALIDATE, evidence=EXECUTED)
 def checkpoint_options_contradicted(run: Run) -> Found:
-    """Options of loading and saving checkpoints exclude each other, or lack what they need.
+    """Options of loading and saving checkpoints exclude each other, or need a setting that is missing.
 
     Bad: load_main_params_from_ckpt true, load_optim true. Good: load_optim false.
     Fix: Set load_optim to false with load_main_params_from_ckpt; checkpoint.load with ckpt_step; ckpt_format torch_dist

@@ -23,10 +23,10 @@ def _activation(run: Run) -> str | None:
 
 @rule("BP887", ERROR, noticed=VALIDATE, evidence=EXECUTED)
 def fusion_of_another_activation(run: Run) -> Found:
-    """A fused activation, a clamp or a rotary embedding does not support the model's own.
+    """A fused activation, clamp or rotary embedding does not support this model.
 
     Bad: bias_activation_fusion true, use_te_activation_func true. Good: use_te_activation_func false.
-    Fix: Turn the fusion off that the message names; bias_activation_fusion alone is the faster one where it works.
+    Fix: Turn off the fusion that the finding names; bias_activation_fusion alone is the faster one where it works.
     Source: core/transformer/transformer_config.py:2112-2192,2966
     """
     kind = _activation(run)
@@ -81,7 +81,7 @@ def _judge_fusion(run: Run, kind: str) -> Found:
 
 @rule("BP888", ERROR, noticed=VALIDATE, evidence=EXECUTED)
 def layer_pattern_of_another_model(run: Run) -> Found:
-    """The pattern of a hybrid model has symbols that are no layers, or not as many layers as the model.
+    """The pattern of a hybrid model has unknown symbols, or another number of layers than the model.
 
     Bad: hybrid_layer_pattern M-M*-, num_layers 52. Good: a pattern of 52 layers.
     Fix: Write one symbol for each layer: M Mamba, G gated delta net, * attention, D sparse and + latent attention,

@@ -77,7 +77,7 @@ def variable_left_to_the_job(run: Run) -> Found:
 
 @rule("BP881", ERROR, noticed=VALIDATE, evidence=EXECUTED)
 def optimizer_state_narrowed_without_what_it_needs(run: Run) -> Found:
-    """The optimizer's state has narrow types without use_precision_aware_optimizer, or that lacks what it needs.
+    """The optimizer's state has narrow types, but use_precision_aware_optimizer or what it needs is off.
 
     Bad: use_precision_aware_optimizer false, main_grads_dtype bfloat16. Good: main_grads_dtype float32.
     Fix: Set use_precision_aware_optimizer to true with adam and use_distributed_optimizer true, or set

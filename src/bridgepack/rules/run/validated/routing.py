@@ -138,10 +138,11 @@ def router_scores_contradicted(run: Run) -> Found:
 
 @rule("BP876", ERROR, noticed=VALIDATE, evidence=EXECUTED)
 def grouped_experts_without_what_they_need(run: Run) -> Found:
-    """The weights of experts are kept in one tensor, or their activations are stashed, without what that needs.
+    """Expert weights are kept in one tensor, or activations are stashed, but a setting that this needs is missing.
 
     Bad: moe_single_grouped_weight true, moe_grouped_gemm false. Good: both false.
-    Fix: Set moe_single_grouped_weight, moe_single_grouped_bias and moe_paged_stash to false, or set what they need.
+    Fix: Set moe_single_grouped_weight, moe_single_grouped_bias and moe_paged_stash to false, or change the
+        settings that the finding names.
     Source: core/transformer/transformer_config.py:1560-1600,1907-1925
     """
     weight, bias = "model.moe_single_grouped_weight", "model.moe_single_grouped_bias"
@@ -174,7 +175,7 @@ def _why_no_stash(run: Run) -> Iterator[str]:
 
 @rule("BP994", ERROR, "bridge/models/gemma/gemma4_provider.py:49-73,332", noticed=VALIDATE, evidence=EXECUTED)
 def option_passed_by_experts_of_gemma_4(run: Run) -> Found:
-    """An option is on that the experts of Gemma 4 pass by, because their router has inputs of its own.
+    """An option is on that Gemma 4's experts ignore, because their router has its own input.
 
     Bad: Gemma 4 26B-A4B, recompute_modules [layernorm]. Good: recompute_modules [core_attn].
     Fix: Turn CUDA graphs and moe_shared_expert_overlap off, recompute modules other than layernorm, and offload modules

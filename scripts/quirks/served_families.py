@@ -7,9 +7,9 @@ ends an answer. Eight come from the table of quirks.
 from dataclasses import replace
 from typing import Any
 
-from scripts.quirks.endless import APERTUS, GLM, LLAMA_2
-from scripts.quirks.families import FAMILIES as QUIRKS
-from scripts.quirks.families import Family
+from .endless import APERTUS, GLM, LLAMA_2
+from .families import FAMILIES as QUIRKS
+from .families import Family
 
 _CHATML: dict[str, Any] = {
     "tokens": ("<|endoftext|>", "<|im_start|>", "<|im_end|>"),

@@ -1,0 +1,138 @@
+"""Limits on the time, the memory and the text that a chat template may take for a row."""
+
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+from bridgepack.errors import RowError
+from bridgepack.records import DropReason
+
+if sys.platform != "win32":
+    import resource
+
+#: Maximum CPU time for rendering a row.
+MAX_ROW_S = 10.0
+#: Times that a row's CPU time is looked at until that is over.
+_TICKS = 10
+#: Memory that preparing a row may take, beside what the process has. A row of 32 MiB takes less than half of it.
+MAX_ROW_BYTES = 1 << 30
+#: Characters that a template may write for any row, and times the row's own characters that it may write beyond that.
+_MAX_CHARACTERS, _MAX_TIMES = 1_000_000, 100
+#: Reasons of rows that a limit stopped: if there are many, the rows are not the cause.
+STOPPED = frozenset({DropReason.TIME_OUT, DropReason.OUT_OF_MEMORY})
+_ADDRESS_SPACE = Path("/proc/self/statm")
+
+
+class MemoryLimit:
+    """Lets functions ask for MAX_ROW_BYTES of memory at most; without a limit where there is no /proc.
+
+    The limit holds for the whole process while a function runs.
+    """
+
+    def __init__(self) -> None:
+        self._given = resource.getrlimit(resource.RLIMIT_AS) if _ADDRESS_SPACE.exists() else None
+        self._num_bytes = self._limited = 0
+        if self._given is not None:
+            self._measure()
+
+    def __call__[T, R](self, function: Callable[[T], R], argument: T) -> R:
+        """Return `function(argument)`; raises RowError if it asks for too much memory; reason `out_of_memory`."""
+        if self._given is None:
+            return function(argument)
+        try:
+            return self._limited_call(function, argument)
+        except MemoryError:
+            pass  # not handled here: the error holds what was allocated
+        if self._has_grown():  # for another reason: texts were encoded since it was measured
+            try:
+                return self._limited_call(function, argument)
+            except MemoryError:
+                pass
+        detail = f"the chat template takes more than {MAX_ROW_BYTES >> 20:,} MiB of memory"
+        raise RowError(DropReason.OUT_OF_MEMORY, detail)
+
+    def _limited_call[T, R](self, function: Callable[[T], R], argument: T) -> R:
+        assert self._given is not None
+        resource.setrlimit(resource.RLIMIT_AS, (self._limited, self._given[1]))
+        try:
+            return function(argument)
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, self._given)
+
+    def _has_grown(self) -> bool:
+        """Measure again and return whether the process has become so much larger that a function had less memory."""
+        before = self._num_bytes
+        self._measure()
+        return self._num_bytes > before + MAX_ROW_BYTES // 8
+
+    def _measure(self) -> None:
+        """Set the limit by the address space that the process has now."""
+        assert self._given is not None
+        self._num_bytes = int(_ADDRESS_SPACE.read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        most, soft = self._num_bytes + MAX_ROW_BYTES, self._given[0]
+        self._limited = most if soft == resource.RLIM_INFINITY else min(most, soft)
+
+
+def check_length(text: str, *sources: Any) -> None:
+    """Check that a text, rendered from `sources` such as messages, is not out of proportion to them.
+
+    Raises:
+        RowError: it is, so that encoding it would take too much memory; reason `out_of_memory`.
+    """
+    if len(text) <= _MAX_CHARACTERS:
+        return
+    num_given = sum(len(json.dumps(source, ensure_ascii=False, default=str)) for source in sources)
+    if len(text) > _MAX_CHARACTERS + _MAX_TIMES * num_given:
+        detail = f"the chat template writes {len(text):,} characters from {num_given:,}"
+        raise RowError(DropReason.OUT_OF_MEMORY, detail)
+
+
+class TimeLimit:
+    """Stops rendering a row after MAX_ROW_S of CPU time, or a tenth later, or when it asks for too much memory.
+
+    Wall time would depend on other processes. There is no limit outside the main thread, and a library call is stopped
+    only after it returns. One timer ticks for all rows, as setting one for each takes longer than many a row's
+    rendering.
+    """
+
+    def __enter__(self) -> Self:
+        self._is_on = threading.current_thread() is threading.main_thread()
+        self._is_running, self._num_ticks = False, 0
+        if self._is_on:
+            self._memory = MemoryLimit()
+            self._before = signal.signal(signal.SIGVTALRM, self._tick)
+            interval = MAX_ROW_S / _TICKS
+            self._timer = signal.setitimer(signal.ITIMER_VIRTUAL, interval, interval)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_on:
+            signal.setitimer(signal.ITIMER_VIRTUAL, *self._timer)
+            signal.signal(signal.SIGVTALRM, self._before or signal.SIG_DFL)
+
+    def __call__[T, R](self, function: Callable[[T], R], argument: T) -> R:
+        """Return `function(argument)`; raises RowError if it takes too much; reason `time_out` or `out_of_memory`."""
+        if not self._is_on:
+            return function(argument)
+        self._num_ticks, self._is_running = 0, True
+        try:
+            return self._memory(function, argument)
+        except _TooSlowError:
+            detail = f"the chat template takes more than {MAX_ROW_S:g} seconds of CPU time"
+            raise RowError(DropReason.TIME_OUT, detail) from None
+        finally:
+            self._is_running = False
+
+    def _tick(self, *_: object) -> None:
+        self._num_ticks += 1
+        if self._is_running and self._num_ticks > _TICKS:
+            raise _TooSlowError
+
+
+class _TooSlowError(BaseException):
+    """The time limit was reached; a BaseException, so that no `except Exception` catches it as a rejection."""

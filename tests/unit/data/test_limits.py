@@ -1,0 +1,85 @@
+"""Chat templates that take memory without end are stopped: one error if they always do, a dropped row if one asks."""
+
+import resource
+from pathlib import Path
+
+import pytest
+
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.tokenizers import limits
+from bridgepack.errors import DataError, TokenizerError
+from tests.support import small_builds as small
+
+_TWICE = "{%% set text = namespace(x='xxxxxxxx') %%}{%% for _ in range(99) %%}{%% set text.x = %s %%}{%% endfor %%}"
+#: Templates' parts that ask for 64 MiB or more.
+_BOMBS = {
+    "joined": _TWICE % "text.x ~ text.x",
+    "added": _TWICE % "text.x + text.x",
+    "replaced": _TWICE % "text.x.replace('x', 'xx')",
+    "list": _TWICE % "[text.x, text.x] | join",
+    "filter-of-constants": "{{ ('x' | center(10 ** 10))[:3] }}",
+    "method": "{{ 'x'.ljust(messages | length * 900000000)[:3] }}",
+    "format": "{{ ('%0*d' | format(messages | length * 900000000, 1))[:3] }}",
+    "json": "{{ (messages | tojson(indent=9000000000))[:3] }}",
+    "batch": "{{ (messages | batch(10 ** 9, 'x') | list)[:3] }}",
+}
+
+
+@pytest.fixture(autouse=True)
+def _little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_ROW_BYTES", 64 << 20)
+
+
+def _recipe(folder: Path, tokenizer: Path, bomb: str, turns: list[int]) -> SFTRecipe:
+    """Return a recipe of conversations with so many turns, whose template begins with the bomb."""
+    rows = [{"messages": small.chat_row("Hi?", "Yes.")["messages"] * (num // 2)} for num in turns]
+    data = small.write_json_lines(folder / "a.jsonl", rows)
+    (folder / "bomb.jinja").write_text(bomb + (tokenizer / "chat_template.jinja").read_text())
+    recipe = small.small_recipe(data, tokenizer, packing={"packed_sequence_size": 256})
+    return recipe.override({"tokenizer.chat_template": str(folder / "bomb.jinja")})
+
+
+@pytest.mark.parametrize("bomb", _BOMBS.values(), ids=_BOMBS)
+def test_template_that_takes_memory_without_end_is_one_error(tmp_path: Path, chatml_tokenizer: Path, bomb: str) -> None:
+    before = resource.getrlimit(resource.RLIMIT_AS)
+
+    with pytest.raises(TokenizerError, match=r"takes more than .* of memory.*set tokenizer.chat_template to another"):
+        small.build(_recipe(tmp_path, chatml_tokenizer, bomb, [2]), tmp_path / "out")
+
+    assert not (tmp_path / "out").exists()
+    assert resource.getrlimit(resource.RLIMIT_AS) == before
+
+
+def test_template_that_writes_out_of_proportion_is_one_error(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    bomb = "{% for _ in range(2000) %}{{ 'x' * 1000 }}{% endfor %}"
+
+    with pytest.raises(TokenizerError, match=r"the chat template writes 2,000,\d\d\d characters from \d\d"):
+        small.build(_recipe(tmp_path, chatml_tokenizer, bomb, [2]), tmp_path / "out")
+
+
+def test_row_for_which_the_template_takes_too_much_memory_is_dropped(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    bomb = "{% if messages | length > 10 %}" + _BOMBS["joined"] + "{% endif %}"
+
+    manifest = small.build(_recipe(tmp_path, chatml_tokenizer, bomb, [2, 12, 4]), tmp_path / "out").manifest
+
+    assert small.dropped(tmp_path / "out") == [(2, "out_of_memory")]
+    assert manifest.splits[0].statistics.num_sequences == 2
+
+
+def test_many_rows_that_take_too_much_memory_stop_the_build(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    bomb = "{% if messages | length > 10 %}" + _BOMBS["method"] + "{% endif %}"
+
+    with pytest.raises(
+        DataError, match=r"11 rows up to row 11 took too much .*of memory.*so the rows are not the cause"
+    ):
+        small.build(_recipe(tmp_path, chatml_tokenizer, bomb, [12] * 20), tmp_path / "out")
+
+    assert not (tmp_path / "out").exists()
+
+
+def test_limit_follows_a_process_that_has_grown(monkeypatch: pytest.MonkeyPatch) -> None:
+    limit = limits.MemoryLimit()
+    kept = bytearray(100 << 20)
+
+    assert len(limit(bytes, 40 << 20)) == 40 << 20  # refused by the first measure of the process
+    assert len(kept) == 100 << 20
