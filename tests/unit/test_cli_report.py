@@ -42,7 +42,7 @@ def test_page_lies_in_a_valid_artifact_and_python_writes_the_same(artifact: Path
     assert command("report", artifact, "--output", "first.html").code == 0
     written = bridgepack.report("packed", output="second.html", card="card.md")
     assert not written.report.has_errors
-    assert written.files == {"output": Path("second.html"), "card": Path("card.md")}
+    assert written.files == {"output": Path("second.html"), "card": Path("card.md"), "sign_off": None}
     assert Path("second.html").read_text() == Path("first.html").read_text()
 
 

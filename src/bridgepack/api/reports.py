@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.api.progress import shows_progress
-from bridgepack.api.targets import Recipe
+from bridgepack.api.targets import Recipe, recipe_of
 from bridgepack.bridge.targets import Target, recipe_target
 from bridgepack.checking.options import CheckOptions
 from bridgepack.config.arguments import check_arguments, local_path
@@ -51,6 +51,8 @@ def report(
     place = artifact_place(artifact)
     if recipe is not None and not isinstance(recipe, Target):
         recipe = recipe_target(load_recipe(recipe) if isinstance(recipe, Mapping) else recipe)
+    if recipe is not None:
+        recipe_of(recipe)  # steps and sizes of the run are read from it
     options = CheckOptions(
         artifact=None if recipe is None else place,
         overrides={} if recipe is None else recipe.overrides,

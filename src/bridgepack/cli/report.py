@@ -53,7 +53,7 @@ def report(
     The page shows the findings of `check`, kept and dropped rows, sources, lengths, fill, attention work, packs drawn
     and as text, and how to rebuild the artifact. It needs no script and no network. TARGET is an artifact, a folder or
     its URL in an object store; or a recipe with --artifact. A URL and packs of other tools need --output. Exits 1 when
-    `check` finds an error.
+    `check` finds an error, or --sign-off a loss mask in doubt.
     """
     if is_whole_process:
         api.import_transformers()
@@ -75,4 +75,6 @@ def report(
         for path in filter(None, written.files.values()):
             echo(f"wrote {printable(str(path))}")
         echo(counts_and_codes(judged))
-    return FINDINGS if judged.fails() else CLEAN
+        if written.num_doubted:
+            echo(f"loss masks in doubt: {written.num_doubted:,} of the sample; `bridgepack masks` shows them")
+    return FINDINGS if written.fails else CLEAN

@@ -44,8 +44,9 @@ def test_page_fits_screens_and_runs_nothing(tmp_path: Path, chatml_tokenizer: Pa
     train = write_json_lines(tmp_path / f"{HOSTILE[0].replace('/', '')}.jsonl", rows)
     recipe = small_recipe(train, chatml_tokenizer, packing={"packed_sequence_size": 16384})
     artifact = build_artifact(recipe, output=tmp_path / "packed").output
-    write_report(artifact, CheckOptions(), output=tmp_path / "page.html")
-    frames = "".join(f'<iframe src="page.html" width="{width}" height="900"></iframe>' for width in (1440, 390))
+    write_report(artifact, CheckOptions(), output=tmp_path / "page.html", signed=tmp_path / "signed.html")
+    shown = [(page, width) for page in ("page", "signed") for width in (1440, 390)]
+    frames = "".join(f'<iframe src="{page}.html" width="{width}" height="900"></iframe>' for page, width in shown)
     (tmp_path / "probe.html").write_text(PROBE.format(frames=frames))
 
     options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files"]
@@ -53,8 +54,8 @@ def test_page_fits_screens_and_runs_nothing(tmp_path: Path, chatml_tokenizer: Pa
     command = [str(CHROMIUM), *options, "--dump-dom", (tmp_path / "probe.html").as_uri()]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
 
-    wide, narrow = json.loads(ran.stdout.partition("<title>")[2].partition("</title>")[0])
-    for found in (wide, narrow):
+    measured = json.loads(ran.stdout.partition("<title>")[2].partition("</title>")[0])
+    for (page, _), found in zip(shown, measured, strict=True):
         assert (found["overflow"], found["hit"], found["live"], found["h1"]) == (0, 0, 0, 1)
-        assert found["bars"] > 10
+        assert found["bars"] > 10 or page == "signed"
     assert [line for line in ran.stderr.splitlines() if "CONSOLE" in line] == []

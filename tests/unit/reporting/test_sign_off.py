@@ -1,5 +1,6 @@
 """The page that signs a run off: its figures are those of the manifest, and what was not checked is named."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,20 @@ import pytest
 
 import bridgepack
 from bridgepack.errors import ArtifactError, ConfigError
-from tests.support.small_builds import chat_row, write_json_lines
+from tests.support.small_builds import Command, chat_row, write_json_lines
 
 ROWS = [chat_row(f"Question {number}?", f"Answer {number}.") for number in range(30)]
+#: Trains questions, too.
+WRONG = """\
+{%- for message in messages -%}
+  {{- '<|im_start|>' + message.role + '\\n' -}}
+  {%- if message.role != 'system' -%}
+    {%- generation -%}{{- message.content + '<|im_end|>' -}}{%- endgeneration -%}
+  {%- endif -%}
+  {{- '\\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}
+"""
 
 
 @pytest.fixture
@@ -53,12 +65,15 @@ def test_page_says_what_will_run_on_what_and_what_nobody_checked(recipe: dict[st
 
 
 def test_page_of_packs_alone_says_that_their_run_was_not_judged(recipe: dict[str, Any]) -> None:
+    write_json_lines(Path("rows.jsonl"), ROWS)
     bridgepack.build(recipe, output="packed")
     Path("rows.jsonl").unlink()
     bridgepack.report("packed", sign_off="alone.html")
     text = _text(Path("alone.html"))
 
     assert "rules ran on the packs alone" in text
+    assert "The packs are ready" in text
+    assert "; the run was not judged" in text
     assert "The recipe of the run: give it with" in text
     assert "Loss masks: not compared: " in text
 
@@ -73,3 +88,47 @@ def test_nothing_is_written_where_it_cannot_be_signed(recipe: dict[str, Any]) ->
         bridgepack.report("packed", sign_off="packed/mine.html")
     assert not Path("mine.html").exists()
     assert not Path("page.html").exists()
+
+
+def test_masks_in_doubt_are_part_of_the_verdict_and_of_the_exit_code(recipe: dict[str, Any], command: Command) -> None:
+    write_json_lines(Path("rows.jsonl"), ROWS)
+    Path("wrong.jinja").write_text(WRONG)
+    Path("mine.yaml").write_text(
+        json.dumps({**recipe, "tokenizer": {**recipe["tokenizer"], "chat_template": "wrong.jinja"}})
+    )
+    bridgepack.build("mine.yaml", output="packed")
+    checked = command("check", "packed")
+    assert checked.code == 0
+    ran = command("report", "packed", "--sign-off", "--json")
+    assert ran.code == 1
+    assert json.loads(ran.output)["num_doubted"] == 30
+    text = _text(Path("sign-off.html"))
+    assert "Not ready: 30 loss masks in doubt" in text
+
+
+def test_a_run_that_plan_would_lay_out_differently_is_not_said_to_fit(recipe: dict[str, Any]) -> None:
+    bridgepack.build(recipe, output="packed")
+    bridgepack.report("packed", recipe=recipe, sign_off="mine.html")
+    text = _text(Path("mine.html"))
+    assert "Whether the run fits into memory." in text
+    assert re.search(r"memory not estimated: .", text)
+
+
+def test_long_sequences_are_shortened_and_long_lists_counted(recipe: dict[str, Any]) -> None:
+    messages = [{"role": role, "content": f"<script>{role}" + "x " * 400} for role in ("user", "assistant") * 20]
+    rows = [{"messages": messages, **{f"field{n}": "unread" for n in range(23)}} for _ in range(2)]
+    write_json_lines(Path("rows.jsonl"), rows)
+    bridgepack.build({**recipe, "packing": {"packed_sequence_size": 65536}}, output="packed")
+    bridgepack.report("packed", sign_off="long.html")
+    html = Path("long.html").read_text()
+    assert "; and 3 more" in html
+    assert re.search(r"\[\.\.\. \d+ more stretches \.\.\.\]", html)
+    assert len(html) < 30_000
+    assert "<script" not in html
+
+
+def test_two_pages_do_not_share_a_file(recipe: dict[str, Any]) -> None:
+    bridgepack.build(recipe, output="packed")
+    with pytest.raises(ConfigError, match=r"--sign-off is 'one\.html', as --output is\. Choose another name"):
+        bridgepack.report("packed", output="one.html", sign_off="one.html")
+    assert not Path("one.html").exists()

@@ -77,10 +77,17 @@ class WrittenReport(Result):
         report: the report of `check` on the artifact.
         files: `output`, `card` and `sign_off` -> paths of the page, the dataset card and the sign-off page; None if
             not requested.
+        num_doubted: sequences of the sign-off's sample whose loss mask another derivation contradicts.
     """
 
     report: CheckReport
     files: Mapping[str, Path | None]
+    num_doubted: int = 0
+
+    @property
+    def fails(self) -> bool:
+        """Whether the run is not ready: an error of `check`, or a loss mask in doubt."""
+        return self.report.fails() or self.num_doubted > 0
 
     def headline(self) -> str:
         """Return what came out, in one line."""
@@ -90,7 +97,7 @@ class WrittenReport(Result):
     def to_dict(self) -> dict[str, Any]:
         """Return the result as plain values, for JSON."""
         files = {name: None if path is None else str(path) for name, path in self.files.items()}
-        return {**files, "check": self.report.to_dict()}
+        return {**files, "num_doubted": self.num_doubted, "check": self.report.to_dict()}
 
     def table(self) -> Iterable[Mapping[str, Any]]:
         """Return the findings."""
@@ -127,16 +134,19 @@ def write_report(
     if card is not None and not has_manifest:
         raise ConfigError(f"--card needs {MANIFEST_FILE}, which {str(artifact)!r} does not have. Remove --card.")
     output = output or artifact / REPORT_FILE
+    if signed is not None and signed.resolve() == output.resolve():
+        raise ConfigError(f"--sign-off is {str(signed)!r}, as --output is. Choose another name for one of them.")
     page = artifact_page(artifact, options, target)
     text = None if card is None else dataset_card(artifact, page.facts.manifest)
-    run = "" if signed is None else sign_off(page, None if target is None else target.recipe).html()
+    run = None if signed is None else sign_off(page, None if target is None else target.recipe)
     with (
         staged_report(output, page.html()),
         staged_report(card, text or "", option="--card"),
-        staged_report(signed, run, option="--sign-off"),
+        staged_report(signed, "" if run is None else run.html(), option="--sign-off"),
     ):
         pass
-    return WrittenReport(report=page.report, files={"output": output, "card": card, "sign_off": signed})
+    files = {"output": output, "card": card, "sign_off": signed}
+    return WrittenReport(report=page.report, files=files, num_doubted=0 if run is None else run.num_doubted)
 
 
 def check_place(option: str, path: Path | None, artifact: Path, *, suffix: str, own: str | None = None) -> None:

@@ -1,11 +1,12 @@
 """The page that signs a run off: what a lead reads before the GPUs are given, on one or two printed pages."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bridgepack import __version__
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.data.artifact.inspection import SequenceView, TextSpan
 from bridgepack.errors import ArtifactError, BridgepackError
 from bridgepack.planning.candidate import Candidate
 from bridgepack.planning.plan import Plan
@@ -13,8 +14,13 @@ from bridgepack.proof.masks.masks import MaskOptions, check_masks
 from bridgepack.proof.masks.records import MaskReport
 from bridgepack.proof.packs import recorded_recipe
 from bridgepack.records import Manifest
+from bridgepack.records.words import counted
 from bridgepack.reporting.html.page import ArtifactPage
 from bridgepack.reporting.html.render import render_template
+from bridgepack.reporting.text import without_middle
+
+#: Maximum stretches of the sequence that is shown, and characters of each, so that two pages are enough.
+_SPANS, _SPAN_CHARACTERS = 8, 300
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,6 +47,41 @@ class SignOff:
         return {"GPUs": "not stated" if sizes.num_gpus is None else f"{sizes.num_gpus:,}", "parallel sizes": shown}
 
     @property
+    def num_doubted(self) -> int:
+        """Sequences of the sample whose loss mask another derivation contradicts."""
+        return 0 if isinstance(self.masks, str) else self.masks.num_with_findings
+
+    @property
+    def verdict(self) -> tuple[str, str]:
+        """How bad it is (`good`, `warn` or `bad`), and the verdict."""
+        report, doubts = self.page.report, []
+        if report.num_errors:
+            doubts.append(counted(report.num_errors, "error"))
+        if self.num_doubted:
+            doubts.append(f"{counted(self.num_doubted, 'loss mask')} in doubt")
+        warned = counted(report.num_warnings, "warning") if report.num_warnings else ""
+        if doubts:
+            return "bad", f"Not ready: {', '.join(filter(None, (*doubts, warned)))}"
+        accept = f", with {warned} to accept" if warned else ""
+        if not self.page.has_recipe:
+            return "warn", f"The packs are ready{accept}; the run was not judged"
+        return ("warn", f"Ready{accept}") if warned else ("good", "Ready: no errors, no warnings")
+
+    @property
+    def example(self) -> SequenceView | None:
+        """A sequence of the first pack, short enough for the page; None if its packs could not be read."""
+        shown = self.page.splits[0].excerpts if self.page.splits else ()
+        if not shown or not shown[0].view.sequences:
+            return None
+        sequence = shown[0].view.sequences[0]
+        spans = tuple(replace(one, text=without_middle(one.text, _SPAN_CHARACTERS)) for one in sequence.spans[:_SPANS])
+        hidden = sequence.spans[_SPANS:]
+        if hidden:
+            text = f"[... {len(hidden):,} more stretches ...]"
+            spans += (TextSpan(text=text, is_trained=False, num_tokens=sum(one.num_tokens for one in hidden)),)
+        return replace(sequence, spans=spans)
+
+    @property
     def unchecked(self) -> list[str]:
         """What nobody has checked, in the reader's words."""
         return list(self._unchecked())
@@ -53,6 +94,8 @@ class SignOff:
             yield "Megatron-Bridge itself has not validated the run: `bridgepack check RECIPE --real-validate`."
         if report.rules_skipped:
             yield f"{len(report.rules_skipped):,} rules did not run; `bridgepack check --skipped` says what they need."
+        if isinstance(self.memory, str):
+            yield "Whether the run fits into memory."
         if isinstance(self.masks, str):
             yield f"Loss masks: {self.masks}"
         elif self.masks.mode == "sample" and self.masks.num_rows_read < self.masks.num_rows:
@@ -60,6 +103,8 @@ class SignOff:
                 f"Loss masks of all rows: {self.masks.num_rows_read:,} of {self.masks.num_rows:,} rows were compared; "
                 "`bridgepack masks --all` compares the rest."
             )
+        if not isinstance(self.masks, str) and self.masks.num_not_judged:
+            yield f"Loss masks of {counted(self.masks.num_not_judged, 'sequence')} that no derivation could judge."
         if served is None:
             yield "Answers as a server shows them: the build recorded no sample of them."
         else:
@@ -102,4 +147,4 @@ def _memory(plan: Plan | str, recipe: SFTRecipe) -> Candidate | str:
         planned = recipe.override(one.changes)
         if planned.parallelism == recipe.parallelism and planned.packing == recipe.packing:
             return one
-    return "the layout of the recipe is not among those that `bridgepack plan` proposes"
+    return f"`bridgepack plan` does not propose this layout. {plan.headline()}"
