@@ -201,7 +201,7 @@ def _other_adapter() -> Any:
         (lambda: pack_for({"model": {}}), "allowed: a ConfigContainer"),
         (
             lambda: pack_for(load_shipped("gemma2_2b_sft_1gpu_h100_bf16_config")),
-            r"the attention of Gemma 2 raises for packed rows \(BP903\)",
+            r"the attention of Gemma 2 raises for packs \(BP903\)",
         ),
         (
             lambda: pack_for(load_shipped("qwen25_vl_3b_sft_1gpu_h100_bf16_config"), "packs"),

@@ -55,7 +55,7 @@ def _changed(artifact: Artifact, folder: Path, change: Callable[[Row], object]) 
 def test_pack_that_is_not_as_planned_is_refused(artifact: Artifact, tmp_path: Path) -> None:
     """Shard and manifest agree, so that only the plan tells."""
     changed = _changed(artifact, tmp_path / "out", lambda row: row.update(seq_start_id=[0, row["seq_start_id"][1] + 4]))
-    with pytest.raises(ArtifactError, match=r"training.parquet does not fit row 0 of training"):
+    with pytest.raises(ArtifactError, match=r"training.parquet does not fit pack 0 of training"):
         view_pack(changed, "training", 0)
 
 

@@ -127,8 +127,8 @@ def test_wrong_statistics_are_one_finding_each() -> None:
     statistics = "manifest/splits/training/statistics"
     report = check({"set": {f"{statistics}/num_packs": 2, f"{statistics}/num_trained_tokens": 5}})
     assert [(finding.code, finding.where, finding.found, finding.allowed) for finding in report.findings] == [
-        ("BP348", "manifest.json training num_packs", "2", "1, from the rows"),
-        ("BP348", "manifest.json training num_trained_tokens", "5", "4, from the rows"),
+        ("BP348", "manifest.json training num_packs", "2", "1, from the packs"),
+        ("BP348", "manifest.json training num_trained_tokens", "5", "4, from the packs"),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Rules that compare the manifest with the rows of the shards."""
+"""Rules that compare the manifest with the packs of the shards."""
 
 import re
 from collections.abc import Iterator
@@ -26,15 +26,15 @@ _FOUND_BY_HOST = re.compile(r"[^./][^/]*\.(?:parquet|pq|npy)")
 def split_empty(facts: ArtifactFacts) -> Found:
     """A split has no packs, or an artifact has no training split.
 
-    Why: Crash at start: the host refuses a packed dataset of 0 rows.
-    Bad: a training split whose only shard has 0 rows. Good: a training split with at least one row.
+    Why: Crash at start: the host refuses a packed dataset of 0 packs.
+    Bad: a training split whose only shard has 0 packs. Good: a training split with at least one pack.
     Fix: Read in the drop ledger why all rows were dropped, or remove the split from the recipe.
     """
     if facts.manifest is not None and TRAIN not in facts.shards:
         yield wrong(MANIFEST_FILE, f"splits {', '.join(facts.shards) or 'none'}", TRAIN)
     for split, shards in facts.shards.items():
         if all(shard.num_rows == 0 for shard in shards):
-            yield wrong(split, f"0 rows in {counted(len(shards), 'shard')}", "at least 1 row")
+            yield wrong(split, f"0 packs in {counted(len(shards), 'shard')}", "at least 1 pack")
 
 
 @artifact_rule("BP308", ERROR, "PSB308")
@@ -77,7 +77,7 @@ def sequence_in_two_splits(facts: ArtifactFacts) -> Found:
     Fix: Set data.deduplicate to exact, or deduplicate the inputs before they are split, and build again.
     """
     if len(facts.require_truths()) < 2:
-        raise CannotJudgeError("only one split has rows")
+        raise CannotJudgeError("only one split has packs")
     for shared in facts.shared:
         yield wrong(shared.where, shared.found, f"none of them in {shared.other}")
 
@@ -114,7 +114,7 @@ def split_name_unknown(facts: ArtifactFacts) -> Found:
 def shard_in_wrong_folder(facts: ArtifactFacts) -> Found:
     """A split lists a shard that is outside its own folder, or whose file name the host does not look for.
 
-    Why: Silent: the host reads folders, so validation rows are trained, or training rows are left out.
+    Why: Silent: the host reads folders, so validation packs are trained, or training packs are left out.
     Bad: the split validation lists training/shard-00000-of-00001.idx.parquet; training/deeper/shard.idx.parquet.
     Good: the split validation lists validation/shard-00000-of-00001.idx.parquet.
     Fix: Build again; a build writes each shard into the folder of its split.
@@ -142,11 +142,11 @@ def statistics_differ(facts: ArtifactFacts) -> Found:
         place = f"{MANIFEST_FILE} {truth.split}"
         for name, claimed, actual in (*_claims(split.statistics, truth), *_claims_of_sources(split)):
             if claimed != actual:
-                yield wrong(f"{place} {name}", str(claimed), f"{actual}, from the rows", group=f"{place} {name}")
+                yield wrong(f"{place} {name}", str(claimed), f"{actual}, from the packs", group=f"{place} {name}")
         most, claimed = truth.max_alignment_tokens, split.statistics.num_alignment_tokens
         if facts.context.eos_token_id is not None and claimed > most:
             name = "num_alignment_tokens"
-            yield wrong(f"{place} {name}", str(claimed), f"at most {most}, from the rows", group=f"{place} {name}")
+            yield wrong(f"{place} {name}", str(claimed), f"at most {most}, from the packs", group=f"{place} {name}")
         yield from _wrong_histogram(split, truth)
 
 
@@ -177,7 +177,7 @@ def drops_not_balanced(facts: ArtifactFacts) -> Found:
             yield wrong(f"{place} num_split", str(statistics.num_split), allowed)
         most = min(statistics.num_split, sum(split.dropped_pieces.values()))
         if not 0 <= statistics.num_partly_packed <= most:
-            allowed = f"0 to {most}: split rows, of each of which a piece is dropped"
+            allowed = f"0 to {most}: split rows with a dropped piece"
             yield wrong(f"{place} num_partly_packed", str(statistics.num_partly_packed), allowed)
         if statistics.num_rows_in != statistics.num_rows_packed + num_drops:
             repeated = f" - {num_repeated} repeated" if num_repeated else ""
@@ -194,7 +194,7 @@ def drops_not_balanced(facts: ArtifactFacts) -> Found:
 def manifest_contradicts_itself(facts: ArtifactFacts) -> Found:
     """A value of the manifest is impossible, or differs from the recipe in the same manifest.
 
-    Why: Silent: rows are judged against it, so a wrong or missing value lets wrong rows pass.
+    Why: Silent: packs are judged against it, so a wrong or missing value lets wrong packs pass.
     Bad: pad_seq_to_mult 4, the recipe resolved to 8; a tokenizer without eos_token_id; an empty fingerprint.
     Good: pad_seq_to_mult 8, the recipe resolved to 8.
     Fix: Copy the manifest again, or build the artifact again; never edit a manifest.
@@ -266,7 +266,7 @@ def _claims_of_sources(split: SplitRecord) -> Iterator[tuple[str, int, int]]:
 
 
 def _claims(statistics: SplitStatistics, truth: SplitTruth) -> Iterator[tuple[str, int, int]]:
-    """Yield (name, value in the manifest, value from the rows)."""
+    """Yield (name, value in the manifest, value from the packs)."""
     num_tokens = statistics.num_tokens + statistics.num_alignment_tokens
     yield "num_packs", statistics.num_packs, truth.num_rows
     yield "num_sequences", statistics.num_sequences, truth.num_sequences
