@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scripts.quirks.served_families import SERVED_FAMILIES
+from scripts.quirks.served_rows import SETS, TOOL
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.sequences.chat import ChatEncoder
@@ -13,7 +15,6 @@ from bridgepack.data.sequences.encoding import encode_examples
 from bridgepack.data.tokenizers import templates
 from bridgepack.data.tokenizers.templates import ChatTemplate
 from bridgepack.errors import RowError
-from tests.support.served_templates import SERVED_FAMILIES, SETS, TOOL
 from tests.support.tokenizers import FAMILIES, loaded_tokenizer, without_generation_blocks
 
 #: With the habits of Llama 3.1's own: the system turn and, beside tools, the first user turn are taken out.
