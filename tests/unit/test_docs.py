@@ -79,7 +79,9 @@ def test_generated_pages_are_current() -> None:
 
 def test_generator_checks(tmp_path: Path) -> None:
     (tmp_path / "scripts").mkdir()
-    (tmp_path / "docs").mkdir()
+    notebook = tmp_path / "docs/tutorials/notebook.ipynb"
+    notebook.parent.mkdir(parents=True)
+    shutil.copy(PROJECT / "docs/tutorials/notebook.ipynb", notebook)
     script = tmp_path / "scripts" / "generate_docs"
     script.write_text((PROJECT / "scripts" / "generate_docs").read_text())
     shutil.copytree(PROJECT / "scripts" / "docs_pages", tmp_path / "scripts" / "docs_pages")
@@ -90,7 +92,7 @@ def test_generator_checks(tmp_path: Path) -> None:
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
     stale = run("--check")
-    assert (stale.returncode, stale.stderr.count("is out of date")) == (1, 7 + len(PICTURES) + len(ALL_RULES))
+    assert (stale.returncode, stale.stderr.count("is out of date")) == (1, 8 + len(PICTURES) + len(ALL_RULES))
     assert run().returncode == 0
     assert run("--check").returncode == 0
     assert (tmp_path / "docs" / "rules" / "index.md").read_text() == _page("rules/index.md")
