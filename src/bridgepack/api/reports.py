@@ -49,13 +49,10 @@ def report(
         BridgepackError: ConfigError or ArtifactError, each saying what to do; RuleCrashError if a rule raised.
     """
     place = artifact_place(artifact)
-    if recipe is not None and not isinstance(recipe, Target):
-        recipe = recipe_target(load_recipe(recipe) if isinstance(recipe, Mapping) else recipe)
-    if recipe is not None:
-        recipe_of(recipe)  # steps and sizes of the run are read from it
+    run = None if recipe is None else _run_of(recipe)
     options = CheckOptions(
-        artifact=None if recipe is None else place,
-        overrides={} if recipe is None else recipe.overrides,
+        artifact=None if run is None else place,
+        overrides={} if run is None else run.overrides,
         given=given or {},
         bridge_version=bridge_version,
         num_workers=max(num_workers, 1),
@@ -67,5 +64,13 @@ def report(
         output=None if output is None else local_path(output, "output"),
         card=None if card is None else local_path(card, "card"),
         signed=None if sign_off is None else local_path(sign_off, "sign_off"),
-        target=None if recipe is None else recipe.reading(place),
+        target=None if run is None else run.reading(place),
     )
+
+
+def _run_of(recipe: Recipe | Target) -> Target:
+    """Return the target of a recipe; raises ConfigError for one of another kind: it states no steps and sizes."""
+    if not isinstance(recipe, Target):
+        recipe = recipe_target(load_recipe(recipe) if isinstance(recipe, Mapping) else recipe)
+    recipe_of(recipe)
+    return recipe
