@@ -182,6 +182,28 @@ def test_a_place_with_other_things_or_without_rights_is_refused_before_anything_
     assert not (project / "artifacts").exists()
 
 
+def test_reading_without_rights_or_a_store_is_one_message(
+    project: Path, chatml_tokenizer: Path, store: dict[str, str], client: Any
+) -> None:
+    fill(client, "private", project / "data")
+    small.write_recipe(project / "recipe.yaml", recipe_of("s3://private/sets/a.jsonl", chatml_tokenizer))
+    wrong_key = {"AWS_SECRET_ACCESS_KEY": "wrong"}
+    no_store = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_MAX_ATTEMPTS": "1"}
+    for reason, fault, *arguments in (
+        ("signature", wrong_key, "build", "recipe.yaml", "--output", "packed"),
+        ("signature", wrong_key, "check", "s3://private/packed"),
+        ("connect", no_store, "preview", "recipe.yaml"),
+        ("connect", no_store, "inspect", "s3://private/packed"),
+    ):
+        result = small.run_cli(project, *arguments, **{**store, **fault})
+        assert (result.returncode, result.stdout) == (2, ""), (arguments, result.stderr)
+        assert result.stderr.startswith("error: "), result.stderr
+        assert reason in result.stderr, result.stderr
+        assert "s3://private" in result.stderr, result.stderr
+        assert len(result.stderr.splitlines()) == 1, result.stderr
+    assert not (project / "packed").exists()
+
+
 def test_msc_urls_are_read(project: Path, chatml_tokenizer: Path) -> None:
     small.build(recipe_of("data", chatml_tokenizer), project / "disk")
     recipe = recipe_of(f"msc://__filesystem__{project / 'data'}", chatml_tokenizer)
