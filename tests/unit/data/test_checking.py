@@ -53,7 +53,7 @@ def test_outcome_does_not_depend_on_the_number_of_workers(folder: Path) -> None:
     assert {"BP303", "BP311", "BP318", "BP320", "BP330", "BP341"} <= codes
     [wide] = [finding for finding in report.findings if finding.code == "BP330"]
     assert wide.examples[:3] == tuple(
-        f"training/{shard_name(index, 3)} row {row}" for index, row in ((0, 17), (1, 34), (2, 51))
+        f"training/{shard_name(index, 3)} pack {120 * index + place}" for index, place in ((0, 17), (1, 34), (2, 51))
     )
     facts = whole.shards["training"]
     assert [shard.sha256 for shard in facts] == [hash_file(folder / shard.path) for shard in facts]

@@ -135,11 +135,11 @@ def test_columns(tmp_path: Path, rows: list[Any], columns: dict[str, str]) -> No
         (_changed(input_ids=[31.5, 32, 2]), "an element of input_ids is not a 64-bit integer"),
         (_changed(input_ids=[2**63, 32, 2]), "an element of input_ids is not a 64-bit integer"),
         (_changed(loss_mask=["a", "b", "c"]), "an element of loss_mask is not a 64-bit integer"),
-        ([ROWS[0], {"input_ids": [31, 2], "seq_start_id": [0]}], "row 1 loss_mask is None, not a list"),
+        ([ROWS[0], {"input_ids": [31, 2], "seq_start_id": [0]}], "pack 1 loss_mask is None, not a list"),
     ],
 )
 def test_rows_that_cannot_be_read(tmp_path: Path, rows: list[Any], message: str) -> None:
-    with pytest.raises(ArtifactError, match=f"s.npy cannot be read from row 0: {message}."):
+    with pytest.raises(ArtifactError, match=f"s.npy cannot be read from pack 0 on: {message}."):
         _batches(_write(tmp_path / "s.npy", rows))
 
 
@@ -149,11 +149,11 @@ def test_rows_that_cannot_be_read(tmp_path: Path, rows: list[Any], message: str)
         (np.arange(12, dtype=np.float32).reshape(3, 4), "an array of float32, shape (3, 4); Megatron-Bridge needs"),
         (np.array({"input_ids": [1, 2]}), "an array of shape (); Megatron-Bridge needs one dimension"),
         (np.array([[{}, {}]], dtype=object), "an array of shape (1, 2); Megatron-Bridge needs one dimension"),
-        (np.array([{}, None], dtype=object), "row 1 is None, not a dict"),
-        (np.array([{"input_ids": 3}], dtype=object), "row 0 input_ids is int, not a list"),
-        (np.array([{"input_ids": {1, 2}}], dtype=object), "row 0 input_ids is set, not a list"),
-        (np.array([{"input_ids": np.zeros((1, 2))}], dtype=object), "row 0 input_ids: an array has shape (1, 2); it"),
-        (np.array([{"loss_mask": np.array([None])}], dtype=object), "row 0 loss_mask: an array of O8 does not hold"),
+        (np.array([{}, None], dtype=object), "pack 1 is None, not a dict"),
+        (np.array([{"input_ids": 3}], dtype=object), "pack 0 input_ids is int, not a list"),
+        (np.array([{"input_ids": {1, 2}}], dtype=object), "pack 0 input_ids is set, not a list"),
+        (np.array([{"input_ids": np.zeros((1, 2))}], dtype=object), "pack 0 input_ids: an array has shape (1, 2); it"),
+        (np.array([{"loss_mask": np.array([None])}], dtype=object), "pack 0 loss_mask: an array of O8 does not hold"),
     ],
 )
 def test_file_of_another_layout(tmp_path: Path, array: Any, message: str) -> None:
@@ -243,7 +243,7 @@ def test_file_that_is_cut_off_or_not_there(tmp_path: Path, num_bytes: int | None
 
     assert (facts.exists, facts.format, bool(facts.read_error)) == (num_bytes is not None, "npy", num_bytes is not None)
     assert (facts.layout_error, facts.forbidden_globals, facts.num_rows) == (None, (), None)
-    with pytest.raises(ArtifactError, match=r"^s.npy cannot be read from row 0: "):
+    with pytest.raises(ArtifactError, match=r"^s.npy cannot be read from pack 0 on: "):
         _batches(path)
 
 
