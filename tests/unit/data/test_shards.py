@@ -81,7 +81,7 @@ def test_single_rows(shard: Path) -> None:
         row = read_shard_rows(shard, "s", [index])[index]
         mask = [1] * (len(ids) - 1) + [0]
         assert (row.input_ids.tolist(), row.loss_mask.tolist(), row.seq_start_id.tolist()) == (ids, mask, [0])
-    with pytest.raises(ArtifactError, match="s has 4 rows, so row 4 does not exist"):
+    with pytest.raises(ArtifactError, match="s has 4 packs, so pack 4 does not exist"):
         read_shard_rows(shard, "s", [1, 4])
 
 
@@ -107,16 +107,16 @@ def test_shard_that_is_cut_off_or_not_there(shard: Path, num_bytes: int | None) 
 
     assert facts.exists == bool(facts.read_error) == (num_bytes is not None)
     assert facts.num_rows is None
-    with pytest.raises(ArtifactError, match=r"^s cannot be read from row 0: "):
+    with pytest.raises(ArtifactError, match=r"^s cannot be read from pack 0 on: "):
         list(iter_row_groups(shard, "s", max_tokens=10))
-    with pytest.raises(ArtifactError, match=r"^s row 0 cannot be read: "):
+    with pytest.raises(ArtifactError, match=r"^s pack 0 cannot be read: "):
         read_shard_rows(shard, "s", [0])
 
 
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"input_ids": [[1, 2]], "loss_mask": [[1, 0]]}, "s cannot be read from row 0: "),
+        ({"input_ids": [[1, 2]], "loss_mask": [[1, 0]]}, "s cannot be read from pack 0 on: "),
         ({"input_ids": [1], "loss_mask": [[1]], "seq_start_id": [[0]]}, "input_ids is int64; it must be a list"),
         ({"input_ids": [[1, None]], "loss_mask": [[1, 0]], "seq_start_id": [[0]]}, "s: column input_ids has a null"),
         ({"input_ids": [[1, 2], None], "loss_mask": [[1, 0]] * 2, "seq_start_id": [[0]] * 2}, "input_ids has a null"),
@@ -164,7 +164,7 @@ def test_a_range_of_row_groups_and_damage_in_one(tmp_path: Path) -> None:
     begin = damaged.column(0).data_page_offset
     content[begin : begin + damaged.total_byte_size] = bytes(damaged.total_byte_size)
     shard.write_bytes(content)
-    with pytest.raises(ArtifactError, match=r"^training/a cannot be read from row 12: "):
+    with pytest.raises(ArtifactError, match=r"^training/a cannot be read from pack 12 on: "):
         list(iter_row_groups(shard, "training/a", max_tokens=1, row_groups=range(2, 6), first_row=8))
 
 
