@@ -24,7 +24,7 @@ COMMANDS = {
     "rules": ("Check", "check", "List every rule of `check` by subject: code, severity, name."),
     "explain": ("Check", "check", "Explain RULE: why it matters, a bad and a good setting, the fix, the evidence."),
     "inspect": ("Check", "artifacts", "Show statistics of ARTIFACT, or one pack with its text."),
-    "report": ("Check", "report", "Write a one-page HTML report of ARTIFACT."),
+    "report": ("Check", "report", "Write a one-page HTML report of an artifact."),
     "verify": ("Prove", "prove", "Rebuild packs of ARTIFACT and compare them with its own."),
     "masks": ("Prove", "prove", "Compare the loss masks of TARGET with independently derived ones."),
     "trace": ("Prove", "prove", "Show what each rank reads at a step, or where a source row ended up."),

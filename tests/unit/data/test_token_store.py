@@ -168,7 +168,7 @@ def test_tokens_of_other_rows_are_found_by_verify(tmp_path: Path, recipe: SFTRec
     verified = verify_store(store, removes=True)
 
     assert [Path(name) for name, _ in verified.broken] == swapped
-    assert all("tokens of other rows" in reason for _, reason in verified.broken)
+    assert all("its tokens are of other rows" in reason for _, reason in verified.broken)
     assert verify_store(store).broken == ()
 
 
