@@ -19,8 +19,9 @@ if sys.platform != "win32":
 MAX_ROW_S = 10.0
 #: Times that a row's CPU time is looked at until that is over.
 _TICKS = 10
-#: Memory that preparing a row may take, beside what the process has. A row of 32 MiB takes less than half of it.
-MAX_ROW_BYTES = 1 << 30
+#: Address space that preparing a row may take, beside what the process has. Other threads of the process reserve
+#: gigabytes of it at once, for memory pools and libraries, and abort where they cannot.
+MAX_ROW_BYTES = 1 << 34
 #: Characters that a template may write for any row, and times the row's own characters that it may write beyond that.
 _MAX_CHARACTERS, _MAX_TIMES = 1_000_000, 100
 #: Reasons of rows that a limit stopped: if there are many, the rows are not the cause.
