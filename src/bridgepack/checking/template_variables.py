@@ -1,8 +1,6 @@
 """Checks the recipe's variables of the chat template, where that needs no tokenizer."""
 
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.data.tokenizers.local_template import LocalTemplate, local_template
-from bridgepack.data.tokenizers.variables import refuse_unread_variables
 
 
 def check_template_variables(recipe: SFTRecipe | None) -> str:
@@ -17,6 +15,9 @@ def check_template_variables(recipe: SFTRecipe | None) -> str:
     fields = [f"{section}.chat_template_kwargs" for section, variables in given.items() if variables]
     if not fields:
         return ""
+    from bridgepack.data.tokenizers.local_template import LocalTemplate, local_template  # jinja2 is slow to import
+    from bridgepack.data.tokenizers.variables import refuse_unread_variables
+
     template = local_template(recipe.tokenizer)
     refuse_unread_variables(recipe, template or LocalTemplate(chat_template=None))
     verb = "are" if len(fields) > 1 else "is"
