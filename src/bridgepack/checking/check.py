@@ -127,12 +127,12 @@ def _check_agreement(loaded: Target, options: CheckOptions) -> None:
     for name in ("world_size", "bridge_version", "environment"):
         if loaded.config is None and getattr(options, name) is not None:
             raise ConfigError(
-                f"--{name.replace('_', '-')} is a fact about a run, and {loaded.place!r} is an artifact alone. Remove "
-                f"it, or check the recipe with --artifact {loaded.place}."
+                f"--{name.replace('_', '-')} describes a run, and {loaded.place!r} is only an artifact. Remove it, or "
+                f"check the recipe with --artifact {loaded.place}."
             )
     if options.given and loaded.artifact is None and options.artifact is None:
         raise ConfigError(
-            f"--given {next(iter(options.given))} is a fact about packs, but none were given. Add --artifact FOLDER."
+            f"--given {next(iter(options.given))} describes packs, but none were given. Add --artifact FOLDER."
         )
 
 
