@@ -109,7 +109,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         },
         "preference pairs",
     ),
-    ("trl_unpaired_preference", {"prompt": QUESTION, "completion": "3 m", "label": False}, "label marks bad completions"),
+    (
+        "trl_unpaired_preference",
+        {"prompt": QUESTION, "completion": "3 m", "label": False},
+        "label marks bad completions",
+    ),
     ("trl_stepwise", {"prompt": QUESTION, "completions": ["3 m"], "labels": [False]}, "judge each step"),
     (
         "lmsys_arena",
