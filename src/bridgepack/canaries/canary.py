@@ -57,14 +57,14 @@ def _comparison(target: str, options: CanaryOptions, *, num_precisions: int | No
             recipe = opened.recipe.model_dump(mode="json", exclude_unset=True)
             facts = host.open(recipe, opened.artifact, folder)
             options.progress.finish()
-            chosen = _chosen(opened, options, facts)
+            chosen = _choose_packs(opened, options, facts)
             kernel = _kernel(facts, options)
             known: tuple[Precision, ...] = ("bfloat16",) if kernel != "reference" else ("float64", "float32")
             precisions = known[:num_precisions]
             yield Comparison(host, facts, opened, chosen, options, folder=folder, kernel=kernel, precisions=precisions)
 
 
-def _chosen(target: CanaryTarget, options: CanaryOptions, facts: HostFacts) -> ChosenPacks:
+def _choose_packs(target: CanaryTarget, options: CanaryOptions, facts: HostFacts) -> ChosenPacks:
     limit = options.max_tokens
     chosen = chosen_packs(target.rows, eos_token_id=target.eos_token_id, max_tokens=limit, release=facts.release)
     if not any(one.loss_mask.any() for one in chosen.sequences):

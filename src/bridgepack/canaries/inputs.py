@@ -90,7 +90,7 @@ def packed_input(
     )
     rows = intended
     if fault == faults.WRONG_MULTIPLE:  # as they are laid out without context parallelism
-        rows = tuple(_shortened(laid_out(pack.sequences, 1, chosen.eos_token_id), needed) for pack in chosen.packs)
+        rows = tuple(_shorten(laid_out(pack.sequences, 1, chosen.eos_token_id), needed) for pack in chosen.packs)
     longest = max(int(lengths_of(row).max()) for row in intended)
     wrong = {"dataset_max_seqlen": max(longest // 2, 1), "min_packed_seqlen": 2**31 - 1}  # and no pack has a tail
     return PackedInput(
@@ -130,7 +130,7 @@ def write_sequences(folder: Path, chosen: ChosenPacks) -> None:
     )
 
 
-def _shortened(row: PackedRow, multiple: int) -> PackedRow:
+def _shorten(row: PackedRow, multiple: int) -> PackedRow:
     """Return a pack of which one sequence at least has a length that is no multiple; the last one loses a token."""
     lengths = lengths_of(row)
     if (lengths % multiple).any() or lengths[-1] < 2:

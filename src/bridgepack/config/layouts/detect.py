@@ -117,7 +117,7 @@ def detect(
     seen.counts.update(profile for profile in seen.profiles if profile.forms)
     columns = seen.columns()
     candidates = [one for entry in entries for one in candidates_of(entry, columns)]
-    found = [_tried(without_second_thought(one, columns, seen.rows), seen) for one in candidates]
+    found = [_try(without_second_thought(one, columns, seen.rows), seen) for one in candidates]
     refused = [entry for entry in entries if entry.layout is None and name is not None]
     if refused:
         raise ConfigError(sayings.refused(what, refused[0]))
@@ -136,7 +136,7 @@ def detect(
     return _detection(chosen, seen, is_chosen=name is not None)
 
 
-def _tried(candidate: Candidate, seen: _Rows) -> _Tried:
+def _try(candidate: Candidate, seen: _Rows) -> _Tried:
     repeated = frozenset(
         name
         for name in {name for profile in seen.counts for name in profile.content_columns} - candidate.known

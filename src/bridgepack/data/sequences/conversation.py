@@ -107,7 +107,7 @@ class ConversationReader:
         flags = flags_of(columns)
         if not is_plain or flags:  # fast path: most are plain
             ignored = {name.removeprefix(TURN_FIELD) for name in getattr(columns, "ignored", ())}
-            untrained = _untrained(turns, messages, flags, ignored, refuses_others=reads_weights)
+            untrained = _find_untrained(turns, messages, flags, ignored, refuses_others=reads_weights)
             pairs = enumerate(zip(turns, messages, strict=True), 1)
             messages = [
                 self._mended(message, f"turn {index}", is_legacy="role" not in turn or "content" not in turn)
@@ -187,7 +187,7 @@ def _with_calls(turn: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     return {**turn, "tool_calls": parsed(calls, f"{where}: tool_calls") if calls.strip() else []}
 
 
-def _untrained(
+def _find_untrained(
     turns: Sequence[Any],
     messages: Sequence[Mapping[str, Any]],
     row_flags: Mapping[str, Any],

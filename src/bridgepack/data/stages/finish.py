@@ -153,7 +153,7 @@ def finish_range(
     drops.sort(key=lambda drop: drop.row_offset)
     _refuse_bad_rows(settings, place, [*drops, *(RowNote(*drop[:3]) for drop in fates.piece_drops)])
     cut_file = settings.folder / f"{settings.split}-{place.file_index:06d}-{place.first_row}.cut" if cut else None
-    kept = _kept(policy, index, is_whole, cut, cut_file, counts, fates)
+    kept = _keep_sequences(policy, index, is_whole, cut, cut_file, counts, fates)
     if settings.hashes_rows:
         kept = kept._replace(hashes=_hashes(policy, place.token_file, kept.sources, cut))
     of_kept = np.isin(index.loss_rows, kept.sequences["row_offset"])
@@ -178,7 +178,7 @@ class _Kept(NamedTuple):
     hashes: npt.NDArray[np.uint64] | None = None
 
 
-def _kept(
+def _keep_sequences(
     policy: SequencePolicy,
     index: TokenIndex,
     is_whole: npt.NDArray[np.bool_],

@@ -228,7 +228,7 @@ def without_duplicates(
         for position, result in enumerate(ranges)
         if split in result.parts
     ]
-    rows = [_hashed(results[source][position].parts[split]) for source, position, split in parts]
+    rows = [_hash_part(results[source][position].parts[split]) for source, position, split in parts]
     part_of = np.repeat(np.arange(len(parts), dtype=np.int32), [len(one.offsets) for one in rows])
     offsets, indices = (
         np.concatenate([np.empty(0, dtype=np.int32), *(getattr(one, name) for one in rows)])
@@ -269,7 +269,7 @@ class _Hashed(NamedTuple):
     hashes: npt.NDArray[np.uint64]  #: shape [num_sequences, 2]
 
 
-def _hashed(part: RangePart) -> _Hashed:
+def _hash_part(part: RangePart) -> _Hashed:
     assert part.hashes is not None
     assert part.sources is not None
     is_first = np.diff(part.sources, prepend=-1) != 0
