@@ -295,7 +295,7 @@ def whole_shape(shape: Sequence[int], dimension: int, num_ranks: int) -> tuple[i
     return tuple(size * num_ranks if index == dimension else size for index, size in enumerate(shape))
 
 
-def drawn(name: str, shape: Sequence[int], seed: int) -> FloatArray:
+def draw_weights(name: str, shape: Sequence[int], seed: int) -> FloatArray:
     """Return the whole weights of a parameter; float64 values that float32 can hold, whatever the order of drawing.
 
     Matrices are normal with variance 1 / inputs, so that attention is far from flat and every layer counts; embeddings
@@ -322,7 +322,7 @@ def part_of(whole: FloatArray, dimension: int, interleaved: int, num_ranks: int,
     return np.concatenate(pieces, axis=dimension)
 
 
-def merged(parts: Sequence[FloatArray], dimension: int, interleaved: int) -> FloatArray:
+def merge_parts(parts: Sequence[FloatArray], dimension: int, interleaved: int) -> FloatArray:
     """Return the whole tensor of its parts, in rank order; of copies, the first."""
     if dimension < 0 or len(parts) == 1:
         return parts[0]

@@ -16,7 +16,7 @@ _NUM_NAMED = 3
 _ADAPTER, _EXPERT = re.compile(r".*\.adapter\b"), re.compile(r"local_experts\.\d+")
 
 
-def judged(
+def judge_step(
     outcome: RunOutcome, packs: PackedInput, reference: WholeStep, bound: Bound
 ) -> tuple[Measured, list[CanaryFinding]]:
     """Return the record of a step against the reference, the unpacked step, and its findings."""

@@ -37,7 +37,7 @@ def correct(
     def judged() -> RunConfig:
         return config_of_container(config, place=type(config).__name__)
 
-    return corrected(
+    return apply_changes(
         lambda path: value_in(config, path),
         judged,
         write,
@@ -46,7 +46,7 @@ def correct(
     )
 
 
-def corrected(
+def apply_changes(
     value_of: Callable[[str], Any],
     judged: Callable[[], RunConfig],
     write: Callable[[Change], None],

@@ -120,7 +120,7 @@ def detect(
     found = [_try(without_second_thought(one, columns, seen.rows), seen) for one in candidates]
     refused = [entry for entry in entries if entry.layout is None and name is not None]
     if refused:
-        raise ConfigError(sayings.refused(what, refused[0]))
+        raise ConfigError(sayings.refused_layout(what, refused[0]))
     least = _LEAST_SHARE if name is None else 0.0
     fitting = [one for one in found if one.num_fits and one.num_fits + one.num_lacks >= least * seen.counts.total()]
     if not fitting:
@@ -132,7 +132,7 @@ def detect(
         raise ConfigError(sayings.equal_fits(what, options, columns.forms))
     chosen = alike[0]
     if chosen.candidate.reading is None:
-        raise ConfigError(sayings.refused(what, chosen.candidate.entry))
+        raise ConfigError(sayings.refused_layout(what, chosen.candidate.entry))
     return _detection(chosen, seen, is_chosen=name is not None)
 
 
@@ -189,7 +189,7 @@ def _nothing_fits(found: Sequence[_Tried], seen: _Rows, what: str, name: str | N
         shape = next((one.candidate.entry.name for one in fitting), "")
         shapes[shape] += 1
         examples.setdefault(shape, place)
-    return sayings.mixed(what, shapes, examples) if any(shapes) else sayings.unknown_columns(what, columns)
+    return sayings.mixed_shapes(what, shapes, examples) if any(shapes) else sayings.unknown_columns(what, columns)
 
 
 def _detection(chosen: _Tried, seen: _Rows, *, is_chosen: bool) -> Detection:

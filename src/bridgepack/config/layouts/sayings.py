@@ -25,7 +25,7 @@ def unknown_name(name: str, names: Sequence[str]) -> str:
     )
 
 
-def refused(what: str, entry: PublicLayout) -> str:
+def refused_layout(what: str, entry: PublicLayout) -> str:
     """Return the message for rows of a layout that is not read."""
     return f"{what}: its rows look like {entry.name} ({entry.title}); {entry.refusal}. {_BY_HAND}."
 
@@ -61,7 +61,7 @@ def unknown_columns(what: str, columns: Mapping[str, str]) -> str:
     return f"{what}: no known layout reads its rows; they have {_list_columns(columns)}. {_BY_HAND}."
 
 
-def mixed(what: str, shapes: Counter[str], examples: Mapping[str, str]) -> str:
+def mixed_shapes(what: str, shapes: Counter[str], examples: Mapping[str, str]) -> str:
     """Return the message for rows of several shapes; the name of rows that nothing fits is empty."""
     total = shapes.total()
     parts = ", ".join(

@@ -247,7 +247,7 @@ class ChatEncoder:
     def _mask(self, rows: Sequence[RenderedChat], flat: FlatIds, errors: dict[int, RowError]) -> MaskArray:
         if self._settings.loss_mode == "full":
             return np.ones(len(flat.input_ids), dtype=np.int8)
-        scanned, is_decided = self._masks.scanned(rows, flat)
+        scanned, is_decided = self._masks.scan(rows, flat)
         mask, takes_last_turn = scanned.mask, self._settings.loss_mode == "last_turn"
         for index in range(len(rows)) if takes_last_turn else np.flatnonzero(~is_decided).tolist():
             start, stop = int(flat.offsets[index]), int(flat.offsets[index + 1])

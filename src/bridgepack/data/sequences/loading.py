@@ -68,7 +68,7 @@ class _Pending:
         self.num_characters += prepared.num_characters
         return ""
 
-    def encoded(self, encoder: Encoder) -> TokenBatch:
+    def encode(self, encoder: Encoder) -> TokenBatch:
         """Return the sequences of the rows; rows without a mask or with fewer than two tokens are drops.
 
         A row with several sequences, one of which has no mask, is a drop as a whole.
@@ -136,10 +136,10 @@ class LoadedStage:
                         "the rows are not the cause. Correct the template, or set tokenizer.chat_template to another."
                     )
                 if batch.num_rows >= _BATCH_ROWS or batch.num_characters >= max_text_bytes:
-                    yield batch.encoded(self.encoder)
+                    yield batch.encode(self.encoder)
                     batch = _Pending()
             if batch.num_rows or batch.num_blank_lines:
-                yield batch.encoded(self.encoder)
+                yield batch.encode(self.encoder)
 
     def check_engine(self, rows: Iterable[RowRead], num_input_bytes: int) -> EngineReport:
         """Compare the engine with `tokenizers` on rows of the data; stop using it if they differ.

@@ -62,7 +62,7 @@ class ChatMasks:
         self._marker_texts = _texts_in(tokenizer, self._stops)
         self._cutting = CuttingTokens(tokenizer)
 
-    def scanned(self, chats: Sequence[RenderedChat], flat: FlatIds) -> tuple[ScannedTurns, BoolArray]:
+    def scan(self, chats: Sequence[RenderedChat], flat: FlatIds) -> tuple[ScannedTurns, BoolArray]:
         """Return what a scan finds, and per conversation whether the result is certain."""
         assert self._markers is not None
         roles = [[message["role"] for message in chat.conversation.messages] for chat in chats]

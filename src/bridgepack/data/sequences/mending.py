@@ -45,7 +45,7 @@ class Mender:
         }
         self._change = changes.get(wanted)
 
-    def mended(self, message: dict[str, Any], where: str, *, is_legacy: bool = False) -> dict[str, Any]:
+    def mend(self, message: dict[str, Any], where: str, *, is_legacy: bool = False) -> dict[str, Any]:
         """Return a message with its content and calls in the right form; `is_legacy` for turns of `from` and `value`.
 
         Raises:

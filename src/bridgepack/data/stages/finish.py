@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from bridgepack.data.packing.order import seeded_hash
 from bridgepack.data.sequences.over_long import REASONS, HistoryCut, Piece, SequencePolicy
-from bridgepack.data.stages.notes import Notes, noted
+from bridgepack.data.stages.notes import Notes, write_notes
 from bridgepack.data.stages.rows import DroppedSequence, RowFates, of_duplicates, row_fates
 from bridgepack.data.store.token_file import Int32Array, TokenIndex, read_token_index, token_arrays, write_token_file
 from bridgepack.errors import DataError, RowError
@@ -261,7 +261,7 @@ def _part(
 
     def notes[Item: (Drop, LostContent)](items: Sequence[Item], of_what: str, field: str) -> Notes[Item]:
         ledger = settings.folder / f"{settings.split}-{file:06d}-{first}-{name}-{of_what}.jsonl"
-        return noted(ledger, items, split=name, file=place.label, field=field)
+        return write_notes(ledger, items, split=name, file=place.label, field=field)
 
     return RangePart(
         sequences=sequences,

@@ -44,7 +44,7 @@ class _Amount:
     epochs: Fraction  #: how often its sequences are used without weights
 
 
-def mixed(
+def mix_sources(
     split: TokenizedSplit,
     sources: Sequence[Source],
     mixture: MixtureConfig,

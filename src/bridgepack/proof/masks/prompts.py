@@ -32,7 +32,7 @@ def as_served(derivation: Derivation, text: str, answers: Sequence[int], renders
     """
     votes, reasons, turns = derivation.votes.copy(), dict.fromkeys(derivation.reasons), list[Span | None]()
     for index, turn in zip(answers, derivation.turns, strict=False):
-        served = renders.prompted(index)
+        served = renders.with_prompt(index)
         turns.append(turn)
         if turn is None:
             continue
@@ -68,7 +68,7 @@ def trained_prompt(
     """
     found: list[int] = []
     for index in answers:
-        before, served = renders.before(index), renders.prompted(index)
+        before, served = renders.before(index), renders.with_prompt(index)
         if before is None or served is None or not (text.startswith(served) and served.startswith(before)):
             continue
         within = tokens_within((len(before), len(served)), bounds)

@@ -14,7 +14,7 @@ import numpy as np
 
 from bridgepack.data.sequences.marked_text import REASONING
 from bridgepack.geometry import IntArray
-from bridgepack.proof.masks.votes import NOT_JUDGED, TRAINED, Derivation, Span, untrained
+from bridgepack.proof.masks.votes import NOT_JUDGED, TRAINED, Derivation, Span, exclude_spans
 from bridgepack.records import THOUGHT_MARKERS
 
 _THINK = ("<think>", "</think>")
@@ -40,7 +40,7 @@ def without_thoughts(
         for turn in derivation.turns:
             is_unknown[slice(*turn or (0, 0))] = False
         derivation = replace(derivation, votes=np.where(is_unknown, np.int8(NOT_JUDGED), derivation.votes))
-    return untrained(derivation, spans)
+    return exclude_spans(derivation, spans)
 
 
 def thoughts_of(

@@ -191,7 +191,7 @@ def _stops_by_role(tokenizer: ChatTokenizer, markers: TurnMarkers | None) -> dic
 
 def _fit_history(parts: Parts, cutter: HistoryCutter) -> Parts:
     """Return sequences without the history that makes them too long."""
-    found = [cutter.fitted(chat) for chat in parts.chats]
+    found = [cutter.fit(chat) for chat in parts.chats]
     cuts = [one.cut for one in found if one.cut is not None]
     if not cuts:
         return parts
