@@ -82,8 +82,8 @@ class ClusterConfig(Document):
             for option in options.split():
                 if not is_word(option, expands=True):
                     raise ValueError(
-                        f"{name} is {getattr(self, name)!r}; a shell on the nodes reads its options; allowed: options "
-                        "without spaces, quotes and other characters of the shell. Correct them."
+                        f"{name} is {getattr(self, name)!r}; allowed: options without spaces, quotes and other "
+                        "shell characters, because a shell on the nodes splits them. Correct them."
                     )
         for task in TASKS:
             for fault in _executor_faults(self.executor_for(task), task):

@@ -43,7 +43,8 @@ _CHECKED_ROWS = 8
 
 _ENDLESS = Loss(
     LostKind.NO_END,
-    "the template ends no answer, so the model does not learn to stop; set assistant_markers with a stop_token",
+    "the template writes no end after an answer, so the model does not learn to stop; set assistant_markers with a "
+    "stop_token",
 )
 
 
@@ -307,7 +308,7 @@ def _null_hint(settings: ChatPreprocessing, forms: Forms) -> str:
     if settings.null_content == "keep":
         return "; a turn's content is null: preprocessing.null_content: auto may help"
     shows_none = settings.null_content == "auto" and forms is not AS_GIVEN and forms.beside_calls == "given"
-    return "; a turn's content is null, and the template shows no call, whatever its content" if shows_none else ""
+    return "; a turn's content is null, and the template does not write the turn's calls" if shows_none else ""
 
 
 def _markers_for(tokenizer: ChatTokenizer, settings: ChatPreprocessing) -> TurnMarkers | None:

@@ -173,9 +173,7 @@ class GenerationPrompts:
         limits = [0, *(stop for _, stop in owned)]
         for turn, start, (_, stop), limit in zip(trained, starts, owned, limits[:-1], strict=True):
             if not limit <= start < stop:
-                detail = (
-                    f"turn {turn + 1} (assistant): what it holds behind the generation prompt cannot be told; {_OFF}"
-                )
+                detail = f"turn {turn + 1} (assistant): what follows the generation prompt in it is unknown; {_OFF}"
                 raise RowError(DropReason.NO_ASSISTANT_MASK, detail)
         return owned, starts
 

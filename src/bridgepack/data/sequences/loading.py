@@ -132,8 +132,8 @@ class LoadedStage:
                 num_slow += batch.add(self.encoder, row - first_row, item, limit) in STOPPED
                 if num_slow > _MAX_SLOW_ROWS:
                     raise DataError(
-                        f"{num_slow} rows up to row {row} took too much ({batch.drops[-1].detail}), so the rows "
-                        "are not the cause. Correct the template, or set tokenizer.chat_template to another."
+                        f"{num_slow} rows up to row {row} took too much time or memory ({batch.drops[-1].detail}), so "
+                        "the rows are not the cause. Correct the template, or set tokenizer.chat_template to another."
                     )
                 if batch.num_rows >= _BATCH_ROWS or batch.num_characters >= max_text_bytes:
                     yield batch.encoded(self.encoder)

@@ -42,7 +42,7 @@ UNSTABLE = "the template renders a turn differently once the conversation contin
 NO_PROMPT = "the template has no generation prompt before a turn, so the turn's header is not judged"
 OTHER_PROMPT = "the template's generation prompt is not how it begins a turn, so the turn's header is not judged"
 PROMPT_GOES_ON = "the template's generation prompt begins the answer, too, so the turn's header is not judged"
-MOVED = "the template writes another message behind the turn, so the turn's end is not judged"
+MOVED = "the template writes another message after the turn, so the turn's end is not judged"
 NOTHING_WRITTEN = "the template writes nothing of an assistant turn"
 
 

@@ -32,7 +32,7 @@ LAYOUT_COLUMNS = frozenset({SEQ_START_ID, _MASK, *_POSITIONS, *_NUMBERS, *_LENGT
 #: Pads without a mask are told by as many pad tokens: one may begin or end a text.
 _MIN_PADS = 2
 _SHOWN = 4
-_ONE_EACH = "give one sample a row"
+_ONE_EACH = "give one sample per row"
 
 
 def sample_of(columns: Mapping[str, Any], ids: Sequence[int], pad_id: int | None, *, read: Sequence[str]) -> slice:
