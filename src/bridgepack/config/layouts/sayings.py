@@ -25,7 +25,7 @@ def unknown_name(name: str, names: Sequence[str]) -> str:
     )
 
 
-def refused(what: str, entry: PublicLayout) -> str:
+def refused_layout(what: str, entry: PublicLayout) -> str:
     """Return the message for rows of a layout that is not read."""
     return f"{what}: its rows look like {entry.name} ({entry.title}); {entry.refusal}. {_BY_HAND}."
 
@@ -52,16 +52,16 @@ def equal_fits(
 def lacks_columns(what: str, entry: PublicLayout, columns: Mapping[str, str]) -> str:
     """Return the message for rows that lack the columns of the layout that was asked for."""
     wanted = ", ".join(words_of_slots(entry))
-    has = f"{what}, which has {_named(columns)}"
+    has = f"{what}, which has {_list_columns(columns)}"
     return f"--layout is {entry.name}, which reads {wanted}; {has}. Choose another. {_BY_HAND}."
 
 
 def unknown_columns(what: str, columns: Mapping[str, str]) -> str:
     """Return the message for rows that no layout reads."""
-    return f"{what}: no known layout reads its rows; they have {_named(columns)}. {_BY_HAND}."
+    return f"{what}: no known layout reads its rows; they have {_list_columns(columns)}. {_BY_HAND}."
 
 
-def mixed(what: str, shapes: Counter[str], examples: Mapping[str, str]) -> str:
+def mixed_shapes(what: str, shapes: Counter[str], examples: Mapping[str, str]) -> str:
     """Return the message for rows of several shapes; the name of rows that nothing fits is empty."""
     total = shapes.total()
     parts = ", ".join(
@@ -150,5 +150,5 @@ def example(value: Any) -> str:
     return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 3]}..."
 
 
-def _named(columns: Mapping[str, str]) -> str:
+def _list_columns(columns: Mapping[str, str]) -> str:
     return ", ".join(f"{name} ({held})" for name, held in columns.items()) or "no columns"

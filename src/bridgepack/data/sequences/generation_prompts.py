@@ -110,7 +110,7 @@ class GenerationPrompts:
 
         The prompt's header must occur once for each turn, so that each has its own.
         """
-        prompt = self._fixed(kwargs)
+        prompt = self._find_fixed(kwargs)
         if prompt is None:
             return None
         header, thought = prompt
@@ -129,7 +129,7 @@ class GenerationPrompts:
             starts.append(start)
         return starts
 
-    def _fixed(self, kwargs: Mapping[str, Any]) -> _FixedPrompt | None:
+    def _find_fixed(self, kwargs: Mapping[str, Any]) -> _FixedPrompt | None:
         key = repr(sorted(kwargs.items()))
         if key not in self._known:
             if len(self._known) >= _MOST_KNOWN:
@@ -158,7 +158,7 @@ class GenerationPrompts:
         begun: list[int] = []
         shown: list[bool] = []
         for number, turn in enumerate(trained):
-            served = self._served(chat.conversation, turn)
+            served = self._render_served(chat.conversation, turn)
             is_shown = chat.text.startswith(served)
             first = int(places.starts[spans[number][0]]) if len(spans) == len(trained) else None
             begun.append(len(served) if is_shown else self._behind_prompt(chat, turns, turn, served, first))
@@ -194,7 +194,7 @@ class GenerationPrompts:
             lacking = f"turn {turn + 1} (assistant) lacks what the generation prompt begins"
             raise RowError(error.reason, f"{lacking}: {error.detail}; {cure}") from None
 
-    def _served(self, conversation: Conversation, turn: int) -> str:
+    def _render_served(self, conversation: Conversation, turn: int) -> str:
         try:
             before = conversation.messages[:turn]
             return self._tokenizer.render_served(before, conversation.tools, conversation.template_kwargs)

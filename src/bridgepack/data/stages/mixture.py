@@ -44,7 +44,7 @@ class _Amount:
     epochs: Fraction  #: how often its sequences are used without weights
 
 
-def mixed(
+def mix_sources(
     split: TokenizedSplit,
     sources: Sequence[Source],
     mixture: MixtureConfig,
@@ -83,7 +83,7 @@ def mixed(
     amounts = list(_amounts(tree, mixture.total))
     counts = _counts(split, amounts, members, units, mixture.by)
     records = _records(split, amounts, (bounds, firsts), counts, units)
-    return replace(_taken(split, firsts, counts), sources=tuple(records))
+    return replace(_take_rows(split, firsts, counts), sources=tuple(records))
 
 
 def _counts(
@@ -203,7 +203,7 @@ def _nothing_of(node: _Node, why: str) -> DataError:
     return DataError(f"the source {'/'.join(node.name)!r} ({node.settings}) {why}, or remove it.")
 
 
-def _taken(split: TokenizedSplit, firsts: IntArray, uses: IntArray) -> TokenizedSplit:
+def _take_rows(split: TokenizedSplit, firsts: IntArray, uses: IntArray) -> TokenizedSplit:
     """Return a split in which each row occurs as often as it is used; `firsts` are the rows' first sequences."""
     if (uses == 1).all():
         return split

@@ -49,11 +49,11 @@ class MarkerTokens:
     def _probes(self) -> list["_Probe"]:
         if self._tokenizer.backend is None:
             return []
-        texts = dict.fromkeys(text for text in map(self._rendered, _conversations()) if text is not None)
+        texts = dict.fromkeys(text for text in map(self._render, _conversations()) if text is not None)
         encode, places = self._tokenizer.encode, TokenPlaces.of
         return [_Probe(encode(text), places(self._tokenizer, text)) for text in texts]
 
-    def _rendered(self, turns: list[dict[str, Any]]) -> str | None:
+    def _render(self, turns: list[dict[str, Any]]) -> str | None:
         return rendered(self._tokenizer, turns)
 
     @property
