@@ -98,8 +98,8 @@ def switch_cure(name: str, value: bool, *, is_partial: bool = False) -> str:
     text = str(value).lower()
     if is_partial:
         return (
-            f"set {name} to {text} for such rows and such requests alone, as it makes answers of others differ: in "
-            f'each row {{"{name}": {text}}}, in a column that layout.chat_template_kwargs names'
+            f'give the rows that this cures {{"{name}": {text}}} in a column that layout.chat_template_kwargs names, '
+            "and requests like them the same; set for all rows, it makes answers of others differ"
         )
     return (
         f"set tokenizer.chat_template_kwargs.{name} to {text} and the same at the server: in requests "

@@ -144,17 +144,17 @@ def test_a_switch_that_harms_other_rows_is_partial(
 
 
 def test_a_switch_for_all_rows_counts_before_one_for_some(tmp_path: Path) -> None:
-    """The first row differs for want of a switch that harms the second, which wants one that harms none."""
+    """The first rows differ for want of a switch that harms the last, which wants one that harms none."""
     template = OPEN_FIRST.replace("{%- for", "{{- 'Hm.' if messages | length > 2 and not hides_hint -}}{%- for", 1)
     rows = _rows(tmp_path, "Qwen3", template)
-    assert _found(rows, _chat(""), SLOW) == ("hides_hint", True, False)
+    assert _found(rows, *[_chat("")] * 5, SLOW) == ("hides_hint", True, False)
 
 
 def test_what_is_said_of_a_partial_switch() -> None:
     record = ServedRecord(num_rows=2, counts=(), switch="think", switch_value=False, is_switch_partial=True)
     assert record.cure(ServedKind.CONTEXT).startswith(
-        "set think to false for such rows and such requests alone, as it makes answers of others differ: in each row "
-        '{"think": false}, in a column that layout.chat_template_kwargs names; or set preprocessing.split_conversations'
+        'give the rows that this cures {"think": false} in a column that layout.chat_template_kwargs names, and '
+        "requests like them the same; set for all rows, it makes answers of others differ; or set preprocessing.split_"
     )
 
 

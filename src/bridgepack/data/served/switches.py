@@ -20,6 +20,7 @@ _MOST_ALIKE, _MOST_ROWS = 4, 16
 #: Differing rows for which variables are tried, and characters rendered after which no further one is.
 _MOST_SEEDS, _BUDGET = 3, 4_000_000
 _BAD = SWITCHED_KINDS | {ServedKind.REFUSED}
+_Kinds = frozenset[ServedKind]
 
 
 class Switch(NamedTuple):
@@ -37,15 +38,23 @@ class SwitchRows:
     """Rows for which a switch is looked for: the first ones of each mix of kinds."""
 
     def __init__(self) -> None:
-        self.rows: list[tuple[Mapping[str, Any], bool]] = []  #: row as layouts read it, whether a switch may cure it
-        self._alike = Counter[frozenset[ServedKind]]()
+        self.rows: list[tuple[Mapping[str, Any], _Kinds]] = []  #: row as layouts read it, kinds of its answers
+        self._alike = Counter[_Kinds]()
 
     def add(self, columns: Mapping[str, Any], answers: Sequence[ServedAnswer]) -> None:
         """Keep a row if there is room; `answers` are its own, at least one."""
         kinds = frozenset(answer.kind for answer in answers)
         if self._alike[kinds] < _MOST_ALIKE and len(self.rows) < _MOST_ROWS:
             self._alike[kinds] += 1
-            self.rows.append((columns, not kinds.isdisjoint(SWITCHED_KINDS)))
+            self.rows.append((columns, kinds))
+
+    def seeds(self) -> list[Mapping[str, Any]]:
+        """Return the first differing row of each mix of kinds, for some mixes."""
+        firsts: dict[_Kinds, Mapping[str, Any]] = {}
+        for columns, kinds in self.rows:
+            if not kinds.isdisjoint(SWITCHED_KINDS):
+                firsts.setdefault(kinds, columns)
+        return list(firsts.values())[:_MOST_SEEDS]
 
 
 def find_switch(rows: ServedRows, kept: SwitchRows) -> Switch:
@@ -56,10 +65,9 @@ def find_switch(rows: ServedRows, kept: SwitchRows) -> Switch:
     with the most equal answers counts, then the first by name.
     """
     names, found, budget = sorted(settable(rows.stage.tokenizer))[:_MOST], NO_SWITCH, rows.comparer.num_rendered
-    differing = [columns for columns, is_differing in kept.rows if is_differing]
     with TimeLimit() as limit:
         trial = _Trial(rows, limit)
-        for seed in differing[:_MOST_SEEDS]:
+        for seed in kept.seeds():
             others = [columns for columns, _ in kept.rows if columns is not seed]
             for switch in trial.cures(seed, names):
                 if not any(trial.is_harmed(columns, switch) for columns in others):
