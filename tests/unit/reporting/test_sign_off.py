@@ -65,6 +65,21 @@ def test_page_says_what_will_run_on_what_and_what_nobody_checked(recipe: dict[st
     assert "give it with" not in text
 
 
+def test_a_recipe_with_other_settings_than_its_packs_is_named(recipe: dict[str, Any]) -> None:
+    bridgepack.build(recipe, output="packed")
+    bridgepack.report("packed", recipe=recipe, sign_off="same.html")
+    other = {**recipe, "data": {"train": "others.jsonl"}, "packing": {"packed_sequence_size": 64, "seed": 9}}
+    other["packing"] |= {"pad_cu_seqlens": True}  # of the host's loader, not of the packs
+    bridgepack.report("packed", recipe=other, sign_off="other.html")
+    same, text = _text(Path("same.html")), _text(Path("other.html"))
+
+    assert "settings of rows as in the packs" in same
+    assert "than the packs'" not in same.replace("&#39;", "'")
+    assert " 2 settings other than the packs'" in text.replace("&#39;", "'")
+    assert "data.train others.jsonl (packs: " in text
+    assert re.search(r"; packing\.seed 9 \(packs: 1234\) ", text)
+
+
 def test_page_of_packs_alone_says_that_their_run_was_not_judged(recipe: dict[str, Any]) -> None:
     write_json_lines(Path("rows.jsonl"), ROWS)
     bridgepack.build(recipe, output="packed")

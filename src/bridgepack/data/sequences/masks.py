@@ -29,6 +29,7 @@ from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.sequences.conversation import Conversation
 from bridgepack.data.sequences.markers import ASSISTANT, BoolArray, ScannedTurns, TurnMarkers, find_all, scan_turns
 from bridgepack.data.sequences.marking.tokens import why_missing
+from bridgepack.data.sequences.places import TokenPlaces, touching_blocks
 from bridgepack.data.sequences.prefixes import CuttingTokens, FoundTurns, Message, Prefixes, find_span
 from bridgepack.data.sequences.splitting.untrained import take_off_untrained, without_untrained
 from bridgepack.data.tokenizers.engines import FlatIds, joined
@@ -150,7 +151,9 @@ class ChatMasks:
         has_others = conversation.untrained and not turns.has_only_trained and not is_certain
         kept = turns.mask
         if has_others:
-            kept = without_untrained(turns.mask, conversation, prefixes, has_markers=self._markers is not None)
+            cuts = touching_blocks(chat.spans, TokenPlaces.of(self._tokenizer, chat.text)) if has_own else ()
+            has_markers = self._markers is not None
+            kept = without_untrained(turns.mask, conversation, prefixes, has_markers=has_markers, cuts=cuts)
         if self._settings.loss_mode == "last_turn":
             start = self._last_turn_start(turns, conversation, prefixes, has_own=has_own)
             kept = [bit if index >= start else 0 for index, bit in enumerate(kept)]

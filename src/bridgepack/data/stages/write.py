@@ -82,10 +82,10 @@ class ArtifactWriter:
     progress: Progress
     watch: Callable[[WrittenShard], None]
 
-    def write(self, results: Mapping[str, Sequence[RangeResult]], served: ServedRecord | None = None) -> Manifest:
+    def write(self, results: dict[str, list[RangeResult]], served: ServedRecord | None = None) -> Manifest:
         """Return the manifest of the artifact, written from split -> results of its files' ranges, in order.
 
-        `served` compares a sample of the answers with what a server sends.
+        Empties `results`, as `splits` does. `served` compares a sample of the answers with what a server sends.
 
         Raises:
             DataError: a split has no sequences, or workers keep dying.
@@ -121,25 +121,33 @@ class ArtifactWriter:
         )
         return write_manifest(artifact, manifest)
 
-    def splits(self, results: Mapping[str, Sequence[RangeResult]]) -> list[TokenizedSplit]:
+    def splits(self, results: dict[str, list[RangeResult]]) -> list[TokenizedSplit]:
         """Return the splits, without duplicates and mixed as the recipe says.
+
+        Empties `results`, which would take as much memory as the splits.
 
         Raises:
             DataError: a split has no sequences.
         """
         settings = {source: self.spec.finish_settings(source, self.folder) for source in results}
         if self.spec.resolved.recipe.data.deduplicate == "exact":
-            results = without_duplicates(results, settings, self.runner)
-        return [
-            self._split(name, settings[source], ranges)
-            for source, ranges in results.items()
-            for name in settings[source].splits
-        ]
+            less = without_duplicates(results, settings, self.runner)
+            results.clear()
+            results |= less
+            less.clear()
+        splits: list[TokenizedSplit] = []
+        for source in tuple(results):
+            gathered = self._gathered(settings[source], results.pop(source))
+            splits += [self._mixed(settings[source], gathered.pop(0)) for _ in settings[source].splits]
+        return splits
 
-    def _split(self, name: str, settings: FinishSettings, ranges: Sequence[RangeResult]) -> TokenizedSplit:
+    def _gathered(self, settings: FinishSettings, ranges: Sequence[RangeResult]) -> list[TokenizedSplit]:
+        inputs = self.spec.inputs[settings.split]
+        return [gather_split(name, inputs, ranges, splits_rows=settings.splits_rows) for name in settings.splits]
+
+    def _mixed(self, settings: FinishSettings, split: TokenizedSplit) -> TokenizedSplit:
         source, recipe = settings.split, self.spec.resolved.recipe
-        split = gather_split(name, self.spec.inputs[source], ranges, splits_rows=settings.splits_rows)
-        is_train, aside = source == TRAIN, (settings.validation_fraction, name != source)
+        is_train, aside = source == TRAIN, (settings.validation_fraction, split.name != source)
         sources = recipe.data.train if is_train else recipe.data.validation
         mixture = recipe.data.mixture if is_train else recipe.data.mixture.model_copy(update={"total": None})
         return mix_sources(split, listed(sources), mixture, seed=recipe.packing.seed, aside=aside)

@@ -38,13 +38,13 @@ def as_served(derivation: Derivation, text: str, answers: Sequence[int], renders
             continue
         first, stop = turn
         own = votes[first : first + len(text[first:stop].rstrip())]
+        prompt = _prompt(renders.before(index), served)
         if served is not None and text.startswith(served) and len(served) <= stop:
             turns[-1] = len(served), stop
             own[own == NOT_TRAINED] = TRAINED
-            votes[min(first, len(served)) : len(served)] = NOT_TRAINED
+            votes[min(first, len(served) - len(prompt)) : len(served)] = NOT_TRAINED
             votes[len(served) : first] = TRAINED
         else:
-            prompt = _prompt(renders.before(index), served)
             votes[slice(*_shared_characters(text, first, prompt))] = NOT_JUDGED
             own[own == NOT_TRAINED] = NOT_JUDGED
             reasons[NOT_AS_SERVED] = None
