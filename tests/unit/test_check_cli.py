@@ -82,7 +82,7 @@ def test_packs_are_judged_as_the_runs_release_reads_them(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["s3://bucket/mine.yaml"], "of an object store only artifacts are checked"),
+        (["s3://bucket/mine.yaml"], "only artifacts can be checked in an object store"),
         (["ftp://bucket/packs"], "allowed: a path, or a URL with s3"),
         (["bridge:"], "the name after the colon is missing"),
         (["mine.yaml:my_recipe"], "a .yaml file has no functions. Remove :my_recipe."),

@@ -165,7 +165,7 @@ class Comparison:
         if reference.num_trained != num_trained:
             text = (
                 f"the loss is divided by {reference.num_trained:,} tokens, and the masks of these sequences train "
-                f"{num_trained:,}, so a sequence counts otherwise than its trained tokens say"
+                f"{num_trained:,}, so sequences are not weighted by their trained tokens"
             )
             found.append(finding(faults.LOSS_NORMALISED, _UNPACKED, text))
         still = adapters_without_gradient(reference)

@@ -136,9 +136,10 @@ def test_set_reads_the_last_of_equal_paths_as_yaml() -> None:
     for item, message in {
         "packing.seed": "--set 'packing.seed'; allowed: path=value, e.g. --set packing.packed_sequence_size=8192.",
         "=1": "--set '=1'; allowed: path=value",
-        "data.train=[a": "--set data.train is not YAML: ",
-        "a={b}x": "--set a is not YAML: expected '<document start>', but found ('<scalar>',) at line 1, column 4: {b}x "
-        "^ (line: 1). Quote the value: --set 'a=\"{b}x\"'.",
+        "data.train=[a": "--set data.train is '[a', which is not YAML. Close the bracket, or quote the value: --set ",
+        "a={b}x": "--set a is '{b}x', which is not YAML. Quote the value: --set 'a=\"{b}x\"'.",
+        "a=*.jsonl": "--set a is '*.jsonl', which is not YAML. Quote the value: --set 'a=\"*.jsonl\"'.",
+        "a=['b": "--set a is not YAML: ",
     }.items():
         with pytest.raises(ConfigError, match=f"^{re.escape(message)}"):
             parse_overrides((item,))
