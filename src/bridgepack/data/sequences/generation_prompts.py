@@ -115,7 +115,7 @@ class GenerationPrompts:
 
         The prompt's header must occur once for each turn, so that each has its own.
         """
-        prompt = self._fixed(kwargs)
+        prompt = self._find_fixed(kwargs)
         if prompt is None:
             return None
         header, thought = prompt
@@ -134,7 +134,7 @@ class GenerationPrompts:
             starts.append(start)
         return starts
 
-    def _fixed(self, kwargs: Mapping[str, Any]) -> _FixedPrompt | None:
+    def _find_fixed(self, kwargs: Mapping[str, Any]) -> _FixedPrompt | None:
         key = repr(sorted(kwargs.items()))
         if key not in self._known:
             if len(self._known) >= _MOST_KNOWN:
@@ -164,7 +164,7 @@ class GenerationPrompts:
         begun: list[int] = []
         shown: list[bool] = []
         for number, turn in enumerate(trained):
-            served = self._served(chat.conversation, turn)
+            served = self._render_served(chat.conversation, turn)
             is_shown = chat.text.startswith(served)
             first = int(places.starts[spans[number][0]]) if len(spans) == len(trained) else None
             begun.append(len(served) if is_shown else self._behind_prompt(chat, turns, turn, served, first))
@@ -179,9 +179,7 @@ class GenerationPrompts:
         limits = [0, *(stop for _, stop in owned)]
         for turn, start, (_, stop), limit in zip(trained, starts, owned, limits[:-1], strict=True):
             if not limit <= start < stop:
-                detail = (
-                    f"turn {turn + 1} (assistant): what it holds behind the generation prompt cannot be told; {_OFF}"
-                )
+                detail = f"turn {turn + 1} (assistant): what follows the generation prompt in it is unknown; {_OFF}"
                 raise RowError(DropReason.NO_ASSISTANT_MASK, detail)
         return owned, starts
 
@@ -207,7 +205,7 @@ class GenerationPrompts:
                 where += " lacks what the generation prompt begins"
             raise RowError(error.reason, f"{where}: {error.detail}; {cure}") from None
 
-    def _served(self, conversation: Conversation, turn: int) -> str:
+    def _render_served(self, conversation: Conversation, turn: int) -> str:
         try:
             before = conversation.messages[:turn]
             return self._tokenizer.render_served(before, conversation.tools, conversation.template_kwargs)

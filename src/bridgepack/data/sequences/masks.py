@@ -63,7 +63,7 @@ class ChatMasks:
         self._marker_texts = _texts_in(tokenizer, self._stops)
         self._cutting = CuttingTokens(tokenizer)
 
-    def scanned(self, chats: Sequence[RenderedChat], flat: FlatIds) -> tuple[ScannedTurns, BoolArray]:
+    def scan(self, chats: Sequence[RenderedChat], flat: FlatIds) -> tuple[ScannedTurns, BoolArray]:
         """Return what a scan finds, and per conversation whether the result is certain."""
         assert self._markers is not None
         roles = [[message["role"] for message in chat.conversation.messages] for chat in chats]
@@ -216,7 +216,7 @@ class ChatMasks:
         if found is None and not self.has_markers_in_text(conversation):
             found = scanned
             if own is not None or self._has_any(conversation, self._stops):
-                found = self._scanned(conversation, ids, includes_content=not has_own)
+                found = self._scan_one(conversation, ids, includes_content=not has_own)
         if found is None and scan_is_first:
             found = by_prefixes()
         if found is not None and own is not None:
@@ -232,7 +232,7 @@ class ChatMasks:
         """Return at how many places the texts of messages have some of the markers' or openers' tokens."""
         return self._num_in(list(_texts_of([said_in(message) for message in messages])), patterns)
 
-    def _scanned(self, conversation: Conversation, ids: list[int], *, includes_content: bool) -> FoundTurns | None:
+    def _scan_one(self, conversation: Conversation, ids: list[int], *, includes_content: bool) -> FoundTurns | None:
         """Return what a scan finds of one conversation whose texts have no marker, but perhaps openers.
 
         Openers in the assistant's texts do not open turns. A scan for markers alone then counts, if it runs over as
