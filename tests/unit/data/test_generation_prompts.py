@@ -350,10 +350,10 @@ def test_a_turn_without_the_thought_that_the_prompt_begins_says_what_to_do(tmp_p
     )
 
 
-@pytest.mark.parametrize("mode", ["assistant", "last_turn"])
-def test_generation_blocks_that_touch_are_turns_of_their_own(tmp_path: Path, mode: str) -> None:
-    """Like SmolLM3's: a block holds a whole turn, so that nothing stands between those of two answers in a row."""
-    template = """\
+#: Like SmolLM3's: a generation block holds a whole turn, header included.
+WHOLE_BLOCKS = replace(
+    PLAIN,
+    template="""\
 {%- for message in messages -%}
   {%- set text = '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' -%}
   {%- if message.role == 'assistant' -%}{%- generation -%}{{- text -}}{%- endgeneration -%}
@@ -361,14 +361,31 @@ def test_generation_blocks_that_touch_are_turns_of_their_own(tmp_path: Path, mod
   {%- endif -%}
 {%- endfor -%}
 {%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}
-"""
-    judge = judged(tmp_path, replace(PLAIN, template=template), loss_mode=mode, message_weights="mask")
-    turns = [asked(), answer("One."), answer("Two."), answer("Three."), asked(), answer("Four.")]
+""",
+)
+IN_A_ROW = [asked(), answer("One."), answer("Two."), answer("Three."), asked(), answer("Four.")]
+
+
+@pytest.mark.parametrize("mode", ["assistant", "last_turn"])
+def test_generation_blocks_that_touch_are_turns_of_their_own(tmp_path: Path, mode: str) -> None:
+    judge = judged(tmp_path, WHOLE_BLOCKS, loss_mode=mode, message_weights="mask")
     wanted = [f"{word}.<|im_end|>\n" for word in ("One", "Two", "Three", "Four")]
 
-    assert trained(judge, turns) == (wanted if mode == "assistant" else wanted[-1:])
-    untrained = [*turns[:2], {**turns[2], "weight": 0}, *turns[3:]]
+    assert trained(judge, IN_A_ROW) == (wanted if mode == "assistant" else wanted[-1:])
+    untrained = [*IN_A_ROW[:2], {**IN_A_ROW[2], "weight": 0}, *IN_A_ROW[3:]]
     assert trained(judge, untrained) == ([wanted[0], *wanted[2:]] if mode == "assistant" else wanted[-1:])
+
+
+@pytest.mark.parametrize("mode", ["assistant", "last_turn"])
+@pytest.mark.parametrize("turns", [IN_A_ROW, [*IN_A_ROW[:4], asked(), {**IN_A_ROW[5], "weight": 0}, asked(), answer()]])
+def test_a_header_in_a_generation_block_is_a_trained_prompt(
+    tmp_path: Path, turns: list[dict[str, Any]], mode: str
+) -> None:
+    """Megatron-Bridge trains what the blocks hold, so the mask is sound; of a turn of weight 0 it trains nothing."""
+    off = {"mask_generation_prompt": False, "masks_control_tokens": True}
+    judge = judged(tmp_path, WHOLE_BLOCKS, loss_mode=mode, message_weights="mask", **off)
+    verdict = judge.verdict({"messages": turns})
+    assert (verdict.findings, verdict.trains_prompt) == ((), True)
 
 
 def test_turns_that_no_server_begins_are_dropped(tmp_path: Path) -> None:

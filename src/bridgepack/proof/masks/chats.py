@@ -119,7 +119,8 @@ class ChatJudge:
         findings, prompt = tuple(self._findings(chat, ids, mask, votes, derivations)), np.empty(0, dtype=np.int64)
         if findings and {finding.kind for finding in findings} <= _ABOUT_OTHER_TEXT and self._may_train_prompts:
             answers = chat.trained_messages(self._settings.loss_mode)
-            prompt = trained_prompt(chat.text, answers, chat.renders, chat.bounds, mask, ids.tolist(), self._starts)
+            tokens = chat.bounds, mask, ids.tolist()
+            prompt = trained_prompt(chat.text, answers, chat.renders, *tokens, self._starts, votes.get(BLOCKS))
         if len(prompt):
             for item in votes.values():
                 item[prompt] = NOT_JUDGED

@@ -18,6 +18,7 @@ from bridgepack.proof.masks.votes import (
     TRAINED,
     Derivation,
     Span,
+    VoteArray,
     tokens_within,
 )
 from bridgepack.records import MaskArray
@@ -59,12 +60,14 @@ def trained_prompt(
     mask: MaskArray,
     ids: Sequence[int],
     starts: Sequence[tuple[int, ...]],
+    blocks: VoteArray | None,
 ) -> IntArray:
     """Return the trained tokens that a server writes before a turn, its generation prompt; ascending.
 
     `answers` are the positions of trained messages, `bounds` each token's characters, and `mask` is token-aligned. Only
     tokens right before what the model writes count, and if there are `starts`, only those right behind one of them: a
-    mask that begins within the marker of a turn is wrong.
+    mask that begins within the marker of a turn is wrong, unless the template's own `blocks` hold that, whose votes
+    have shape [num_tokens].
     """
     found: list[int] = []
     for index in answers:
@@ -75,7 +78,8 @@ def trained_prompt(
         untrained = np.flatnonzero(mask[within] == 0)
         trained = within[int(untrained[-1]) + 1 if len(untrained) else 0 :].tolist()
         behind = tuple(ids[: trained[0]]) if trained else ()
-        if not starts or any(behind[-len(start) :] == start for start in starts):
+        is_own = blocks is not None and bool((blocks[trained] == TRAINED).all())
+        if not starts or is_own or any(behind[-len(start) :] == start for start in starts):
             found += trained
     return np.array(sorted(set(found)), dtype=np.int64)
 
