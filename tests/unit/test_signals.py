@@ -73,16 +73,16 @@ def test_a_signal_while_an_error_is_printed_ends_the_command_with_its_code(
     assert (ended.returncode, "Traceback" in ended.stderr) == (128 + number, False), ended
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_in_code_of_a_text_ends_the_command_with_its_code(number: signal.Signals) -> None:
-    """As in the text from which a dataclass is made: Python notes the KeyboardInterrupt and would end by SIGINT."""
-    printing = (
-        "import os, sys, click\nfrom bridgepack.cli import main\nnumber = int(sys.argv.pop())\n"
-        "say, kill = click.echo, 'if not said: said.append(1); os.kill(os.getpid(), number)'\nsaid = []\n"
-        "click.echo = lambda *parts, **named: (exec(kill), say(*parts, **named))\nmain()\n"
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_in_code_of_a_text_ends_the_command_with_its_code(tmp_path: Path, number: signal.Signals) -> None:
+    """As in the text of a dataclass that is made: `python -m` notes the KeyboardInterrupt and would end by SIGINT."""
+    (tmp_path / "killed.py").write_text(
+        "import os, sys, click\nfrom bridgepack.cli import main\n"
+        "number, said, say, kill = int(sys.argv.pop()), [], click.echo, 'os.kill(os.getpid(), number)'\n"
+        "click.echo = lambda *parts, **named: (said or said.append(1) or exec(kill), say(*parts, **named))\nmain()\n"
     )
-    command = [sys.executable, "-c", printing, "rules", str(int(number))]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    command = [sys.executable, "-m", "killed", "rules", str(int(number))]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
 
     assert (ended.returncode, ended.stderr.strip()) == (128 + number, "interrupted; nothing was written")
 

@@ -101,8 +101,8 @@ def main(arguments: list[str] | None = None) -> None:
         code = stop.code
     if arguments is None:  # otherwise the caller's process continues
         stop.ignore()
-        # Python notes a KeyboardInterrupt that left code in a text, such as that of a dataclass as it is made, even if
-        # it was caught since, and then ends the process by SIGINT; the next code in a text clears the note.
+        # `python -m` notes a KeyboardInterrupt that left code in a text, such as that of a dataclass as it is made, and
+        # ends the process by SIGINT even if it was caught since; the next code in a text clears the note.
         exec("")
     sys.exit(code)
 
