@@ -12,7 +12,7 @@ from bridgepack.data.layouts.reader import RowReader
 from bridgepack.data.sequences.encoding import encode_rows
 from bridgepack.data.sequences.loading import load_stage
 from bridgepack.data.served.rows import ServedRows
-from bridgepack.data.served.switches import NO_SWITCH, Switch, find_switch
+from bridgepack.data.served.switches import NO_SWITCH, Switch, SwitchRows, find_switch
 from bridgepack.errors import RowError
 
 from .families import Family, write_tokenizer
@@ -87,7 +87,12 @@ def measured(recipe: SFTRecipe, rows: list[dict[str, Any]]) -> Measured:
 
 def switch_of(recipe: SFTRecipe, rows: list[dict[str, Any]]) -> Switch:
     """Return the template's switch that cures the first conversation."""
-    return find_switch(ServedRows.of(load_stage(recipe.model_dump_json())), _columns(recipe, rows[:1])[0])
+    served, kept = ServedRows.of(load_stage(recipe.model_dump_json())), SwitchRows()
+    (columns,) = _columns(recipe, rows[:1])
+    (answers,) = served.answers([columns])
+    if not isinstance(answers, RowError):
+        kept.add(columns, answers)
+    return find_switch(served, kept)
 
 
 def _columns(recipe: SFTRecipe, rows: list[dict[str, Any]]) -> list[Mapping[str, Any]]:
@@ -130,7 +135,7 @@ def served_page(table: Mapping[str, list[tuple[str, dict[str, Measured], Switch]
     """Return the page of a table."""
     lines = ["| family | set | default | boundary | switch | split |", "|---|---|---|---|---|---|"]
     for family, sets in table.items():
-        for name, found, (switch, value) in sets:
+        for name, found, (switch, value, _) in sets:
             default = found["default"]
             cells = [_cell(found.get(key), default) for key in ("default", "boundary", "switch", "split")]
             if switch:

@@ -80,8 +80,10 @@ def data_parallel_size(
     return world_size // replica if world_size % replica == 0 else 0
 
 
-def aligned_runtime_lengths(runtime_lengths: IntArray, multiple: int) -> IntArray:
-    """Return each runtime length rounded up to `multiple`; shape [num_sequences], int64, runtime.
+def aligned_runtime_lengths[Length: np.integer[Any]](
+    runtime_lengths: npt.NDArray[Length], multiple: int
+) -> npt.NDArray[Length]:
+    """Return each runtime length rounded up to `multiple`; shape [num_sequences] and dtype of the argument, runtime.
 
     Example: [3, 8, 9] with multiple 8 -> [8, 8, 16].
     """

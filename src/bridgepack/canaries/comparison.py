@@ -15,7 +15,7 @@ from bridgepack.canaries.comparing import (
     unpacked_step,
 )
 from bridgepack.canaries.inputs import PackedInput, packed_input, write_packed, write_sequences
-from bridgepack.canaries.judging import adapters_without_gradient, judged
+from bridgepack.canaries.judging import adapters_without_gradient, judge_step
 from bridgepack.canaries.naming import ADAPTERS_WITHOUT_GRADIENT, finding
 from bridgepack.canaries.packs import ChosenPacks
 from bridgepack.canaries.processes import HostProcess
@@ -212,7 +212,7 @@ class Comparison:
             if bound.precision not in references:
                 continue
             outcome = self._run(packs, bound.precision, seed)
-            result, found = judged(outcome, packs, references[bound.precision], bound)
+            result, found = judge_step(outcome, packs, references[bound.precision], bound)
             measured.append(result)
             for one in found:
                 findings.setdefault(one.name, one)

@@ -1,7 +1,7 @@
 """Where an artifact is made: its locked working folder, the open token store, and the tasks' runner."""
 
 import errno
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,11 +41,11 @@ class Workplace:
     progress: Progress  #: is told about progress
 
     def finish(
-        self, runner: Runner, results: Mapping[str, Sequence[RangeResult]], served: ServedRecord | None = None
+        self, runner: Runner, results: dict[str, list[RangeResult]], served: ServedRecord | None = None
     ) -> BuildResult:
         """Return the result of the build, after writing the artifact from the results and moving it into place.
 
-        `served` compares a sample of the answers with what a server sends.
+        Empties `results`, to free their memory. `served` compares a sample of the answers with what a server sends.
         """
         plan = self.plan
         write_build_record(self.store, plan.output, plan.spec.fingerprint, results)

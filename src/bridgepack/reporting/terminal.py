@@ -71,13 +71,14 @@ def _because_of(damage: Mapping[str, str]) -> str:
 
 
 def describe_run(run: RunLength) -> Iterator[str]:
-    """Yield the number of steps and epochs of a run, and a warning if training cannot start."""
+    """Yield the number of steps and epochs of a run, or a warning if training cannot start."""
     packs, batch, steps = run.num_packs, run.global_batch_size, run.num_steps
-    yield (
-        f"run: {packs:,} {'pack' if packs == 1 else 'packs'}, {batch:,} per step: {packs / batch:,.1f} steps per "
-        f"epoch; {steps:,} {'step is' if steps == 1 else 'steps are'} {steps * batch / packs:,.1f} epochs"
-    )
-    if packs < batch:
+    if not run.lack:
+        yield (
+            f"run: {packs:,} {'pack' if packs == 1 else 'packs'}, {batch:,} per step: {packs / batch:,.1f} steps per "
+            f"epoch; {steps:,} {'step is' if steps == 1 else 'steps are'} {steps * batch / packs:,.1f} epochs"
+        )
+    else:
         most, least = run.most_packs_per_step, run.smallest_batch
         needs = f"A step takes at least {least:,} packs, for the data-parallel ranks"
         cure = f"Set {run.at_most(most)}." if most else f"{needs}. Use fewer GPUs, smaller packs or more data."

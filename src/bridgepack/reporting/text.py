@@ -1,4 +1,6 @@
-"""Text from data, made safe to print."""
+"""Text for terminals: made safe to print, and how wide it may be."""
+
+import shutil
 
 
 def printable(text: str) -> str:
@@ -13,3 +15,8 @@ def without_middle(text: str, most: int) -> str:
     """Return a text of more than `most` characters without its middle, and with how much is left out."""
     half = most // 2
     return text if len(text) <= most else f"{text[:half]} [... {len(text) - 2 * half:,} characters ...] {text[-half:]}"
+
+
+def terminal_width() -> int:
+    """Return the columns that prose is wrapped to: the terminal's, but 40 to 80; 80 in a pipe."""
+    return min(max(shutil.get_terminal_size().columns, 40), 80)

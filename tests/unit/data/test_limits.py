@@ -70,7 +70,7 @@ def test_many_rows_that_take_too_much_memory_stop_the_build(tmp_path: Path, chat
     bomb = "{% if messages | length > 10 %}" + _BOMBS["method"] + "{% endif %}"
 
     with pytest.raises(
-        DataError, match=r"11 rows up to row 11 took too much .*of memory.*so the rows are not the cause"
+        DataError, match=r"11 rows up to row 11 took too much time or memory .*of memory.*so the rows are not the cause"
     ):
         small.build(_recipe(tmp_path, chatml_tokenizer, bomb, [12] * 20), tmp_path / "out")
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import bridgepack
+from bridgepack.bridge.targets import load_target
 from bridgepack.errors import ArtifactError, ConfigError
 from tests.support.small_builds import Command, chat_row, write_json_lines
 
@@ -127,6 +128,32 @@ def test_a_run_that_plan_would_lay_out_differently_is_not_said_to_fit(recipe: di
     text = _text(Path("mine.html"))
     assert "Whether the run fits into memory." in text
     assert re.search(r"memory not estimated: .", text)
+
+
+def test_pages_of_fewer_packs_than_a_step_needs_name_no_steps(recipe: dict[str, Any]) -> None:
+    num_packs = bridgepack.build(recipe, output="packed").manifest.splits[0].statistics.num_packs
+    for batch, steps in (
+        (num_packs, f"1 of {num_packs} packs"),
+        (128, f"fewer packs ({num_packs}) than one step needs (128)"),
+    ):
+        run = {**recipe, "batch": {"global_batch_size": batch}, "parallelism": {}}
+        bridgepack.report("packed", recipe=run, output="page.html", sign_off="mine.html")
+        page, signed = _text(Path("page.html")), _text(Path("mine.html"))
+        is_short = batch > num_packs
+        assert (f"Steps none {steps}" if is_short else f"Steps {steps}") in page
+        assert (f"steps none: {steps}" if is_short else f"steps {steps}, over {num_packs} packs: 1.0 epochs") in signed
+
+
+@pytest.mark.parametrize(("place", "kind"), [("packed", "an artifact"), ("saved.yaml", "a saved ConfigContainer")])
+def test_a_report_refuses_a_target_without_a_recipe(tmp_path: Path, place: str, kind: str) -> None:
+    (tmp_path / "packed").mkdir()
+    sections = {name: {"_target_": f"megatron.bridge.{name}"} for name in ("model", "train", "dataset")}
+    saved = {"_target_": "megatron.bridge.training.config.ConfigContainer", **sections}
+    (tmp_path / "saved.yaml").write_text(json.dumps(saved))
+    target = load_target(tmp_path / place)
+    with pytest.raises(ConfigError, match=rf"^recipe is '\S+{place}', {kind}; allowed: FILE\.yaml.* Give a recipe\.$"):
+        bridgepack.report("packed", recipe=target, output=tmp_path / "page.html")
+    assert not (tmp_path / "page.html").exists()
 
 
 def test_long_sequences_are_shortened_and_long_lists_counted(recipe: dict[str, Any]) -> None:

@@ -95,8 +95,8 @@ class ClusterConfig(Document):
             program, _, options = value.partition(" -")
             if not all(is_word(option, expands=True) for option in options.split()):
                 yield (
-                    f"{name} is {value!r}; a shell on the nodes reads its options; allowed: options without spaces, "
-                    "quotes and other characters of the shell. Correct them."
+                    f"{name} is {value!r}; allowed: options without spaces, quotes and other shell characters, "
+                    "because a shell on the nodes splits them. Correct them."
                 )
             if remote and _IN_QUOTES.search(program):
                 yield (

@@ -43,7 +43,8 @@ _CHECKED_ROWS = 8
 
 _ENDLESS = Loss(
     LostKind.NO_END,
-    "the template ends no answer, so the model does not learn to stop; set assistant_markers with a stop_token",
+    "the template writes no end after an answer, so the model does not learn to stop; set assistant_markers with a "
+    "stop_token",
 )
 
 
@@ -78,8 +79,8 @@ class ChatEncoder:
         self._read = ConversationReader(settings, role_aliases, forms, as_host=as_host).read
         self._null_hint = _null_hint(settings, forms)
         self._masks = ChatMasks(tokenizer, settings, markers)
-        parts = PartMaker(tokenizer, settings, markers, self._rendered, max_runtime_length)
-        self._make: Callable[[Conversation], RenderedChat | Parts] = parts.parts if parts.may_split else self._rendered
+        parts = PartMaker(tokenizer, settings, markers, self._render, max_runtime_length)
+        self._make: Callable[[Conversation], RenderedChat | Parts] = parts.parts if parts.may_split else self._render
         self._losses = LostContentFinder(tokenizer, markers, settings.loss_mode)
         #: of every row, where the recipe does not say that the model learns no end
         is_endless = markers is not None and not markers.ends and settings.assistant_markers is None
@@ -114,20 +115,20 @@ class ChatEncoder:
             raise RowError(error.reason, error.detail + (self._null_hint if is_null else "")) from None
         unread = self._unread_fields(columns, conversation)
         if isinstance(made, RenderedChat):
-            chat, losses = self._judged(columns, made, unread)
+            chat, losses = self._judge_render(columns, made, unread)
             if losses or self._endless:
-                losses = (*self._tolerated(losses), *self._endless)
+                losses = (*self._tolerate(losses), *self._endless)
             return Prepared(len(chat.text), chat, losses, unread)
         chats, losses = [], made.losses
         for part, stop in zip(made.chats, made.stops or [""] * len(made.chats), strict=True):
-            chat, own = self._judged(columns, part, unread, stop)
+            chat, own = self._judge_render(columns, part, unread, stop)
             chats.append(chat)
             losses += own
         num_characters, more = sum(len(chat.text) for chat in chats), tuple(chats[1:])
-        losses = (*self._tolerated(losses), *self._endless)
+        losses = (*self._tolerate(losses), *self._endless)
         return Prepared(num_characters, chats[0], losses, unread, more, made.turns, made.removed, made.stops)
 
-    def _judged(
+    def _judge_render(
         self, columns: Mapping[str, Any], chat: RenderedChat, unread: Iterable[UnreadCount], stop: str = ""
     ) -> tuple[RenderedChat, tuple[Loss, ...]]:
         """Return a rendered conversation, which tells whether it lacks an end, and the findings of it and its row."""
@@ -143,7 +144,7 @@ class ChatEncoder:
             chat = chat._replace(lacks_end=True)
         return chat, losses
 
-    def _tolerated(self, losses: tuple[Loss, ...]) -> Iterable[Loss]:
+    def _tolerate(self, losses: tuple[Loss, ...]) -> Iterable[Loss]:
         """Return the first loss of each kind; raises RowError if the recipe wants what is lost."""
         for kind, detail in losses if self._settings.on_lost_content != "keep" else ():
             if kind not in TOLERATED_LOSSES:
@@ -224,7 +225,7 @@ class ChatEncoder:
         """Return whether the chat template names a field of turns."""
         return _names_field(self._tokenizer.chat_template or "", name)
 
-    def _rendered(self, conversation: Conversation) -> RenderedChat:
+    def _render(self, conversation: Conversation) -> RenderedChat:
         inputs = conversation.messages, conversation.tools, conversation.template_kwargs
         if self._is_marked:
             return RenderedChat(conversation, *self._tokenizer.render_marked(*inputs))
@@ -246,7 +247,7 @@ class ChatEncoder:
     def _mask(self, rows: Sequence[RenderedChat], flat: FlatIds, errors: dict[int, RowError]) -> MaskArray:
         if self._settings.loss_mode == "full":
             return np.ones(len(flat.input_ids), dtype=np.int8)
-        scanned, is_decided = self._masks.scanned(rows, flat)
+        scanned, is_decided = self._masks.scan(rows, flat)
         mask, takes_last_turn = scanned.mask, self._settings.loss_mode == "last_turn"
         for index in range(len(rows)) if takes_last_turn else np.flatnonzero(~is_decided).tolist():
             start, stop = int(flat.offsets[index]), int(flat.offsets[index + 1])
@@ -307,7 +308,7 @@ def _null_hint(settings: ChatPreprocessing, forms: Forms) -> str:
     if settings.null_content == "keep":
         return "; a turn's content is null: preprocessing.null_content: auto may help"
     shows_none = settings.null_content == "auto" and forms is not AS_GIVEN and forms.beside_calls == "given"
-    return "; a turn's content is null, and the template shows no call, whatever its content" if shows_none else ""
+    return "; a turn's content is null, and the template does not write the turn's calls" if shows_none else ""
 
 
 def _markers_for(tokenizer: ChatTokenizer, settings: ChatPreprocessing) -> TurnMarkers | None:

@@ -100,11 +100,11 @@ def encode_rows(encoder: Encoder, examples: Sequence[Mapping[str, Any]]) -> list
         places = range(first, first + len(item.values))
         first = places.stop
         failed = next((batch.errors[place] for place in places if place in batch.errors), None)
-        results.append(failed or [_encoded(batch, place, item, place - places.start) for place in places])
+        results.append(failed or [_sequence_at(batch, place, item, place - places.start) for place in places])
     return results
 
 
-def _encoded(batch: FlatBatch, place: int, row: Prepared, index: int) -> Encoded:
+def _sequence_at(batch: FlatBatch, place: int, row: Prepared, index: int) -> Encoded:
     """Return a sequence of a batch, which is the row's of an index."""
     own = slice(int(batch.offsets[place]), int(batch.offsets[place + 1]))
     return Encoded(

@@ -68,7 +68,7 @@ class _Pending:
         self.num_characters += prepared.num_characters
         return ""
 
-    def encoded(self, encoder: Encoder) -> TokenBatch:
+    def encode(self, encoder: Encoder) -> TokenBatch:
         """Return the sequences of the rows; rows without a mask or with fewer than two tokens are drops.
 
         A row with several sequences, one of which has no mask, is a drop as a whole.
@@ -132,14 +132,14 @@ class LoadedStage:
                 num_slow += batch.add(self.encoder, row - first_row, item, limit) in STOPPED
                 if num_slow > _MAX_SLOW_ROWS:
                     raise DataError(
-                        f"{num_slow} rows up to row {row} took too much ({batch.drops[-1].detail}), so the rows "
-                        "are not the cause. Correct the template, or set tokenizer.chat_template to another."
+                        f"{num_slow} rows up to row {row} took too much time or memory ({batch.drops[-1].detail}), so "
+                        "the rows are not the cause. Correct the template, or set tokenizer.chat_template to another."
                     )
                 if batch.num_rows >= _BATCH_ROWS or batch.num_characters >= max_text_bytes:
-                    yield batch.encoded(self.encoder)
+                    yield batch.encode(self.encoder)
                     batch = _Pending()
             if batch.num_rows or batch.num_blank_lines:
-                yield batch.encoded(self.encoder)
+                yield batch.encode(self.encoder)
 
     def check_engine(self, rows: Iterable[RowRead], num_input_bytes: int) -> EngineReport:
         """Compare the engine with `tokenizers` on rows of the data; stop using it if they differ.
@@ -170,7 +170,7 @@ def load_stage(recipe_json: str, engine: str = "tokenizers", num_input_bytes: in
 
 @lru_cache(maxsize=1)
 def _with_engine(recipe_json: str, engine: str) -> LoadedStage:
-    recipe, tokenizer, encoder, _ = _loaded(recipe_json)
+    recipe, tokenizer, encoder, _ = _load(recipe_json)
     tokenizer.use_reference_engine()
     # neither ids nor chats with places of characters are encoded by another engine
     is_used = not {*recipe.kinds} <= {"tokenized", *(("chat",) if tokenizer.has_generation_blocks else ())}
@@ -179,7 +179,7 @@ def _with_engine(recipe_json: str, engine: str) -> LoadedStage:
 
 
 @lru_cache(maxsize=1)
-def _loaded(recipe_json: str) -> tuple[SFTRecipe, ChatTokenizer, Encoder, object]:
+def _load(recipe_json: str) -> tuple[SFTRecipe, ChatTokenizer, Encoder, object]:
     recipe = SFTRecipe.model_validate_json(recipe_json)
     stamps = _stamps(recipe)
     tokenizer = _tokenizer(recipe.tokenizer.model_dump_json(), stamps)
@@ -203,16 +203,16 @@ def _stamps(recipe: SFTRecipe) -> object:
 def forget_stage() -> None:
     """Clear the cache, so that changed files are read again."""
     _with_engine.cache_clear()
-    _loaded.cache_clear()
+    _load.cache_clear()
     _tokenizer.cache_clear()
 
 
 def load_tokenizer_of(recipe_json: str) -> ChatTokenizer:
     """Return a recipe's tokenizer, loaded again if its files have changed."""
     stamps = _stamps(SFTRecipe.model_validate_json(recipe_json))
-    if stamps is None or _loaded(recipe_json)[-1] != stamps:
+    if stamps is None or _load(recipe_json)[-1] != stamps:
         forget_stage()
-    return _loaded(recipe_json)[1]
+    return _load(recipe_json)[1]
 
 
 def load_identity(recipe_json: str) -> dict[str, Any]:
@@ -221,7 +221,7 @@ def load_identity(recipe_json: str) -> dict[str, Any]:
     Raises:
         ConfigError: the chat template does not read a variable of the recipe.
     """
-    tokenizer, recipe = load_tokenizer_of(recipe_json), _loaded(recipe_json)[0]
+    tokenizer, recipe = load_tokenizer_of(recipe_json), _load(recipe_json)[0]
     refuse_unread_variables(recipe, tokenizer)
     return identity_of(recipe, tokenizer)
 

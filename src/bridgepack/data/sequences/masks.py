@@ -29,6 +29,7 @@ from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.sequences.conversation import Conversation
 from bridgepack.data.sequences.markers import ASSISTANT, BoolArray, ScannedTurns, TurnMarkers, find_all, scan_turns
 from bridgepack.data.sequences.marking.tokens import why_missing
+from bridgepack.data.sequences.places import TokenPlaces, touching_blocks
 from bridgepack.data.sequences.prefixes import CuttingTokens, FoundTurns, Message, Prefixes, find_span
 from bridgepack.data.sequences.splitting.untrained import take_off_untrained, without_untrained
 from bridgepack.data.tokenizers.engines import FlatIds, joined
@@ -62,7 +63,7 @@ class ChatMasks:
         self._marker_texts = _texts_in(tokenizer, self._stops)
         self._cutting = CuttingTokens(tokenizer)
 
-    def scanned(self, chats: Sequence[RenderedChat], flat: FlatIds) -> tuple[ScannedTurns, BoolArray]:
+    def scan(self, chats: Sequence[RenderedChat], flat: FlatIds) -> tuple[ScannedTurns, BoolArray]:
         """Return what a scan finds, and per conversation whether the result is certain."""
         assert self._markers is not None
         roles = [[message["role"] for message in chat.conversation.messages] for chat in chats]
@@ -150,7 +151,9 @@ class ChatMasks:
         has_others = conversation.untrained and not turns.has_only_trained and not is_certain
         kept = turns.mask
         if has_others:
-            kept = without_untrained(turns.mask, conversation, prefixes, has_markers=self._markers is not None)
+            cuts = touching_blocks(chat.spans, TokenPlaces.of(self._tokenizer, chat.text)) if has_own else ()
+            has_markers = self._markers is not None
+            kept = without_untrained(turns.mask, conversation, prefixes, has_markers=has_markers, cuts=cuts)
         if self._settings.loss_mode == "last_turn":
             start = self._last_turn_start(turns, conversation, prefixes, has_own=has_own)
             kept = [bit if index >= start else 0 for index, bit in enumerate(kept)]
@@ -213,7 +216,7 @@ class ChatMasks:
         if found is None and not self.has_markers_in_text(conversation):
             found = scanned
             if own is not None or self._has_any(conversation, self._stops):
-                found = self._scanned(conversation, ids, includes_content=not has_own)
+                found = self._scan_one(conversation, ids, includes_content=not has_own)
         if found is None and scan_is_first:
             found = by_prefixes()
         if found is not None and own is not None:
@@ -229,7 +232,7 @@ class ChatMasks:
         """Return at how many places the texts of messages have some of the markers' or openers' tokens."""
         return self._num_in(list(_texts_of([said_in(message) for message in messages])), patterns)
 
-    def _scanned(self, conversation: Conversation, ids: list[int], *, includes_content: bool) -> FoundTurns | None:
+    def _scan_one(self, conversation: Conversation, ids: list[int], *, includes_content: bool) -> FoundTurns | None:
         """Return what a scan finds of one conversation whose texts have no marker, but perhaps openers.
 
         Openers in the assistant's texts do not open turns. A scan for markers alone then counts, if it runs over as

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from bridgepack.data.files import replaced_when_whole, write_text
 from bridgepack.data.reading.inputs import hash_file
 from bridgepack.data.shards.row_groups import arrow_lists
-from bridgepack.data.store.token_file import TokenArrays, token_arrays
+from bridgepack.data.store.token_file import Int32Array, TokenArrays, token_arrays
 from bridgepack.data.tasks import Beat
 from bridgepack.errors import DataError
 from bridgepack.geometry import IntArray, aligned_runtime_lengths
@@ -55,9 +55,9 @@ class ShardPlan:
     path: Path
     name: str  #: relative to the artifact
     pack_offsets: IntArray  #: shape [num_packs + 1]: pack `p` has sequences `pack_offsets[p]:pack_offsets[p + 1]`
-    store_files: IntArray  #: shape [num_sequences], index of the token file
-    store_indices: IntArray  #: shape [num_sequences], index in that file
-    stored_lengths: IntArray  #: shape [num_sequences], without alignment padding
+    store_files: Int32Array  #: shape [num_sequences], int32, index of the token file
+    store_indices: Int32Array  #: shape [num_sequences], int32, index in that file
+    stored_lengths: Int32Array  #: shape [num_sequences], int32, without alignment padding
     pad_seq_to_mult: int  #: every runtime length is padded to a multiple of it
     pad_token_id: int  #: the tokenizer's EOS
     packed_sequence_size: int  #: runtime tokens a pack can hold
@@ -75,7 +75,7 @@ def assemble_rows(plan: ShardPlan, token_files: Sequence[Path], *, rows_per_grou
 
 def _assemble(plan: ShardPlan, arrays: _Opened, first: int, stop: int) -> RowBatch:
     start, end = int(plan.pack_offsets[first]), int(plan.pack_offsets[stop])
-    stored = plan.stored_lengths[start:end]
+    stored = plan.stored_lengths[start:end].astype(np.int64)
     physical = aligned_runtime_lengths(stored - 1, plan.pad_seq_to_mult) + 1
     sequence_ends = np.cumsum(physical)
     sequence_starts = sequence_ends - physical

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -12,7 +13,7 @@ import numpy.typing as npt
 from bridgepack.config.recipe.data import DataSource, MixtureConfig, Source, amounts_of, label_of, sets_amount
 from bridgepack.data.packing.order import seeded_hash
 from bridgepack.data.stages.finish import FILE_BITS
-from bridgepack.data.stages.split import TokenizedSplit, begins_row, files_of, rows_of, with_piece_counts
+from bridgepack.data.stages.split import TokenizedSplit, begins_row, with_piece_counts
 from bridgepack.errors import DataError
 from bridgepack.geometry import IntArray
 from bridgepack.records import DropReason, SourceRecord
@@ -22,6 +23,9 @@ from bridgepack.records.words import counted
 _SEED_OFFSET = 2
 #: Maximum sequences of a split; more are a typing error, which would fill the memory.
 _MOST_SEQUENCES = 1 << 31
+
+#: Rows of a source that are used: all in order, or some in the order in which they are chosen.
+type _Members = slice | IntArray
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,7 +48,7 @@ class _Amount:
     epochs: Fraction  #: how often its sequences are used without weights
 
 
-def mixed(
+def mix_sources(
     split: TokenizedSplit,
     sources: Sequence[Source],
     mixture: MixtureConfig,
@@ -64,39 +68,63 @@ def mixed(
         DataError: a source with such a setting gives no sequences.
     """
     firsts = np.flatnonzero(begins_row(split))
-    source_of = np.array([record.source for record in split.inputs])[files_of(split)[firsts]]
-    bounds = np.searchsorted(source_of, np.arange(len(split.inputs) + 1))
-    lengths = split.sequences["stored_length"].astype(np.int64) - 1
-    units = np.add.reduceat(lengths, firsts) if mixture.by == "tokens" else np.ones_like(firsts)
-    hashes = _hashes(split, firsts, source_of, seed) if any(map(sets_amount, sources)) else None
-    members: list[IntArray] = []
+    bounds = _bounds(split, firsts)
+    units = _units(split, firsts, mixture.by)
+    hashes = _hashes(split, firsts, seed) if any(map(sets_amount, sources)) else None
+    first_drops = _first_drops(split)
+    members: list[_Members] = []
 
-    def members_of(source: Source) -> tuple[IntArray, str]:
+    def members_of(source: Source) -> tuple[int, str]:
         index = len(members)
-        first, stop = bounds[index : index + 2]
-        order = np.arange(stop - first) if hashes is None else np.argsort(hashes[first:stop], kind="stable")
-        members.append(first + order[: _most_rows(source, aside)])
-        drops = (drop for drop in split.drops.examples if split.inputs[drop.file_index].source == index)
-        return units[members[-1]], next((f"row {drop.row}: {drop.detail}" for drop in drops), "")
+        own = slice(bounds[index], bounds[index + 1])
+        if hashes is None:
+            members.append(own)
+        else:
+            members.append(own.start + np.argsort(hashes[own], kind="stable")[: _most_rows(source, aside)])
+        return int(units[members[-1]].sum()), first_drops.get(index, "")
 
     tree = [_node(source, (), members_of, is_whole=aside[1]) for source in sources]
     amounts = list(_amounts(tree, mixture.total))
     counts = _counts(split, amounts, members, units, mixture.by)
     records = _records(split, amounts, (bounds, firsts), counts, units)
-    return replace(_taken(split, firsts, counts), sources=tuple(records))
+    return replace(_take_rows(split, firsts, counts), sources=tuple(records))
+
+
+def _bounds(split: TokenizedSplit, firsts: IntArray) -> list[int]:
+    """Return where the rows of each source begin, and the last end; `firsts` are the rows' first sequences."""
+    of_inputs = [record.source for record in split.inputs]
+    sources, files = np.array(of_inputs)[split.file_indices], split.sequences["store_file"]
+    rows, indices = range(len(firsts)), range(of_inputs[-1] + 2)
+    return [bisect_left(rows, index, key=lambda row: sources[files[firsts[row]]]) for index in indices]
+
+
+def _units(split: TokenizedSplit, firsts: IntArray, unit: str) -> IntArray:
+    """Return each row's size in the mixture's unit, with all its pieces; shape [num_rows], int64."""
+    if unit == "rows":
+        return np.ones_like(firsts)
+    lengths = split.sequences["stored_length"] - np.int32(1)
+    return np.add.reduceat(lengths, firsts, dtype=np.int64)
+
+
+def _first_drops(split: TokenizedSplit) -> dict[int, str]:
+    """Return source -> why its first row was dropped, for messages."""
+    found: dict[int, str] = {}
+    for drop in split.drops.examples:
+        found.setdefault(split.inputs[drop.file_index].source, f"row {drop.row}: {drop.detail}")
+    return found
 
 
 def _counts(
-    split: TokenizedSplit, amounts: Sequence[_Amount], members: Sequence[IntArray], units: IntArray, unit: str
+    split: TokenizedSplit, amounts: Sequence[_Amount], members: Sequence[_Members], units: IntArray, unit: str
 ) -> IntArray:
     counts = np.zeros(len(units), dtype=np.int64)
     for amount, chosen in zip(amounts, members, strict=True):
-        counts[chosen] = _uses(amount, units[chosen])
-        if amount.node.settings and not counts[chosen].any():
+        uses = counts[chosen] = _uses(amount, units[chosen])
+        if amount.node.settings and not uses.any():
             asked = (
                 f"{float(amount.target):.1f} {unit}" if amount.target is not None else f"{float(amount.epochs)} epochs"
             )
-            why = f"gives no sequences: its settings ask for {asked} of its {len(chosen)}"
+            why = f"gives no sequences: its settings ask for {asked} of its {len(uses)}"
             raise _nothing_of(amount.node, f"{why}. Raise its weight or epochs, or data.mixture.total")
     if not counts.any():
         raise DataError(
@@ -111,15 +139,18 @@ def _counts(
     return counts
 
 
-def _hashes(split: TokenizedSplit, firsts: IntArray, source_of: IntArray, seed: int) -> npt.NDArray[np.uint64]:
+def _hashes(split: TokenizedSplit, firsts: IntArray, seed: int) -> npt.NDArray[np.uint64]:
     """Return a hash of the position of each row in its source; `firsts` are the rows' first sequences."""
-    first_files = np.searchsorted([record.source for record in split.inputs], source_of)
-    files, rows = files_of(split)[firsts] - first_files, rows_of(split)[firsts]
-    return seeded_hash((rows + (files << FILE_BITS)).astype(np.uint64), seed + _SEED_OFFSET)
+    sources = np.array([record.source for record in split.inputs])
+    files_in_source = np.arange(len(sources)) - np.searchsorted(sources, sources)
+    begins = split.first_rows + (files_in_source[split.file_indices] << FILE_BITS)
+    keys = begins[split.sequences["store_file"][firsts]]
+    keys += split.sequences["row_offset"][firsts]
+    return seeded_hash(keys.view(np.uint64), seed + _SEED_OFFSET)
 
 
 def _node(
-    source: Source, above: tuple[str, ...], members_of: Callable[[Source], tuple[IntArray, str]], *, is_whole: bool
+    source: Source, above: tuple[str, ...], members_of: Callable[[Source], tuple[int, str]], *, is_whole: bool
 ) -> _Node:
     """Return a source's node; calls `members_of` for each source with rows, in order.
 
@@ -128,7 +159,7 @@ def _node(
     name = (*above, label_of(source))
     section = source if isinstance(source, DataSource) else DataSource(path=source)
     parts = tuple(_node(part, name, members_of, is_whole=is_whole) for part in section.sources or ())
-    units, first_drop = (np.zeros(0, dtype=np.int64), "") if parts else members_of(source)
+    size, first_drop = (0, "") if parts else members_of(source)
     epochs = Fraction(1 if is_whole else str(section.epochs or 1))
     return _Node(
         settings="" if is_whole else ", ".join(f"{name} {value}" for name, value in amounts_of(section).items()),
@@ -136,7 +167,7 @@ def _node(
         parts=parts,
         weight=None if is_whole or section.weight is None else Fraction(str(section.weight)),
         epochs=epochs,
-        size=epochs * (_natural(parts) if parts else int(units.sum())),
+        size=epochs * (_natural(parts) if parts else size),
         first_drop=first_drop or next((part.first_drop for part in parts if part.first_drop), ""),
     )
 
@@ -180,14 +211,14 @@ def _spread(node: _Node, target: Fraction | None, epochs: Fraction) -> Iterator[
     if target is None and weights[0] is not None:
         target = epochs * _natural(node.parts)
     shares = [part.size if weight is None else weight for part, weight in zip(node.parts, weights, strict=True)]
+    whole = sum(shares) or 1
     for part, share in zip(node.parts, shares, strict=True):
-        yield from _spread(part, None if target is None else target * share / (sum(shares) or 1), epochs)
+        yield from _spread(part, None if target is None else target * share / whole, epochs)
 
 
 def _uses(amount: _Amount, units: IntArray) -> IntArray:
     """Return how often each sequence is used, as evenly as possible: [4, 4, 4], target 16 tokens -> [2, 1, 1]."""
-    sizes = units if amount.target is not None else np.ones_like(units)
-    sums = np.cumsum(sizes, dtype=np.int64)
+    sums = np.cumsum(units) if amount.target is not None else np.arange(1, len(units) + 1)
     if not len(sums):
         return sums
     whole = int(sums[-1])
@@ -195,7 +226,9 @@ def _uses(amount: _Amount, units: IntArray) -> IntArray:
     num_more = int(np.searchsorted(sums, float(rest)))
     before, after = (int(sums[num_more - 1]) if num_more else 0), int(sums[min(num_more, len(sums) - 1)])
     num_more += after - rest <= rest - before and rest > 0
-    uses: IntArray = int(passes) + (np.arange(len(sums)) < num_more).astype(np.int64)
+    uses = sums  # reuses its memory
+    uses[:] = int(passes)
+    uses[:num_more] += 1
     return uses
 
 
@@ -203,29 +236,36 @@ def _nothing_of(node: _Node, why: str) -> DataError:
     return DataError(f"the source {'/'.join(node.name)!r} ({node.settings}) {why}, or remove it.")
 
 
-def _taken(split: TokenizedSplit, firsts: IntArray, uses: IntArray) -> TokenizedSplit:
+def _take_rows(split: TokenizedSplit, firsts: IntArray, uses: IntArray) -> TokenizedSplit:
     """Return a split in which each row occurs as often as it is used; `firsts` are the rows' first sequences."""
     if (uses == 1).all():
         return split
     counts = _of_sequences(split, firsts, uses)
-    taken = np.repeat(np.arange(len(counts)), counts)
-    passes = np.arange(len(taken)) - np.repeat(np.cumsum(counts) - counts, counts)
-    taken = taken[np.argsort(passes, kind="stable")]
-    num_left_out = int((uses == 0).sum())
-    kept = split.sequences[counts > 0]
-    sizes = np.diff(firsts, append=len(split.sequences))[uses > 0]
-    firsts_of_kept = np.cumsum(sizes) - sizes
+    num_left_out, num_kept = int((uses == 0).sum()), int((counts > 0).sum())
     drops = dict(split.drops.counts) | ({DropReason.NOT_SAMPLED: num_left_out} if num_left_out else {})
+    taken = _in_passes(counts)
     return replace(
-        with_piece_counts(split, kept, firsts_of_kept),
+        with_piece_counts(split, firsts, uses > 0),
         sequences=split.sequences[taken],
-        num_repeated=len(taken) - len(kept),
+        num_repeated=len(taken) - num_kept,
         drops=replace(split.drops, counts=dict(sorted(drops.items(), key=lambda item: -item[1]))),
     )
 
 
+def _in_passes(counts: IntArray) -> IntArray:
+    """Return sequence indices, each as often as its count, one pass after the other: [2 0 1] -> [0 2 0]."""
+    taken = np.repeat(np.arange(len(counts)), counts)
+    if counts.max(initial=0) <= 1:
+        return taken
+    passes = np.arange(len(taken))
+    passes -= np.repeat(np.cumsum(counts) - counts, counts)
+    return taken[np.argsort(passes, kind="stable")]
+
+
 def _of_sequences(split: TokenizedSplit, firsts: IntArray, values: IntArray) -> IntArray:
     """Return a value of each row as a value of each of its sequences."""
+    if len(firsts) == split.num_sequences:
+        return values
     repeated: IntArray = np.repeat(values, np.diff(firsts, append=split.num_sequences))
     return repeated
 
@@ -233,21 +273,22 @@ def _of_sequences(split: TokenizedSplit, firsts: IntArray, values: IntArray) -> 
 def _records(
     split: TokenizedSplit,
     amounts: Sequence[_Amount],
-    places: tuple[IntArray, IntArray],
+    places: tuple[Sequence[int], IntArray],
     counts: IntArray,
     units: IntArray,
 ) -> Iterator[SourceRecord]:
     """Yield the totals of each source; `places` are the sources' bounds in rows, and the rows' first sequences."""
     bounds, firsts = places
-    uses_of, starts = _of_sequences(split, firsts, counts), np.append(firsts, split.num_sequences)
+    uses_of = _of_sequences(split, firsts, counts)
+    starts = [int(firsts[row]) if row < len(firsts) else split.num_sequences for row in bounds]
     rows = np.bincount([record.source for record in split.inputs], split.num_rows_of_files, len(amounts))
     asked = [
         item.epochs * item.node.size / item.node.epochs if item.target is None else item.target for item in amounts
     ]
-    has_weights, used = any(item.target is not None for item in amounts), int((counts * units).sum())
+    has_weights, used, whole = any(item.target is not None for item in amounts), int((counts * units).sum()), sum(asked)
     for index, amount in enumerate(amounts):
         rows_of_source = slice(bounds[index], bounds[index + 1])
-        own = slice(starts[bounds[index]], starts[bounds[index + 1]])
+        own = slice(starts[index], starts[index + 1])
         uses = uses_of[own]
         yield SourceRecord(
             name=amount.node.name,
@@ -256,6 +297,6 @@ def _records(
             num_repeated=int(np.maximum(uses - 1, 0).sum()),
             num_tokens=int((uses * (split.sequences["stored_length"][own] - 1)).sum()),
             num_trained_tokens=int((uses * split.sequences["num_trained"][own]).sum()),
-            share_asked=float(asked[index] / sum(asked)) if has_weights else None,
+            share_asked=float(asked[index] / whole) if has_weights else None,
             share_got=int((counts[rows_of_source] * units[rows_of_source]).sum()) / used,
         )

@@ -17,7 +17,7 @@ from bridgepack.data.sequences.over_long import HistoryCut, SequencePolicy
 from bridgepack.data.shards.row_groups import arrow_array
 from bridgepack.data.shards.write import ShardPlan, shard_name
 from bridgepack.data.stages.finish import SEQUENCE, RangeResult, Sequences
-from bridgepack.data.stages.notes import Drops, Losses, joined
+from bridgepack.data.stages.notes import Drops, Losses, join_notes
 from bridgepack.errors import DataError
 from bridgepack.geometry import IntArray, aligned_runtime_lengths
 from bridgepack.records import VALIDATION, DropReason, InputRecord, PackPlan, SourceRecord, SplitStatistics, UnreadField
@@ -66,35 +66,38 @@ class TokenizedSplit:
         return aligned_runtime_lengths(self.sequences["stored_length"].astype(np.int64) - 1, multiple)
 
 
-def files_of(split: TokenizedSplit) -> IntArray:
-    """Return the index of each sequence's input."""
-    files: IntArray = split.file_indices[split.sequences["store_file"]]
-    return files
-
-
-def rows_of(split: TokenizedSplit) -> IntArray:
-    """Return each sequence's row in its input, from 1."""
-    rows: IntArray = split.first_rows[split.sequences["store_file"]] + split.sequences["row_offset"]
-    return rows
-
-
 def begins_row(split: TokenizedSplit) -> npt.NDArray[np.bool_]:
     """Return whether each sequence is the first of its row, not another piece; shape [num_sequences], bool."""
-    changes = [np.diff(values, prepend=-1) != 0 for values in (files_of(split), rows_of(split))]
-    is_first: npt.NDArray[np.bool_] = changes[0] | changes[1]
+    changes = [np.diff(values, prepend=-1) != 0 for values in (split.file_indices, split.first_rows)]
+    ranges = np.cumsum(changes[0] | changes[1], dtype=np.int32)[split.sequences["store_file"]]
+    is_first = np.ones(split.num_sequences, dtype=np.bool_)
+    is_first[1:] = ranges[1:] != ranges[:-1]
+    rows = split.sequences["row_offset"]
+    is_first[1:] |= rows[1:] != rows[:-1]
     return is_first
 
 
-def with_piece_counts(split: TokenizedSplit, sequences: Sequences, firsts: IntArray) -> TokenizedSplit:
-    """Return a split with its counts of pieces; `sequences` are those packed, none repeated, `firsts` their rows'."""
-    num_pieces, num_packed = sequences["num_pieces"][firsts], np.diff(firsts, append=len(sequences))
-    is_split = num_pieces > 0
+def with_piece_counts(
+    split: TokenizedSplit, firsts: IntArray, is_packed: npt.NDArray[np.bool_] | None = None
+) -> TokenizedSplit:
+    """Return a split with the counts of its pieces.
+
+    `firsts` are the rows' first sequences, none repeated; `is_packed`, shape [num_rows], tells which rows are packed:
+    all of them if it is None.
+    """
+    if is_packed is not None and is_packed.all():
+        is_packed = None
+    num_pieces = split.sequences["num_pieces"][firsts]
+    rows = np.flatnonzero(num_pieces if is_packed is None else (num_pieces > 0) & is_packed)
+    stops = np.append(firsts[1:], split.num_sequences) if len(rows) else firsts
+    num_packed = stops[rows] - firsts[rows]
+    left_out = split.sequences["num_left_out"][slice(None) if is_packed is None else firsts[is_packed]]
     return replace(
         split,
-        num_split=int(is_split.sum()),
-        num_pieces=int(num_packed[is_split].sum()),
-        num_partly_packed=int((num_packed < num_pieces).sum()),
-        num_untrained_pieces=int(sequences["num_left_out"].sum()),
+        num_split=len(rows),
+        num_pieces=int(num_packed.sum()),
+        num_partly_packed=int((num_packed < num_pieces[rows]).sum()),
+        num_untrained_pieces=int(left_out.sum(dtype=np.int64)),
     )
 
 
@@ -133,9 +136,9 @@ def gather_split(
         num_rows_in=sum(part.num_rows for part in parts),
         num_rows_of_files=np.bincount(files_of_parts, [part.num_rows for part in parts], len(inputs)).astype(np.int64),
         num_blank_lines=0 if is_aside else sum(result.num_blank_lines for result in results),
-        drops=joined([part.drops for part in parts], "reason"),
-        dropped_pieces=joined([part.dropped_pieces for part in parts], "reason"),
-        losses=joined([part.losses for part in parts], "kind"),
+        drops=join_notes([part.drops for part in parts], "reason"),
+        dropped_pieces=join_notes([part.dropped_pieces for part in parts], "reason"),
+        losses=join_notes([part.losses for part in parts], "kind"),
         cut=HistoryCut.total(part.cut for part in parts),
         unread=() if is_aside else unread_fields([record.source for record in inputs], results),
     )
@@ -143,7 +146,7 @@ def gather_split(
     assert split.num_rows_in == len(firsts) + sum(split.drops.counts.values()), "the ledger must balance"
     if not len(sequences):
         raise DataError(_why_empty(split))
-    return with_piece_counts(split, sequences, firsts)
+    return with_piece_counts(split, firsts)
 
 
 def unread_fields(sources: Sequence[int], results: Sequence[RangeResult]) -> tuple[UnreadField, ...]:
@@ -193,15 +196,15 @@ def shard_plans(
     for index in range(num_shards):
         first, stop = int(cuts[index]), int(cuts[index + 1])
         offsets = plan.pack_offsets[first : stop + 1]
-        members = split.sequences[plan.sequence_order[offsets[0] : offsets[-1]]]
+        members = plan.sequence_order[offsets[0] : offsets[-1]]
         name = f"{split.name}/{shard_name(index, num_shards)}"
         yield ShardPlan(
             path=folder / name,
             name=name,
             pack_offsets=offsets - offsets[0],
-            store_files=members["store_file"].astype(np.int64),
-            store_indices=members["index"].astype(np.int64),
-            stored_lengths=members["stored_length"].astype(np.int64),
+            store_files=split.sequences["store_file"][members],
+            store_indices=split.sequences["index"][members],
+            stored_lengths=split.sequences["stored_length"][members],
             pad_seq_to_mult=multiple,
             pad_token_id=policy.eos_token_id,
             packed_sequence_size=plan.packed_sequence_size,
@@ -222,27 +225,30 @@ def write_provenance(path: Path, split: TokenizedSplit, plan: PackPlan) -> None:
 
 
 def _provenance(split: TokenizedSplit, plan: PackPlan, first: int, stop: int) -> pa.Table:
-    sequences = split.sequences[plan.sequence_order[first:stop]]
-    places = np.arange(first, first + len(sequences))
+    members = plan.sequence_order[first:stop]
+    places = np.arange(first, first + len(members))
     packs = np.searchsorted(plan.pack_offsets, places, side="right") - 1
-    files = sequences["store_file"]
+    places -= plan.pack_offsets[packs]
+    files = split.sequences["store_file"][members]
     columns: dict[str, npt.NDArray[Any]] = {
         "pack": packs,
-        "position": (places - plan.pack_offsets[packs]).astype(np.int32),
-        "file_index": split.file_indices[files].astype(np.int32),
-        "row": split.first_rows[files] + sequences["row_offset"],
-        "runtime_length": sequences["stored_length"] - np.int32(1),
-        "is_truncated": sequences["is_truncated"],
+        "position": places.astype(np.int32),
+        "file_index": split.file_indices.astype(np.int32)[files],
+        "row": split.first_rows[files],
+        "runtime_length": split.sequences["stored_length"][members] - np.int32(1),
+        "is_truncated": split.sequences["is_truncated"][members],
     }
+    del places
+    columns["row"] += split.sequences["row_offset"][members]
     if split.splits_rows:
-        columns[FIRST_TOKEN] = sequences["first_token"]
+        columns[FIRST_TOKEN] = split.sequences["first_token"][members]
     return pa.table({name: arrow_array(values) for name, values in columns.items()})
 
 
 def split_statistics(split: TokenizedSplit, plan: PackPlan, multiple: int) -> SplitStatistics:
     """Return the statistics of a split."""
     logical = split.sequences["stored_length"] - np.int32(1)
-    physical = split.runtime_lengths(multiple)
+    physical = aligned_runtime_lengths(logical, multiple)
     pack_tokens = np.add.reduceat(physical[plan.sequence_order], plan.pack_offsets[:-1], dtype=np.int64)
     num_tokens = int(logical.sum(dtype=np.int64))
     return SplitStatistics(

@@ -24,7 +24,7 @@ from bridgepack.data.sequences.over_long import SequencePolicy
 from bridgepack.data.shards.row_groups import numpy_array
 from bridgepack.data.shards.write import ShardPlan, WriteTask, WrittenShard, write_planned_shard
 from bridgepack.data.stages.finish import FinishSettings, RangePart, RangePlace, RangeResult, finish_range
-from bridgepack.data.stages.mixture import mixed
+from bridgepack.data.stages.mixture import mix_sources
 from bridgepack.data.stages.notes import write_ledger
 from bridgepack.data.stages.split import TokenizedSplit, gather_split, shard_plans, split_statistics, write_provenance
 from bridgepack.data.tasks import Beat, Progress, Runner, TaskFailure, result_of
@@ -82,10 +82,10 @@ class ArtifactWriter:
     progress: Progress
     watch: Callable[[WrittenShard], None]
 
-    def write(self, results: Mapping[str, Sequence[RangeResult]], served: ServedRecord | None = None) -> Manifest:
+    def write(self, results: dict[str, list[RangeResult]], served: ServedRecord | None = None) -> Manifest:
         """Return the manifest of the artifact, written from split -> results of its files' ranges, in order.
 
-        `served` compares a sample of the answers with what a server sends.
+        Empties `results`, as `splits` does. `served` compares a sample of the answers with what a server sends.
 
         Raises:
             DataError: a split has no sequences, or workers keep dying.
@@ -121,28 +121,36 @@ class ArtifactWriter:
         )
         return write_manifest(artifact, manifest)
 
-    def splits(self, results: Mapping[str, Sequence[RangeResult]]) -> list[TokenizedSplit]:
+    def splits(self, results: dict[str, list[RangeResult]]) -> list[TokenizedSplit]:
         """Return the splits, without duplicates and mixed as the recipe says.
+
+        Empties `results`, which would take as much memory as the splits.
 
         Raises:
             DataError: a split has no sequences.
         """
         settings = {source: self.spec.finish_settings(source, self.folder) for source in results}
         if self.spec.resolved.recipe.data.deduplicate == "exact":
-            results = without_duplicates(results, settings, self.runner)
-        return [
-            self._split(name, settings[source], ranges)
-            for source, ranges in results.items()
-            for name in settings[source].splits
-        ]
+            less = without_duplicates(results, settings, self.runner)
+            results.clear()
+            results |= less
+            less.clear()
+        splits: list[TokenizedSplit] = []
+        for source in tuple(results):
+            gathered = self._gathered(settings[source], results.pop(source))
+            splits += [self._mixed(settings[source], gathered.pop(0)) for _ in settings[source].splits]
+        return splits
 
-    def _split(self, name: str, settings: FinishSettings, ranges: Sequence[RangeResult]) -> TokenizedSplit:
+    def _gathered(self, settings: FinishSettings, ranges: Sequence[RangeResult]) -> list[TokenizedSplit]:
+        inputs = self.spec.inputs[settings.split]
+        return [gather_split(name, inputs, ranges, splits_rows=settings.splits_rows) for name in settings.splits]
+
+    def _mixed(self, settings: FinishSettings, split: TokenizedSplit) -> TokenizedSplit:
         source, recipe = settings.split, self.spec.resolved.recipe
-        split = gather_split(name, self.spec.inputs[source], ranges, splits_rows=settings.splits_rows)
-        is_train, aside = source == TRAIN, (settings.validation_fraction, name != source)
+        is_train, aside = source == TRAIN, (settings.validation_fraction, split.name != source)
         sources = recipe.data.train if is_train else recipe.data.validation
         mixture = recipe.data.mixture if is_train else recipe.data.mixture.model_copy(update={"total": None})
-        return mixed(split, listed(sources), mixture, seed=recipe.packing.seed, aside=aside)
+        return mix_sources(split, listed(sources), mixture, seed=recipe.packing.seed, aside=aside)
 
     def _write_split(self, split: TokenizedSplit) -> SplitRecord:
         artifact, resolved = self.folder / staging.ARTIFACT, self.spec.resolved
@@ -228,7 +236,7 @@ def without_duplicates(
         for position, result in enumerate(ranges)
         if split in result.parts
     ]
-    rows = [_hashed(results[source][position].parts[split]) for source, position, split in parts]
+    rows = [_hash_part(results[source][position].parts[split]) for source, position, split in parts]
     part_of = np.repeat(np.arange(len(parts), dtype=np.int32), [len(one.offsets) for one in rows])
     offsets, indices = (
         np.concatenate([np.empty(0, dtype=np.int32), *(getattr(one, name) for one in rows)])
@@ -269,7 +277,7 @@ class _Hashed(NamedTuple):
     hashes: npt.NDArray[np.uint64]  #: shape [num_sequences, 2]
 
 
-def _hashed(part: RangePart) -> _Hashed:
+def _hash_part(part: RangePart) -> _Hashed:
     assert part.hashes is not None
     assert part.sources is not None
     is_first = np.diff(part.sources, prepend=-1) != 0

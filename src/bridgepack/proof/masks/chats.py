@@ -38,11 +38,11 @@ from bridgepack.proof.masks.votes import (
     TokenCase,
     TrainedTurn,
     VoteArray,
+    exclude_spans,
     only_last_turn,
     token_votes,
     tokens_differ,
     tokens_within,
-    untrained,
     without_tokens,
 )
 from bridgepack.records import MaskArray, TokenArray
@@ -93,7 +93,9 @@ class ChatJudge:
         blocks: list[Span] = []
         text = None
         if self._has_blocks:
-            marked = self._rendering.marked(conversation.messages, conversation.tools, conversation.template_kwargs)
+            marked = self._rendering.render_marked(
+                conversation.messages, conversation.tools, conversation.template_kwargs
+            )
             text, blocks = marked or (None, [])
         else:
             text = render(conversation.messages)
@@ -116,7 +118,7 @@ class ChatJudge:
             votes = {EVERYTHING: without_tokens(np.full(len(ids), TRAINED, dtype=np.int8), ids, self._never)}
         findings, prompt = tuple(self._findings(chat, ids, mask, votes, derivations)), np.empty(0, dtype=np.int64)
         if findings and {finding.kind for finding in findings} <= _ABOUT_OTHER_TEXT and self._may_train_prompts:
-            answers = chat.trained(self._settings.loss_mode)
+            answers = chat.trained_messages(self._settings.loss_mode)
             prompt = trained_prompt(chat.text, answers, chat.renders, chat.bounds, mask, ids.tolist(), self._starts)
         if len(prompt):
             for item in votes.values():
@@ -149,14 +151,14 @@ class ChatJudge:
             found = {name: leave_ends(item, chat.text, ends) for name, item in found.items()}
         excluded = [turn for turn, index in enumerate(answers) if index in chat.conversation.untrained]
         for name, item in found.items():
-            item = untrained(item, [item.turns[turn] if item.turns else None for turn in excluded])
+            item = exclude_spans(item, [item.turns[turn] if item.turns else None for turn in excluded])
             if self._settings.loss_mode == "last_turn":
                 item = only_last_turn(item)
             if self._settings.reasoning_loss != "keep":
                 kinds = {"only_empty": self._only_empty, "keeps_empty": self._keeps_empty}
                 item = without_thoughts(item, chat.text, chat.answers, **kinds)
             if self._trims_openings:
-                item = untrained(item, [opening_of(turn, chat.text, chat.bounds) for turn in item.turns if turn])
+                item = exclude_spans(item, [opening_of(turn, chat.text, chat.bounds) for turn in item.turns if turn])
             found[name] = item
         return found
 
@@ -264,7 +266,7 @@ class _Chat:
         """The assistant's messages."""
         return [message for message in self.conversation.messages if message["role"] == ASSISTANT]
 
-    def trained(self, loss_mode: str) -> list[int]:
+    def trained_messages(self, loss_mode: str) -> list[int]:
         """Return the positions of the assistant's messages that the recipe trains."""
         turns = [index for index, role in enumerate(self.roles) if role == ASSISTANT]
         turns = turns[-1:] if loss_mode == "last_turn" else turns

@@ -56,7 +56,7 @@ class PairJudge:
         if self._settings.loss_mode == "full":
             votes = {EVERYTHING: _trained_from(len(ids), 0)}
         else:
-            decoded = self._decoded(ids.tolist(), completion, len(end))
+            decoded = self._first_completion_token(ids.tolist(), completion, len(end))
             reasons[DECODED] = () if decoded is not None else (_LOSSY,)
             votes = {
                 PARTS: _trained_from(len(ids), len(before)),
@@ -83,7 +83,7 @@ class PairJudge:
         index = self._tokenizer.special_token_id(name)
         return [index] if getattr(self._settings, f"add_{name}") and index is not None else []
 
-    def _decoded(self, ids: list[int], completion: str, num_end: int) -> int | None:
+    def _first_completion_token(self, ids: list[int], completion: str, num_end: int) -> int | None:
         """Return the first token of the completion's text; None if the tokenizer does not preserve the text."""
         low, high = 0, len(ids) - num_end
         while low < high:
@@ -107,7 +107,7 @@ class TokenizedJudge:
     def judge(self, columns: Mapping[str, Any], encoded: Encoded) -> RowVerdict:
         """Return the columns' verdict on a row's tokens and mask."""
         ids, mask = np.array(encoded.ids, dtype=np.int32), np.array(encoded.mask, dtype=np.int8)
-        kept = self._kept(columns)
+        kept = self._kept_tokens(columns)
         wanted = np.asarray(columns["input_ids"], dtype=np.int64)[kept]
         if not np.array_equal(ids, wanted):
             return tokens_differ(self.names, ids, wanted.astype(np.int32), self._tokenizer.decode)
@@ -115,7 +115,7 @@ class TokenizedJudge:
         case = TokenCase(input_ids=ids, mask=mask, votes={COLUMNS: votes}, decode=self._tokenizer.decode, advice=_OURS)
         return RowVerdict(reasons={COLUMNS: ()}, findings=tuple(case.findings()))
 
-    def _kept(self, columns: Mapping[str, Any]) -> Any:
+    def _kept_tokens(self, columns: Mapping[str, Any]) -> Any:
         """Return which tokens a row's attention mask keeps; shape [num_tokens]."""
         kept = columns.get("attention_mask")
         return slice(None) if kept is None else np.asarray(kept) != 0

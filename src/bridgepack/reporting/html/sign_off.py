@@ -152,7 +152,7 @@ def sign_off(page: ArtifactPage, recipe: SFTRecipe | None) -> SignOff:
 def _other_settings(recipe: SFTRecipe, packs: SFTRecipe) -> Iterator[str]:
     """Yield the fields about rows that differ between a run's recipe and the one of its packs, with both values."""
     here, there = (
-        dict(leaves(one.model_dump(mode="json", include=set(_OF_PACKS), exclude={"packing": NOT_IN_ROWS})))
+        dict(leaves(one.model_dump(mode="json", include=set(_OF_PACKS), exclude={"packing": set(NOT_IN_ROWS)})))
         for one in (recipe, packs)
     )
     for name in dict.fromkeys([*here, *there]):

@@ -276,9 +276,12 @@ FAULT_TOLERANT = {"resource_shape": "s", "node_group": "g", "launcher": {"kind":
         ({**BARE, "container_image": "it's"}, "nemo-run writes it unquoted into a shell script; allowed: one word"),
         ({**BARE, "container_mounts": ["/a b:/c"]}, "executor.container_mounts.0 is '/a b:/c'; nemo-run writes it"),
         ({**BARE, "container_mounts": ["/$(id):/c"]}, "$NAME or ${NAME}, which the node expands"),
-        (NO_VOLUME, "it is on no volume (there is none)"),
-        ({**NO_VOLUME, "pvcs": [{"claimName": "a"}]}, "it is on no volume (there is none)"),
-        ({**NO_VOLUME, "pvcs": [{"path": "/data"}]}, "it is on no volume (/data)"),
+        (NO_VOLUME, "a folder on a volume of the cluster file (it has none)"),
+        (
+            {**NO_VOLUME, "pvcs": [{"claimName": "a"}]},
+            "a folder on a volume of the cluster file (it has none)",
+        ),
+        ({**NO_VOLUME, "pvcs": [{"path": "/data"}]}, "allowed: a folder on a volume of the cluster file (/data)"),
     ],
 )
 def test_a_mistake_gets_one_message(executor: Any, expected: str) -> None:
@@ -314,7 +317,7 @@ def test_values_that_a_shell_leaves_alone_are_allowed(executor: Any) -> None:
 
 @pytest.mark.parametrize(("name", "value"), [("python", "python -u;id"), ("train_script", "/a/train.py --x $(id)")])
 def test_options_of_a_program_are_words(name: str, value: str) -> None:
-    with pytest.raises(ConfigError, match=f"^{name} is .*a shell on the nodes reads its options"):
+    with pytest.raises(ConfigError, match=f"^{name} is .*options without spaces, .* a shell on the nodes splits them"):
         ClusterConfig.from_mapping({**SLURM, name: value})
 
 
