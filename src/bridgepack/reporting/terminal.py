@@ -37,6 +37,8 @@ _BAR_WIDTH = 40
 _LABEL_WIDTH = 38
 #: Characters of what is wrong with a row; of more, the middle is left out, because the remedy stands at the end.
 _DETAIL_CHARACTERS = 500
+#: Names of fields without a finding that are shown, and characters of a field's name.
+_NAMES, _NAME_CHARACTERS = 40, 80
 
 
 def describe_build(result: BuildResult, recipe: SFTRecipe | None = None) -> str:
@@ -205,10 +207,13 @@ def describe_unread(fields: Sequence[UnreadField], sources: Sequence[str] = ()) 
         if field.holds != "identifier":
             share = f"{field.holds} in {field.num_rows / max(field.num_rows_read, 1):.0%} of the rows"
             where = f" of {sources[field.source]}" if sources else ""
-            yield f"    {field.name:<28}{field.num_rows:>8,}   {share}{where}, e.g. {field.example}"
+            name = without_middle(field.name, _NAME_CHARACTERS)
+            yield f"    {name:<28}{field.num_rows:>8,}   {share}{where}, e.g. {field.example}"
     others = list(dict.fromkeys(field.name for field in fields if field.holds == "identifier"))
     if others:
-        yield f"    {', '.join(others)}: identifiers, labels or copies"
+        names = [without_middle(name, _NAME_CHARACTERS) for name in others[:_NAMES]]
+        more = f" and {len(others) - _NAMES:,} more" if len(others) > _NAMES else ""
+        yield f"    {', '.join(names)}{more}: identifiers, labels or copies"
 
 
 def source_tree(split: SplitRecord) -> Iterator[tuple[int, Sequence[SourceRecord]]]:

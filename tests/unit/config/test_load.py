@@ -109,6 +109,7 @@ def test_file_that_holds_no_recipe(tmp_path: Path, name: str, content: str | byt
         ("pipe.yaml", "it cannot be read: it is a pipe or a device"),
         *((folder, f"recipe is '{folder}'; ") for folder in ("folder", "folder.yaml", "folder.py")),
         (":", FORMS),
+        ("s3://bucket/packs", "is a URL; this command reads recipes and packs of this machine."),
         (":function", "there is no module ''."),
         ("none.module:function", "there is no module 'none.module'."),
         ("..x:function", "there is no module '..x'."),
