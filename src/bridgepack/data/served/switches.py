@@ -7,7 +7,7 @@ from typing import Any
 from bridgepack.data.sequences.masks import RenderedChat
 from bridgepack.data.served.compare import ServedAnswer
 from bridgepack.data.served.rows import ServedRows, chat_of
-from bridgepack.data.tokenizers.limits import TimeLimit
+from bridgepack.data.tokenizers.limits import STOPPED, TimeLimit
 from bridgepack.data.tokenizers.variables import settable
 from bridgepack.errors import RowError
 from bridgepack.records import SWITCHED_KINDS
@@ -47,13 +47,17 @@ def find_switch(rows: ServedRows, columns: Mapping[str, Any]) -> Switch:
 def _try_all(
     rows: ServedRows, pieces: Sequence[RenderedChat], names: list[str], limit: TimeLimit
 ) -> Iterator[tuple[str, bool, list[ServedAnswer]]]:
-    """Yield each variable and value with the answers that it gives; skips what the template or the masks reject."""
+    """Yield each variable and value with the answers that it gives; skips what the template or the masks reject.
+
+    Ends at the first that takes too much time or memory.
+    """
     for name, value in product(names, (True, False)):
         changed = [_with_variable(chat, name, value) for chat in pieces]
         try:
             yield name, value, limit(lambda some: _answers(rows, [_rendered(rows, one) for one in some]), changed)
-        except RowError:
-            continue
+        except RowError as error:
+            if error.reason in STOPPED:
+                return
 
 
 def _with_variable(chat: RenderedChat, name: str, value: bool) -> RenderedChat:
