@@ -331,7 +331,7 @@ def test_template_without_an_end_is_refused(tmp_path: Path, code: str, reason: s
 
 def test_template_that_fills_memory_says_so(tmp_path: Path) -> None:
     template = "{{ 'a'.center(10**14) }}"
-    with pytest.raises(TokenizerError, match="takes more than 16,384 MiB of memory for a small conversation"):
+    with pytest.raises(TokenizerError, match="takes more than 4,096 MiB of memory for a small conversation"):
         end_of_turn_ids(loaded_tokenizer(tmp_path, replace(CHATML, template=template)))
 
 

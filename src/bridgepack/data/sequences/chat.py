@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from bridgepack.data.sequences.thoughts import ReasoningMasks, ThoughtOpenings, 
 from bridgepack.data.sequences.tool_findings import ToolFindings
 from bridgepack.data.tokenizers.engines import FlatIds, joined
 from bridgepack.data.tokenizers.forms import AS_GIVEN, Forms
+from bridgepack.data.tokenizers.limits import TimeLimit
 from bridgepack.data.tokenizers.templates import names_read
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.data.tokenizers.variables import why_unread
@@ -152,14 +153,15 @@ class ChatEncoder:
         return list({loss.kind: loss for loss in reversed(losses)}.values())[::-1]
 
     def encode(self, rows: Sequence[RenderedChat]) -> FlatBatch:
-        """Return the tokens and masks of conversations."""
+        """Return the tokens and masks of conversations; raises DataError if many take too much time or memory."""
         errors: dict[int, RowError] = {}
-        if self._is_marked:
-            flat, mask = self._encode_marked(rows, errors)
-        else:
-            flat = self._tokenizer.engine.encode_flat([row.text for row in rows])
-            mask = self._mask(rows, flat, errors)
-        self._correct(rows, flat, mask, errors)
+        with TimeLimit() as limit:  # masks may need renders of a conversation's parts
+            if self._is_marked:
+                flat, mask = self._encode_marked(rows, errors, limit)
+            else:
+                flat = self._tokenizer.engine.encode_flat([row.text for row in rows])
+                mask = self._mask(rows, flat, errors, limit)
+            self._correct(rows, flat, mask, errors, limit)
         mask_out(mask, flat.input_ids, self._never_trained)
         num_context = np.full(len(rows), -1, dtype=np.int32)
         return FlatBatch(flat.input_ids, mask, flat.offsets, num_context, errors)
@@ -244,26 +246,35 @@ class ChatEncoder:
                 own = self._tokenizer.render_text(first, conversation.tools, conversation.template_kwargs)
                 assert own == text[:end], "stepwise.py is wrong about this chat template"
 
-    def _mask(self, rows: Sequence[RenderedChat], flat: FlatIds, errors: dict[int, RowError]) -> MaskArray:
+    def _mask(
+        self, rows: Sequence[RenderedChat], flat: FlatIds, errors: dict[int, RowError], limit: TimeLimit
+    ) -> MaskArray:
         if self._settings.loss_mode == "full":
             return np.ones(len(flat.input_ids), dtype=np.int8)
-        scanned, is_decided = self._masks.scan(rows, flat)
+        scanned, is_decided = self._masks.scan(rows, flat, errors, limit)
         mask, takes_last_turn = scanned.mask, self._settings.loss_mode == "last_turn"
         for index in range(len(rows)) if takes_last_turn else np.flatnonzero(~is_decided).tolist():
+            if index in errors:
+                continue
             start, stop = int(flat.offsets[index]), int(flat.offsets[index + 1])
             turns, row = None, rows[index]
             if scanned.is_found[index]:
                 bits = mask[start:stop].tolist()
                 turns = found_turns(bits, row.conversation, is_open=bool(scanned.is_open[index]))
             try:
-                ids = flat.input_ids[start:stop].tolist()
-                mask[start:stop] = self._masks.mask_of(row, ids, scanned=turns, is_certain=bool(is_decided[index]))
+                mask_of = partial(self._masks.mask_of, row, scanned=turns, is_certain=bool(is_decided[index]))
+                mask[start:stop] = limit(mask_of, flat.input_ids[start:stop].tolist())
             except RowError as error:
                 errors[index] = error
         return mask
 
     def _correct(
-        self, rows: Sequence[RenderedChat], flat: FlatIds, mask: MaskArray, errors: dict[int, RowError]
+        self,
+        rows: Sequence[RenderedChat],
+        flat: FlatIds,
+        mask: MaskArray,
+        errors: dict[int, RowError],
+        limit: TimeLimit,
     ) -> None:
         """Change the masks of assistant turns, in place, as the recipe says of generation prompts and thoughts."""
         if self._prompts is None and self._reasoning is None and not self._openings.sequences:
@@ -273,14 +284,16 @@ class ChatEncoder:
                 own = slice(flat.offsets[index], flat.offsets[index + 1])
                 try:
                     if self._prompts is not None:
-                        self._prompts.correct(row, flat.input_ids[own], mask[own])
+                        limit(partial(self._prompts.correct, row, flat.input_ids[own]), mask[own])
                     if self._reasoning is not None:
                         self._reasoning.take_off(mask[own], row.text)
                     self._openings.take_off(mask[own], flat.input_ids[own])
                 except RowError as error:
                     errors[index] = error
 
-    def _encode_marked(self, rows: Sequence[RenderedChat], errors: dict[int, RowError]) -> tuple[FlatIds, MaskArray]:
+    def _encode_marked(
+        self, rows: Sequence[RenderedChat], errors: dict[int, RowError], limit: TimeLimit
+    ) -> tuple[FlatIds, MaskArray]:
         """Return ids and mask from the template's generation blocks, which need each token's character position."""
         encodings = self._tokenizer.encode_with_places([row.text for row in rows])
         flat = joined([encoding.ids for encoding in encodings])
@@ -290,7 +303,7 @@ class ChatEncoder:
             try:
                 own = self._tokenizer.mask_of_spans(encoding, row.spans or [])
                 if self._settings.loss_mode != "full":
-                    mask[start:stop] = self._masks.mask_of(row, list(encoding.ids), own)
+                    mask[start:stop] = limit(partial(self._masks.mask_of, row, own=own), list(encoding.ids))
             except RowError as error:
                 errors[index] = error
         return flat, mask

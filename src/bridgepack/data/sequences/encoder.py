@@ -22,6 +22,7 @@ from bridgepack.data.sequences.plain.documents import TextEncoder
 from bridgepack.data.sequences.plain.tokenized import TokenizedEncoder
 from bridgepack.data.tokenizers.engines import FlatIds
 from bridgepack.data.tokenizers.limits import STOPPED, TimeLimit
+from bridgepack.data.tokenizers.probe import check_prompt
 from bridgepack.data.tokenizers.special import special_ids
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
@@ -40,6 +41,7 @@ def _encoder_of_kind(kind: str, resolved: ResolvedRecipe, tokenizer: ChatTokeniz
     recipe = resolved.recipe
     settings = recipe.applied_preprocessing.of_kind(kind)
     if isinstance(settings, ChatPreprocessing):
+        check_prompt(tokenizer)
         return ChatEncoder(
             tokenizer,
             settings,

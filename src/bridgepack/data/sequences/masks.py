@@ -33,6 +33,7 @@ from bridgepack.data.sequences.places import TokenPlaces, touching_blocks
 from bridgepack.data.sequences.prefixes import CuttingTokens, FoundTurns, Message, Prefixes, find_span
 from bridgepack.data.sequences.splitting.untrained import take_off_untrained, without_untrained
 from bridgepack.data.tokenizers.engines import FlatIds, joined
+from bridgepack.data.tokenizers.limits import TimeLimit
 from bridgepack.data.tokenizers.texts import is_unicode
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
@@ -63,8 +64,10 @@ class ChatMasks:
         self._marker_texts = _texts_in(tokenizer, self._stops)
         self._cutting = CuttingTokens(tokenizer)
 
-    def scan(self, chats: Sequence[RenderedChat], flat: FlatIds) -> tuple[ScannedTurns, BoolArray]:
-        """Return what a scan finds, and per conversation whether the result is certain."""
+    def scan(
+        self, chats: Sequence[RenderedChat], flat: FlatIds, errors: dict[int, RowError], limit: TimeLimit
+    ) -> tuple[ScannedTurns, BoolArray]:
+        """Return what a scan finds, and whether each is certain; adds to `errors` what takes too much to render."""
         assert self._markers is not None
         roles = [[message["role"] for message in chat.conversation.messages] for chat in chats]
         counts = np.fromiter((self._markers.num_turns(turns) for turns in roles), dtype=np.int64, count=len(roles))
@@ -76,15 +79,17 @@ class ChatMasks:
                 scanned.is_found[index] = False
         is_open, has_only_answer = scanned.is_open.tolist(), scanned.ends_with_only_answer.tolist()
         for index in np.flatnonzero(scanned.is_found).tolist():
-            chat, turns = chats[index], roles[index]
-            is_piece = chat.conversation.is_piece
+            chat, turns, is_piece = chats[index], roles[index], chats[index].conversation.is_piece
             is_settled = is_piece or self._markers.joins_starts or (has_only_answer[index] and turns[-1] == ASSISTANT)
-            is_decided[index] = (
-                (is_piece or not chat.conversation.untrained)
-                and is_open[index] == chat.lacks_end
-                and (is_settled or self._shows_turns(chat, turns) or self._loses_first_answer(chat, turns))
-                and not self._has_any(chat.conversation, self._stops)
-            )
+            is_whole = is_piece or not chat.conversation.untrained
+            try:
+                is_decided[index] = (
+                    (is_whole and is_open[index] == chat.lacks_end)
+                    and (is_settled or self._shows_turns(chat, turns) or limit(self._loses_first_answer, chat))
+                    and not self._has_any(chat.conversation, self._stops)
+                )
+            except RowError as error:
+                errors[index] = error
             if is_piece and is_decided[index]:
                 bits = scanned.mask[flat.offsets[index] : flat.offsets[index + 1]]
                 is_decided[index] = take_off_untrained(bits, chat.conversation)
@@ -107,14 +112,14 @@ class ChatMasks:
         answers = [index for index, role in enumerate(roles) if role == ASSISTANT]
         return self._cutting.lie_between(chat.text, chat.ends, answers, start, self._markers.end_texts)
 
-    def _loses_first_answer(self, chat: RenderedChat, roles: Sequence[str]) -> bool:
+    def _loses_first_answer(self, chat: RenderedChat) -> bool:
         """Return whether the first answer certainly does not lie between the renders around it."""
-        turn, start = roles.index(ASSISTANT), self._start_text
-        if start is None or turn + 1 == len(roles):
+        whole, start = chat.conversation, self._start_text
+        turn = [message["role"] for message in whole.messages].index(ASSISTANT)
+        if start is None or turn + 1 == len(whole.messages):
             return False
         if chat.ends is not None and chat.ends[turn + 1] >= 0:
             return False  # the text begins with the render of these turns
-        whole = chat.conversation
         try:
             prefix = self._tokenizer.render_text(whole.messages[: turn + 1], whole.tools, whole.template_kwargs)
         except RowError:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from bridgepack.data.sequences.masks import RenderedChat
 from bridgepack.data.served.compare import ServedAnswer
 from bridgepack.data.served.rows import ServedRows, chat_of
-from bridgepack.data.tokenizers.limits import TimeLimit
+from bridgepack.data.tokenizers.limits import STOPPED, TimeLimit
 from bridgepack.data.tokenizers.variables import settable
 from bridgepack.errors import RowError
 from bridgepack.records import SWITCHED_KINDS, ServedKind
@@ -86,10 +86,10 @@ class _Shown(NamedTuple):
 
 
 class _Trial:
-    """Tries variables on rows."""
+    """Tries variables on rows, until one takes too much time or memory to render."""
 
     def __init__(self, rows: ServedRows, limit: TimeLimit) -> None:
-        self._rows, self._limit = rows, limit
+        self._rows, self._limit, self._is_stopped = rows, limit, False
 
     def cures(self, columns: Mapping[str, Any], names: Sequence[str]) -> list[Switch]:
         """Return the switches that cure a row, the best first."""
@@ -99,6 +99,8 @@ class _Trial:
             return []
         found = []
         for name, value in product(names, (True, False)):
+            if self._is_stopped:
+                break
             after = self._shown([_with_variable(chat, name, value) for chat in pieces])
             if after is not None and _is_cured(before, after):
                 found.append((-sum(answer.kind == ServedKind.EQUAL for answer in after.answers), name, value))
@@ -127,7 +129,8 @@ class _Trial:
         """Return what pieces show; None if the template or the masks reject them, or nothing is trained."""
         try:
             return self._limit(self._compared, pieces)
-        except RowError:
+        except RowError as error:
+            self._is_stopped |= error.reason in STOPPED
             return None
 
     def _compared(self, pieces: Sequence[RenderedChat]) -> _Shown | None:

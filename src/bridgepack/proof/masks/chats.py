@@ -16,6 +16,7 @@ from bridgepack.data.sequences.conversation import Conversation, ConversationRea
 from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.data.sequences.markers import infer_markers, markers_from_recipe
 from bridgepack.data.tokenizers.forms import AS_GIVEN
+from bridgepack.data.tokenizers.probe import limited
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.geometry import IntArray
 from bridgepack.proof.masks.markers import NO_END, LearnedMarks, derive_from_blocks, derive_from_marks, learn_marks
@@ -65,15 +66,15 @@ class ChatJudge:
     """Judges conversations of one recipe."""
 
     def __init__(self, recipe: SFTRecipe, settings: ChatPreprocessing, tokenizer: ChatTokenizer) -> None:
-        """Learn the marks that the template writes around turns."""
+        """Learn the marks that the template writes around turns; raises TokenizerError if that takes too much."""
         self._settings, self._tokenizer = settings, tokenizer
         forms = tokenizer.forms if recipe.fields_on_auto else AS_GIVEN
         self._read = ConversationReader(
             settings, recipe.data.role_aliases, forms, as_host=recipe.host_habits.keys()
         ).read
-        self._rendering = Rendering(tokenizer)
+        self._rendering = limited(tokenizer, Rendering, tokenizer)
         self._has_blocks = _BLOCK.search(tokenizer.chat_template or "") is not None
-        self._marks = learn_marks(self._rendering.text)
+        self._marks = limited(tokenizer, learn_marks, self._rendering.text)
         self._never = tokenizer.never_trained_ids if settings.masks_control_tokens else frozenset()
         self._only_empty, self._keeps_empty = settings.reasoning_loss == "mask_empty", settings.mask_generation_prompt
         self._trims_openings = recipe.trims_thought_openings and has_trimmed_openings(tokenizer.chat_template or "")

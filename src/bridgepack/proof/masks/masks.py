@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from bridgepack.data.reading.ranges import iter_ranges
 from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.data.sequences.plain.tokenized import IGNORED_LABEL
 from bridgepack.data.tasks import Progress, SilentProgress
+from bridgepack.data.tokenizers.limits import STOPPED, TimeLimit
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import ConfigError, DataError, RowError
 from bridgepack.proof.masks.chats import EVERYTHING, ChatJudge
@@ -191,7 +193,7 @@ def check_masks(target: str | Path | SFTRecipe, options: MaskOptions | None = No
     Raises:
         ConfigError: the recipe does not exist, an override is invalid, or the chat template does not read a variable.
         ArtifactError: the folder is not an artifact.
-        DataError: a source is missing or cannot be read.
+        DataError: a source is missing or cannot be read, or many rows take too much time or memory.
         TokenizerError: the tokenizer cannot be loaded, or cannot do what the recipe asks.
     """
     options = options or MaskOptions()
@@ -257,12 +259,21 @@ class _Comparison:
         chosen, self._num_rows = choose_rows(inputs, self._options, self._recipe.data.max_row_bytes)
         total = None if self._options.num_rows is None else min(self._options.num_rows, self._num_rows)
         progress.start("Comparing masks", total, "rows")
-        for (split, file), rows in zip(inputs, chosen, strict=True):
-            if rows is None or rows:
-                self._judge_file(split, file, rows)
+        with TimeLimit() as limit:
+            for (split, file), rows in zip(inputs, chosen, strict=True):
+                if rows is None or rows:
+                    self._judge_file(split, file, rows, limit)
         progress.finish()
 
-    def _judge_file(self, split: str, file: InputFile, rows: set[int] | None) -> None:
+    def _verdict(self, columns: Mapping[str, Any], encoded: Encoded, limit: TimeLimit) -> RowVerdict:
+        try:
+            return limit(partial(self._judge.judge, columns), encoded)
+        except RowError as error:
+            if error.reason not in STOPPED:
+                raise
+            return RowVerdict.unjudged(self._judge.names, f"{error.detail} for the conversation's parts")
+
+    def _judge_file(self, split: str, file: InputFile, rows: set[int] | None, limit: TimeLimit) -> None:
         before = 0
         for row, columns, encoded in encoded_rows(self._recipe, file, rows):
             is_next, before = row != before, row  # a row may have several sequences
@@ -274,7 +285,7 @@ class _Comparison:
                 for kind, detail in encoded.losses if is_next else ():
                     self._lost[kind] += 1
                     self._first_lost.setdefault(kind, f"{file.label} row {row}: {detail}; {LOSS_CURES[kind]}")
-                verdict = self._judge.judge(columns, encoded)
+                verdict = self._verdict(columns, encoded, limit)
                 self._empty_thoughts += [f"{file.label} row {row}"] if verdict.trains_empty_thoughts else []
                 self._prompts += [f"{file.label} row {row}"] if verdict.trains_prompt else []
                 self._note(split, file.label, row, verdict)
