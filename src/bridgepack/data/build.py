@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeGuard
 
-from bridgepack.config.recipe.data import as_sources
+from bridgepack.config.recipe.data import as_sources, path_of
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data import output as staging
 from bridgepack.data.files import nearest_folder
@@ -21,6 +21,7 @@ from bridgepack.data.reading.inputs import InputFile, file_stamp, find_inputs, h
 from bridgepack.data.reading.ranges import is_streamed
 from bridgepack.data.reading.remote import scheme_of
 from bridgepack.data.reading.rows import has_row
+from bridgepack.data.reading.skipped import skipped_files
 from bridgepack.data.results import BuildOptions, BuildPlan, BuildResult
 from bridgepack.data.stages.finish import RangeResult
 from bridgepack.data.stages.retokenise import EarlierTokens
@@ -42,7 +43,7 @@ from bridgepack.data.workers.pool import WorkerPool
 from bridgepack.data.workers.process import TOKENISING, preload
 from bridgepack.data.workplace import Workplace, complete_on_interrupt, tasks_runner, workplace
 from bridgepack.errors import DataError
-from bridgepack.records import TRAIN, VALIDATION, BalanceRecord, InputRecord, ServedRecord
+from bridgepack.records import TRAIN, VALIDATION, BalanceRecord, InputRecord, ServedRecord, SkippedFiles
 
 DEFAULT_FOLDER = "artifacts"
 #: Input bytes for which one more worker pays off.
@@ -132,7 +133,12 @@ def planned_build(
         folder = named or artifacts / f"{recipe.name}-{digest[:12]}"
         staging.refuse_foreign_folder(folder)
         spec = ArtifactSpec(
-            resolved=resolved, fingerprint=digest, tokenizer=tokenizer, versions=library_versions(), inputs=inputs
+            resolved=resolved,
+            fingerprint=digest,
+            tokenizer=tokenizer,
+            versions=library_versions(),
+            inputs=inputs,
+            skipped=skipped_beside(recipe, files),
         )
         yield BuildPlan(
             output=folder,
@@ -171,6 +177,17 @@ def find_files(recipe: SFTRecipe, scratch: Path) -> dict[str, list[InputFile]]:
             names = ", ".join(file.label for file in members[:3])
             raise DataError(f"the {split} split has no rows ({names}). Check the files.")
     return files
+
+
+def skipped_beside(recipe: SFTRecipe, files: Mapping[str, Sequence[InputFile]]) -> dict[str, SkippedFiles]:
+    """Return split -> what its folders and prefixes have beside its files; only splits where there is anything."""
+    found = {}
+    for split, members in files.items():
+        sources = as_sources(recipe.data.train if split == TRAIN else recipe.data.validation)
+        paths = [path for path in map(path_of, sources) if path is not None]
+        if (skipped := skipped_files(paths, [file.path for file in members])) is not None:
+            found[split] = skipped
+    return found
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -283,13 +300,13 @@ def _input_records(
 ) -> dict[str, tuple[InputRecord, ...]]:
     """Return split -> records of its files, without their row counts, once all are hashed."""
     progress.start("Hashing inputs", sum(file.num_bytes for members in files.values() for file in members), "files")
-    found: dict[str, tuple[InputRecord, ...]] = {}
+    found: dict[str, list[InputRecord]] = {}
     for split, members in files.items():
-        found[split] = ()
+        found[split] = []
         for file in members:
             size, sha256 = file.num_bytes, next(hashes).result()
             record = InputRecord(path=file.label, num_bytes=size, sha256=sha256, num_rows=0, source=file.source)
-            found[split] += (record,)
+            found[split].append(record)
             progress.advance(1, work=size)
     progress.finish()
-    return found
+    return {split: tuple(records) for split, records in found.items()}

@@ -83,7 +83,12 @@ def plan_repack(
         source=artifact,
         output=folder,
         spec=ArtifactSpec(
-            resolved=resolved, fingerprint=digest, tokenizer=manifest.tokenizer, versions=versions, inputs=inputs
+            resolved=resolved,
+            fingerprint=digest,
+            tokenizer=manifest.tokenizer,
+            versions=versions,
+            inputs=inputs,
+            skipped={split.name: split.skipped_files for split in splits if split.skipped_files is not None},
         ),
         existing=staging.existing_manifest(folder),
         source_fingerprint=manifest.fingerprint,

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,7 +14,7 @@ from bridgepack.bridge.wiring import Packs, RunLength, run_length
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.inspection import SequenceView, view_sequences
 from bridgepack.data.artifact.origins import Origin
-from bridgepack.data.build import find_files
+from bridgepack.data.build import find_files, skipped_beside
 from bridgepack.data.reading.rows import read_range, sampled_rows
 from bridgepack.data.served.sample import sample_answers
 from bridgepack.data.stages.finish import FinishSettings
@@ -23,7 +23,7 @@ from bridgepack.data.store.token_file import token_arrays
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.planning.cuts import Totals, cost_of_cutting, cuts_exchanges, totals, whole_totals
 from bridgepack.planning.sample import SampledFile, SampledSource, Sampler, population, projected_packs, sampled_sources
-from bridgepack.records import TRAIN, Drop, DropReason, PackedRow, ServedRecord, UnreadField
+from bridgepack.records import TRAIN, Drop, DropReason, PackedRow, ServedRecord, SkippedFiles, UnreadField
 from bridgepack.records.results import Result
 from bridgepack.records.words import counted
 
@@ -94,6 +94,7 @@ class Preview(Result):
         served: comparison of a sample of the training answers with what a server sends; None for rows that are no
             conversations.
         stops: field of the recipe by which a build would stop, not drop -> the reasons of such drops.
+        skipped: split -> files of its folders that a build does not read.
     """
 
     DERIVED: ClassVar = ("is_sample",)
@@ -109,6 +110,7 @@ class Preview(Result):
     stopped_early: bool
     stops: Mapping[str, str]
     served: ServedRecord | None = None
+    skipped: Mapping[str, SkippedFiles] = field(default_factory=dict)
 
     def headline(self) -> str:
         """Return what came out, in one line."""
@@ -168,6 +170,7 @@ def preview_recipe(recipe: SFTRecipe, *, num_rows: int = 5) -> Preview:
         forms=tokenizer.forms.decisions(recipe.fields_on_auto) if recipe.fields_on_auto else {},
         stopped_early=not is_complete,
         served=served,
+        skipped=skipped_beside(recipe, files),
         stops=_stops(recipe, {drop.kind for source in previews for drop in source.drops}),
     )
 

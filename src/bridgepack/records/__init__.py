@@ -21,6 +21,7 @@ from bridgepack.records.manifests import FileRecord as FileRecord
 from bridgepack.records.manifests import InputRecord as InputRecord
 from bridgepack.records.manifests import Manifest as Manifest
 from bridgepack.records.manifests import ShardRecord as ShardRecord
+from bridgepack.records.manifests import SkippedFiles as SkippedFiles
 from bridgepack.records.manifests import SourceRecord as SourceRecord
 from bridgepack.records.manifests import SplitRecord as SplitRecord
 from bridgepack.records.manifests import SplitStatistics as SplitStatistics

@@ -187,6 +187,23 @@ class UnreadField:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SkippedFiles:
+    """Files below a split's folders and prefixes that were not read."""
+
+    num_other: int  #: files of other kinds, by their names
+    num_hidden: int  #: hidden files, and files in hidden folders
+    examples: tuple[str, ...]  #: the first few of other kinds, else hidden ones
+
+    def describe(self) -> str:
+        """Return `3 files of other kinds and 1 hidden file were not read: a.txt, b.md, c.pdf`."""
+        parts = [f"{counted(self.num_other, 'file')} of other kinds"] if self.num_other else []
+        parts += [counted(self.num_hidden, "hidden file")] if self.num_hidden else []
+        is_one = self.num_other + self.num_hidden == 1
+        more = ", ..." if (self.num_other or self.num_hidden) > len(self.examples) else ""
+        return f"{' and '.join(parts)} {'was' if is_one else 'were'} not read: {', '.join(self.examples)}{more}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SplitRecord:
     """One split of an artifact."""
 
@@ -205,6 +222,9 @@ class SplitRecord:
     sources: tuple[SourceRecord, ...] = ()  #: the recipe's sources, in its order
     #: what nobody reads, source by source; of rows set aside for validation, in the training split
     unread: tuple[UnreadField, ...] = ()
+    #: files of its folders that were not read, of those set aside for validation in the training split; left out of
+    #: the manifest if there are none
+    skipped_files: SkippedFiles | None = None
 
     @property
     def is_mixture(self) -> bool:

@@ -234,6 +234,8 @@ def _describe_packs(preview: Preview) -> Iterator[str]:
         yield f"packs: {counts}{' (projected from the sample; the build counts exactly)' if about else ''}"
     if preview.stopped_early:
         yield f"warning: {STOPPED_EARLY}"
+    for split, skipped in preview.skipped.items():
+        yield f"{split}: {skipped.describe()}"
     if preview.run is not None:
         yield from describe_run(preview.run)
     if preview.served is not None:

@@ -23,7 +23,7 @@ from bridgepack.records import (
     Waiting,
 )
 from bridgepack.reporting.pieces import added_line, cut_history_line
-from bridgepack.reporting.text import printable, without_middle
+from bridgepack.reporting.text import first_lines, printable, without_middle
 
 if TYPE_CHECKING:
     from bridgepack.data.results import ArtifactPlan, BuildResult
@@ -34,6 +34,8 @@ TOKENIZER_WARNING = (
     "another version of transformers."
 )
 _BAR_WIDTH = 40
+#: Where the lines are that a long list leaves out.
+_ALL = "--json lists all"
 _LABEL_WIDTH = 38
 #: Characters of what is wrong with a row; of more, the middle is left out, because the remedy stands at the end.
 _DETAIL_CHARACTERS = 500
@@ -169,6 +171,8 @@ def _describe_split(manifest: Manifest, split: SplitRecord) -> Iterator[str]:
     yield split.name
     for name, text in lines.items():
         yield f"  {name:<20}{text}"
+        if name == "rows in" and split.skipped_files is not None:
+            yield f"  {'':<20}{split.skipped_files.describe()}"
         if name == "rows dropped":
             for reason, count in split.drops.items():
                 drop = next((drop for drop in split.drop_examples if drop.reason == reason), None)
@@ -177,7 +181,8 @@ def _describe_split(manifest: Manifest, split: SplitRecord) -> Iterator[str]:
             yield from _describe_pieces(split)
     if split.is_mixture:
         yield f"  {'sources':<38}{'rows':>9} {'sequences':>10} {'tokens':>13} {'trained':>13}  asked  actual"
-        yield from (_source_line(sources, depth) for depth, sources in source_tree(split))
+        lines_of_sources = (_source_line(sources, depth) for depth, sources in source_tree(split))
+        yield from first_lines(lines_of_sources, _ALL)
     if split.lost_content:
         yield "  lost content        content of rows that the chat template left out or changed"
     for kind, count in split.lost_content.items():
@@ -203,17 +208,18 @@ def describe_unread(fields: Sequence[UnreadField], sources: Sequence[str] = ()) 
     """Yield the lines about columns and fields of turns that nobody reads; `sources` are names if there are several."""
     if fields:
         yield "  not read            columns and fields of turns that nobody reads"
-    for field in fields:
-        if field.holds != "identifier":
-            share = f"{field.holds} in {field.num_rows / max(field.num_rows_read, 1):.0%} of the rows"
-            where = f" of {sources[field.source]}" if sources else ""
-            name = without_middle(field.name, _NAME_CHARACTERS)
-            yield f"    {name:<28}{field.num_rows:>8,}   {share}{where}, e.g. {field.example}"
+    yield from first_lines((_unread_line(field, sources) for field in fields if field.holds != "identifier"), _ALL)
     others = list(dict.fromkeys(field.name for field in fields if field.holds == "identifier"))
     if others:
         names = [without_middle(name, _NAME_CHARACTERS) for name in others[:_NAMES]]
         more = f" and {len(others) - _NAMES:,} more" if len(others) > _NAMES else ""
         yield f"    {', '.join(names)}{more}: identifiers, labels or copies"
+
+
+def _unread_line(field: UnreadField, sources: Sequence[str]) -> str:
+    share = f"{field.holds} in {field.num_rows / max(field.num_rows_read, 1):.0%} of the rows"
+    where = f" of {sources[field.source]}" if sources else ""
+    return f"    {without_middle(field.name, _NAME_CHARACTERS):<28}{field.num_rows:>8,}   {share}{where}, e.g. {field.example}"
 
 
 def source_tree(split: SplitRecord) -> Iterator[tuple[int, Sequence[SourceRecord]]]:
@@ -278,7 +284,9 @@ def describe_plan(plan: ArtifactPlan, *, source: Path | None = None, tokenises_a
     lines = [f"would do: {action}", f"output: {plan.output}", f"fingerprint: {plan.spec.fingerprint}", ""]
     for split, records in plan.spec.inputs.items() if source is None else ():
         lines.append(f"{split} inputs:")
-        lines += [f"  {record.path}  {record.num_bytes:,} bytes  sha256 {record.sha256[:12]}" for record in records]
+        inputs = (f"  {record.path}  {record.num_bytes:,} bytes  sha256 {record.sha256[:12]}" for record in records)
+        lines += first_lines(inputs, _ALL)
+        lines += [f"  {plan.spec.skipped[split].describe()}"] if split in plan.spec.skipped else []
     lines += ["", "derived:"] if source is None else ["derived:"]
     derived, balance = plan.spec.resolved.explain(), plan.spec.resolved.balance
     if balance is not None:

@@ -1,6 +1,11 @@
-"""Text for terminals: made safe to print, and how wide it may be."""
+"""Text for terminals: made safe and short enough to print, and how wide it may be."""
 
 import shutil
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+#: Maximum lines of a list that grows with the data.
+MOST_LINES = 20
 
 
 def printable(text: str) -> str:
@@ -20,3 +25,11 @@ def without_middle(text: str, most: int) -> str:
 def terminal_width() -> int:
     """Return the columns that prose is wrapped to: the terminal's, but 40 to 80; 80 in a pipe."""
     return min(max(shutil.get_terminal_size().columns, 40), 80)
+
+
+def first_lines(lines: Iterable[str], where_all_are: str, most: int = MOST_LINES) -> Iterator[str]:
+    """Yield the lines of a list, of a long one the first and how many more there are, and where."""
+    left = iter(lines)
+    yield from islice(left, most)
+    if num_more := sum(1 for _ in left):
+        yield f"    ... and {num_more:,} more: {where_all_are}"

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +29,17 @@ from bridgepack.data.stages.notes import write_ledger
 from bridgepack.data.stages.split import TokenizedSplit, gather_split, shard_plans, split_statistics, write_provenance
 from bridgepack.data.tasks import Beat, Progress, Runner, TaskFailure, result_of
 from bridgepack.geometry import IntArray
-from bridgepack.records import SPLITS, TRAIN, FileRecord, InputRecord, Manifest, ServedRecord, ShardRecord, SplitRecord
+from bridgepack.records import (
+    SPLITS,
+    TRAIN,
+    FileRecord,
+    InputRecord,
+    Manifest,
+    ServedRecord,
+    ShardRecord,
+    SkippedFiles,
+    SplitRecord,
+)
 
 #: Retries of a shard whose process died.
 _MAX_TRIES = 3
@@ -44,6 +54,8 @@ class ArtifactSpec:
     tokenizer: Mapping[str, Any]  #: identity of the tokenizer
     versions: Mapping[str, str]  #: versions of the libraries that make its rows
     inputs: Mapping[str, tuple[InputRecord, ...]]  #: split -> records of its files
+    #: split -> what its folders have beside them; only splits whose folders have anything
+    skipped: Mapping[str, SkippedFiles] = field(default_factory=dict)
 
     @property
     def num_input_bytes(self) -> int:
@@ -188,6 +200,7 @@ class ArtifactWriter:
             lost_examples=split.losses.examples,
             sources=split.sources,
             unread=split.unread,
+            skipped_files=self.spec.skipped.get(split.name),
         )
 
     def _write_shards(self, split: TokenizedSplit, plans: Iterable[ShardPlan]) -> list[ShardRecord]:

@@ -157,8 +157,8 @@ class TimeLimit:
         if self._num_stopped <= MAX_STOPPED:
             return error
         return DataError(
-            f"{self._num_stopped} rows took too much time or memory ({error.detail}), so the rows are not the cause. Correct the "
-            "template, or set tokenizer.chat_template to another."
+            f"{self._num_stopped} rows took too much time or memory ({error.detail}), so the rows are not the "
+            "cause. Correct the template, or set tokenizer.chat_template to another."
         )
 
     def _tick(self, *_: object) -> None:
