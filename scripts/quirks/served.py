@@ -1,7 +1,7 @@
 """The page of served answers: family x set of conversations x setting, with the share that is trained as served."""
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,9 +56,9 @@ class Measured(NamedTuple):
     num_dropped: int
 
 
-def rows_of(name: str) -> list[dict[str, Any]]:
-    """Return the conversations of a set; their numbers differ."""
-    return [_numbered(SETS[name], number) for number in range(1, NUM_ROWS + 1)]
+def rows_of(name: str, numbers: Iterable[int]) -> list[dict[str, Any]]:
+    """Return conversations of a set, of 1 to NUM_ROWS; their numbers differ."""
+    return [_numbered(SETS[name], number) for number in numbers]
 
 
 def _numbered(value: Any, number: int) -> Any:
@@ -100,8 +100,10 @@ def _columns(recipe: SFTRecipe, rows: list[dict[str, Any]]) -> list[Mapping[str,
     return [reader.read(row) for row in rows]
 
 
-def lines_of(family: Family, folder: Path) -> Iterator[tuple[str, dict[str, Measured], Switch]]:
-    """Yield (set, setting -> its counts, switch) of a family."""
+def lines_of(
+    family: Family, folder: Path, numbers: Sequence[int] = range(1, NUM_ROWS + 1)
+) -> Iterator[tuple[str, dict[str, Measured], Switch]]:
+    """Yield (set, setting -> its counts, switch) of a family; `numbers` are those of the conversations."""
     tokenizer = write_tokenizer(folder, family)
     values = {
         "name": "served",
@@ -112,7 +114,7 @@ def lines_of(family: Family, folder: Path) -> Iterator[tuple[str, dict[str, Meas
     }
     recipe = SFTRecipe.model_validate(values)
     for name in SETS:
-        rows = rows_of(name)
+        rows = rows_of(name, numbers)
         default = measured(recipe, rows)
         switch = NO_SWITCH if default.num_equal == default.num_answers else switch_of(recipe, rows)
         settings: dict[str, Mapping[str, Any]] = {"boundary": _MASKED, "split": _SPLIT}

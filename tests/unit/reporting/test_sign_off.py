@@ -11,19 +11,9 @@ import bridgepack
 from bridgepack.bridge.targets import load_target
 from bridgepack.errors import ArtifactError, ConfigError
 from tests.support.small_builds import Command, chat_row, write_json_lines
+from tests.support.tokenizers import TRAINS_USER_TURNS
 
 ROWS = [chat_row(f"Question {number}?", f"Answer {number}.") for number in range(30)]
-#: Trains questions, too.
-WRONG = """\
-{%- for message in messages -%}
-  {{- '<|im_start|>' + message.role + '\\n' -}}
-  {%- if message.role != 'system' -%}
-    {%- generation -%}{{- message.content + '<|im_end|>' -}}{%- endgeneration -%}
-  {%- endif -%}
-  {{- '\\n' -}}
-{%- endfor -%}
-{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}
-"""
 
 
 @pytest.fixture
@@ -108,7 +98,7 @@ def test_nothing_is_written_where_it_cannot_be_signed(recipe: dict[str, Any]) ->
 
 def test_masks_in_doubt_are_part_of_the_verdict_and_of_the_exit_code(recipe: dict[str, Any], command: Command) -> None:
     write_json_lines(Path("rows.jsonl"), ROWS)
-    Path("wrong.jinja").write_text(WRONG)
+    Path("wrong.jinja").write_text(TRAINS_USER_TURNS)
     Path("mine.yaml").write_text(
         json.dumps({**recipe, "tokenizer": {**recipe["tokenizer"], "chat_template": "wrong.jinja"}})
     )
