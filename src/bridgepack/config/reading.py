@@ -69,9 +69,7 @@ def load_object(target: str, *, suffixes: tuple[str, ...] = (RECIPE_SUFFIX,)) ->
         ConfigError: it cannot be found, or fails.
     """
     if "://" in target:
-        raise ConfigError(
-            f"{target!r} is a URL; this command reads recipes and packs of this machine. Copy it here."
-        )
+        raise ConfigError(f"{target!r} is a URL; this command reads recipes and packs of this machine. Copy it here.")
     place, _, function = target.rpartition(":") if ":" in target else (target, "", "")
     if Path(place).suffix.lower() == ".py":
         return _object_from_module(load_module(Path(place)), function, target, suffixes)
