@@ -142,6 +142,7 @@ def test_environment_is_this_one_where_this_python_trains(recipe: SFTRecipe, mon
     [
         ({"skip": ["build", "check", "train"]}, "every task is skipped"),
         ({"skip": ["build"]}, "--skip build leaves the run without packs: .* Add --artifact FOLDER"),
+        ({"artifact": "s3://bucket/packs"}, "--artifact is 's3://bucket/packs', a URL; tasks"),
         ({"artifact": "nope"}, "--artifact is 'nope'; it does not exist"),
         ({"overrides": {"artifact": "nope"}, "skip": ["build"]}, "artifact is 'nope'; it does not exist"),
         ({"overrides": {"model": None}}, "model is not set; the training task needs one"),
