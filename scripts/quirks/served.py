@@ -1,7 +1,7 @@
 """The page of served answers: family x set of conversations x setting, with the share that is trained as served."""
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from bridgepack.data.layouts.reader import RowReader
 from bridgepack.data.sequences.encoding import encode_rows
 from bridgepack.data.sequences.loading import load_stage
 from bridgepack.data.served.rows import ServedRows
-from bridgepack.data.served.switches import NO_SWITCH, Switch, find_switch
+from bridgepack.data.served.switches import NO_SWITCH, Switch, SwitchRows, find_switch
 from bridgepack.errors import RowError
 
 from .families import Family, write_tokenizer
@@ -56,9 +56,9 @@ class Measured(NamedTuple):
     num_dropped: int
 
 
-def rows_of(name: str) -> list[dict[str, Any]]:
-    """Return the conversations of a set; their numbers differ."""
-    return [_numbered(SETS[name], number) for number in range(1, NUM_ROWS + 1)]
+def rows_of(name: str, numbers: Iterable[int]) -> list[dict[str, Any]]:
+    """Return conversations of a set, of 1 to NUM_ROWS; their numbers differ."""
+    return [_numbered(SETS[name], number) for number in numbers]
 
 
 def _numbered(value: Any, number: int) -> Any:
@@ -87,7 +87,12 @@ def measured(recipe: SFTRecipe, rows: list[dict[str, Any]]) -> Measured:
 
 def switch_of(recipe: SFTRecipe, rows: list[dict[str, Any]]) -> Switch:
     """Return the template's switch that cures the first conversation."""
-    return find_switch(ServedRows.of(load_stage(recipe.model_dump_json())), _columns(recipe, rows[:1])[0])
+    served, kept = ServedRows.of(load_stage(recipe.model_dump_json())), SwitchRows()
+    (columns,) = _columns(recipe, rows[:1])
+    (answers,) = served.answers([columns])
+    if not isinstance(answers, RowError):
+        kept.add(columns, answers)
+    return find_switch(served, kept)
 
 
 def _columns(recipe: SFTRecipe, rows: list[dict[str, Any]]) -> list[Mapping[str, Any]]:
@@ -95,8 +100,10 @@ def _columns(recipe: SFTRecipe, rows: list[dict[str, Any]]) -> list[Mapping[str,
     return [reader.read(row) for row in rows]
 
 
-def lines_of(family: Family, folder: Path) -> Iterator[tuple[str, dict[str, Measured], Switch]]:
-    """Yield (set, setting -> its counts, switch) of a family."""
+def lines_of(
+    family: Family, folder: Path, numbers: Sequence[int] = range(1, NUM_ROWS + 1)
+) -> Iterator[tuple[str, dict[str, Measured], Switch]]:
+    """Yield (set, setting -> its counts, switch) of a family; `numbers` are those of the conversations."""
     tokenizer = write_tokenizer(folder, family)
     values = {
         "name": "served",
@@ -107,7 +114,7 @@ def lines_of(family: Family, folder: Path) -> Iterator[tuple[str, dict[str, Meas
     }
     recipe = SFTRecipe.model_validate(values)
     for name in SETS:
-        rows = rows_of(name)
+        rows = rows_of(name, numbers)
         default = measured(recipe, rows)
         switch = NO_SWITCH if default.num_equal == default.num_answers else switch_of(recipe, rows)
         settings: dict[str, Mapping[str, Any]] = {"boundary": _MASKED, "split": _SPLIT}
@@ -130,7 +137,7 @@ def served_page(table: Mapping[str, list[tuple[str, dict[str, Measured], Switch]
     """Return the page of a table."""
     lines = ["| family | set | default | boundary | switch | split |", "|---|---|---|---|---|---|"]
     for family, sets in table.items():
-        for name, found, (switch, value) in sets:
+        for name, found, (switch, value, _) in sets:
             default = found["default"]
             cells = [_cell(found.get(key), default) for key in ("default", "boundary", "switch", "split")]
             if switch:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bridgepack.config.recipe.data import DataSource, MixtureConfig
 from bridgepack.data.sequences.over_long import HistoryCut
 from bridgepack.data.stages.finish import SEQUENCE
-from bridgepack.data.stages.mixture import mixed
+from bridgepack.data.stages.mixture import mix_sources
 from bridgepack.data.stages.notes import Notes
 from bridgepack.data.stages.split import TokenizedSplit
 from bridgepack.errors import DataError
@@ -81,7 +81,7 @@ def test_shares(lengths: list[list[int]], weights: list[int], total: int | None,
     sources = [DataSource(path=str(number), weight=weights[number]) for number in range(num_sources)]
     mixture = MixtureConfig(by="rows" if by_rows else "tokens", total=total)
 
-    found = mixed(split, sources, mixture, seed=7)
+    found = mix_sources(split, sources, mixture, seed=7)
 
     _assert_sound(split, found)
     for number, rows in enumerate(lengths):
@@ -98,7 +98,7 @@ def test_epochs(lengths: list[list[int]], quarters: list[int]) -> None:
     assume(all(len(rows) * quarter >= 4 for rows, quarter in zip(lengths, quarters, strict=False)))
     sources = [DataSource(path=str(number), epochs=quarters[number] / 4) for number in range(len(lengths))]
 
-    found = mixed(split, sources, MixtureConfig(), seed=7)
+    found = mix_sources(split, sources, MixtureConfig(), seed=7)
 
     _assert_sound(split, found)
     for number, rows in enumerate(lengths):
@@ -108,8 +108,8 @@ def test_epochs(lengths: list[list[int]], quarters: list[int]) -> None:
 @given(lengths=LENGTHS, other=st.lists(st.integers(1, 40), min_size=1, max_size=30))
 def test_the_choice_in_a_source_does_not_depend_on_others(lengths: list[list[int]], other: list[int]) -> None:
     limits = [DataSource(path=str(number), max_rows=3) for number in range(len(lengths) + 1)]
-    alone = _uses(_split(lengths), mixed(_split(lengths), limits[:-1], MixtureConfig(), seed=7))
-    beside = _uses(_split([other, *lengths]), mixed(_split([other, *lengths]), limits, MixtureConfig(), seed=7))
+    alone = _uses(_split(lengths), mix_sources(_split(lengths), limits[:-1], MixtureConfig(), seed=7))
+    beside = _uses(_split([other, *lengths]), mix_sources(_split([other, *lengths]), limits, MixtureConfig(), seed=7))
     assert beside[1:] == alone
     assert sum(map(sum, alone)) == sum(min(len(rows), 3) for rows in lengths)
 
@@ -134,7 +134,7 @@ def test_the_choice_in_a_source_does_not_depend_on_others(lengths: list[list[int
     ],
 )
 def test_halves_of_a_sequence_go_up(lengths: list[int], source: dict[str, Any], total: int | None, uses: int) -> None:
-    found = mixed(_split([lengths]), [DataSource(path="0", **source)], MixtureConfig(total=total), seed=7)
+    found = mix_sources(_split([lengths]), [DataSource(path="0", **source)], MixtureConfig(total=total), seed=7)
 
     assert found.num_sequences == uses
     assert found.num_repeated == max(uses - len(lengths), 0)
@@ -167,7 +167,7 @@ def test_mixtures_inside_a_mixture(
     outer = DataSource(name="outer", sources=parts, **{name: first[name] for name in first if name != "parts"})
     split = _split([A, B, C])
 
-    found = mixed(split, [outer, DataSource(path="2", **second)], MixtureConfig(total=total), seed=7)
+    found = mix_sources(split, [outer, DataSource(path="2", **second)], MixtureConfig(total=total), seed=7)
 
     records, lengths = found.sources, (4, 6, 2)
     assert [record.name for record in records] == [("outer", "0"), ("outer", "1"), ("2",)]
@@ -205,7 +205,7 @@ def test_mixtures_inside_a_mixture(
     ],
 )
 def test_most_rows_count_those_set_aside(source: dict[str, Any], aside: tuple[float, bool], uses: int) -> None:
-    found = mixed(_split([C]), [DataSource(path="0", **source)], MixtureConfig(), seed=7, aside=aside)
+    found = mix_sources(_split([C]), [DataSource(path="0", **source)], MixtureConfig(), seed=7, aside=aside)
 
     assert found.num_sequences == uses
 
@@ -216,7 +216,7 @@ def test_rows_are_chosen_by_their_places_in_the_source() -> None:
     split = replace(split, inputs=inputs)
     sources = [DataSource(path="a", max_rows=4), DataSource(path="b", max_rows=4)]
 
-    chosen = [_uses(split, mixed(split, sources, MixtureConfig(), seed=seed)) for seed in (7, 8)]
+    chosen = [_uses(split, mix_sources(split, sources, MixtureConfig(), seed=seed)) for seed in (7, 8)]
     rows = [[[row for row, use in enumerate(of_one) if use] for of_one in found] for found in chosen]
 
     # the same in every release: artifacts are built again only if something changes
@@ -224,18 +224,18 @@ def test_rows_are_chosen_by_their_places_in_the_source() -> None:
 
 
 def test_repeated_passes_follow_each_other() -> None:
-    found = mixed(_split([[4, 4, 4]]), [DataSource(path="0", epochs=2.0)], MixtureConfig(), seed=7)
+    found = mix_sources(_split([[4, 4, 4]]), [DataSource(path="0", epochs=2.0)], MixtureConfig(), seed=7)
     once = _split([[4, 4, 4]])
 
     assert found.sequences["index"].tolist() == [0, 1, 2, 0, 1, 2]
-    assert mixed(once, ["0"], MixtureConfig(), seed=7).sequences.tolist() == once.sequences.tolist()
+    assert mix_sources(once, ["0"], MixtureConfig(), seed=7).sequences.tolist() == once.sequences.tolist()
     assert (found.num_repeated, found.drops.counts) == (3, {})
 
 
 def test_a_mixture_of_rows_takes_rows() -> None:
     sources = [DataSource(path="0", weight=1), DataSource(path="1", weight=1)]
 
-    found = mixed(_split([A, C]), sources, MixtureConfig(by="rows"), seed=7)
+    found = mix_sources(_split([A, C]), sources, MixtureConfig(by="rows"), seed=7)
 
     assert [record.num_sequences for record in found.sources] == [4, 4]
     assert [record.share_got for record in found.sources] == [0.5, 0.5]
@@ -265,4 +265,4 @@ def test_mixtures_that_are_refused(sources: list[dict[str, Any]], total: int | N
     parts = [DataSource(path=str(number), **source) for number, source in enumerate(sources)]
 
     with pytest.raises(DataError, match=message):
-        mixed(_split([A, C]), parts, MixtureConfig(total=total), seed=7)
+        mix_sources(_split([A, C]), parts, MixtureConfig(total=total), seed=7)

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -62,11 +62,20 @@ def two_ray_nodes(folder: Path) -> Iterator[RayNodes]:
     }
     node = {"num_cpus": 1, "num_gpus": 0, "object_store_memory": _STORE_BYTES, "include_dashboard": False}
     with mock.patch.dict(os.environ, variables):
-        cluster = Cluster(initialize_head=True, head_node_args={**node, "_system_config": _SETTINGS})
+        head = {**node, "_system_config": _SETTINGS}
+        cluster = _started(lambda: Cluster(initialize_head=True, head_node_args=head))
         try:
-            yield RayNodes(cluster, cluster.add_node(**node))
+            yield RayNodes(cluster, _started(lambda: cluster.add_node(**node)))
         finally:
             cluster.shutdown()
+
+
+def _started(start: Callable[[], Any]) -> Any:
+    """Return what is started; tries again, because Ray gives up after 30 s, too few on a machine that is busy."""
+    for _ in range(2):
+        with suppress(Exception):  # Ray raises no class of its own
+            return start()
+    return start()
 
 
 def _raylet(node: Any) -> int:

@@ -23,6 +23,17 @@ TEXTS = (
     "Twelve and thirty make forty-two; what is left of it is left to you.",
 )
 VOCAB_SIZE = 400
+#: A ChatML template that has the user's turns in generation blocks, too.
+TRAINS_USER_TURNS = """\
+{%- for message in messages -%}
+  {{- '<|im_start|>' + message.role + '\\n' -}}
+  {%- if message.role != 'system' -%}
+    {%- generation -%}{{- message.content + '<|im_end|>' -}}{%- endgeneration -%}
+  {%- endif -%}
+  {{- '\\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}
+"""
 
 TokenizerJson = dict[str, Any]
 

@@ -10,12 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from bridgepack.cli.main import COMMANDS
+from bridgepack.cli.recipes import recipes
+from bridgepack.cli.store import store
 from bridgepack.errors import ConfigError
 from bridgepack.reporting.checks import staged_report
 from tests.support.canaries import packed_row
 from tests.support.packed_rows import write_shard
 from tests.support.small_builds import Command, build, tokenized_recipe, tokenized_row, write_json_lines
 
+GROUPS = {"recipes": recipes.commands, "store": store.commands}
 RECIPE = """\
 name: mine
 data: {train: /dev/null}
@@ -78,7 +82,7 @@ def test_packs_are_judged_as_the_runs_release_reads_them(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["s3://bucket/mine.yaml"], "of an object store only artifacts are checked"),
+        (["s3://bucket/mine.yaml"], "only artifacts can be checked in an object store"),
         (["ftp://bucket/packs"], "allowed: a path, or a URL with s3"),
         (["bridge:"], "the name after the colon is missing"),
         (["mine.yaml:my_recipe"], "a .yaml file has no functions. Remove :my_recipe."),
@@ -87,15 +91,15 @@ def test_packs_are_judged_as_the_runs_release_reads_them(
         (["mine.yaml", "--artifact", ""], "'--artifact': it is empty; give a path."),
         (["mine.yaml", "--environment", ""], "--environment is ''; allowed: here, or a file with"),
         (["mine.yaml", "--select", "BP1", "--ignore", "BP1"], "--ignore BP1 leaves no selected rule to run."),
-        (["mine.yaml", "--given", "vocab_size=3"], "--given vocab_size is a fact about packs, but none were given."),
+        (["mine.yaml", "--given", "vocab_size=3"], "--given vocab_size describes packs, but none were given."),
         (["mine.yaml", "--json", "--format", "sarif"], "--json and --format sarif contradict each other"),
         (["mine.yaml", "--fix", "--diff"], "--fix and --diff contradict each other"),
         (["mine.yaml", "--diff", "--json"], "--diff prints a diff, which has no other format"),
         (["mine.yaml", "--diff", "--advice"], "--diff prints a diff and no report; remove --advice."),
         (["mine.yaml", "--json", "--output", "-"], "'-' is no file; without --output a report goes to standard output"),
-        (["folder", "--world-size", "8"], "--world-size is a fact about a run, and 'folder' is an artifact alone."),
-        (["folder", "--environment", "here"], "--environment is a fact about a run, and 'folder' is an artifact"),
-        (["folder", "--bridge-version", "0.5.1"], "--bridge-version is a fact about a run"),
+        (["folder", "--world-size", "8"], "--world-size describes a run, and 'folder' is only an artifact."),
+        (["folder", "--environment", "here"], "--environment describes a run, and 'folder' is only an artifact"),
+        (["folder", "--bridge-version", "0.5.1"], "--bridge-version describes a run"),
         (["folder", "--fix"], "--fix and --diff change settings, and 'folder' is an artifact, which has none."),
         (["mine.yaml", "--output", "mine.yaml"], "--output is 'mine.yaml', which this command reads. Choose another."),
         (["mine.yaml", "--output", "folder"], "--output is 'folder'; it cannot be written: it is a folder."),
@@ -385,7 +389,28 @@ def test_rules_are_found_by_a_word(command: Command) -> None:
     assert "BP604" in found
     assert "BP601 " not in found
     assert command("explain", "validation packs").output == found
-    assert command("rules", "nosuchword").code == 2
+    refused = command("rules", "nosuchword")
+    assert refused.code == 2
+    assert "'nosuchword'; no rule has that code, that name or these words. `bridgepack rules` lists" in refused.errors
+    assert command("rules", "BP601").output.endswith("\n1 rule; `bridgepack explain CODE` explains one\n")
+
+
+@pytest.mark.parametrize("columns", [60, 80, 200])
+def test_prose_fits_the_terminal(command: Command, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    arguments = (("explain", "BP606"), ("recipes", "layouts"), ("launch", "--list-executors"))
+    lines = [line for words in arguments for line in command(*words).output.splitlines()[1:]]
+    longest = max((line for line in lines if len(line.split()) > 2 and "https://" not in line), key=len)
+    assert min(columns, 80) - 12 < len(longest) <= min(columns, 80)
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_help_fits_the_terminal(command: Command, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    nested = [f"{group} {name}" for group, found in GROUPS.items() for name in found]
+    for words in ("", *COMMANDS, *nested):
+        text = command(*words.split(), "--help").output
+        assert {line for line in text.splitlines() if len(line) > columns} == set(), words
 
 
 def test_links_of_a_rule_are_whole(command: Command) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.small_builds import Command, chat_row, tokenized_recipe, with_changes, write_json_lines, write_recipe
+from tests.support.tokenizers import TRAINS_USER_TURNS
 from tests.support.traced_artifacts import build_traced, change_shard, restate
 
 RECIPE = """\
@@ -150,19 +151,6 @@ def test_mistakes(artifact: Path, command: Command, arguments: tuple[str, ...], 
     assert message in ran.errors
 
 
-#: The user's turns are in generation blocks, too.
-WRONG = """\
-{%- for message in messages -%}
-  {{- '<|im_start|>' + message.role + '\\n' -}}
-  {%- if message.role != 'system' -%}
-    {%- generation -%}{{- message.content + '<|im_end|>' -}}{%- endgeneration -%}
-  {%- endif -%}
-  {{- '\\n' -}}
-{%- endfor -%}
-{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}
-"""
-
-
 @pytest.fixture
 def recipe(tmp_path: Path, chatml_tokenizer: Path) -> Path:
     train = write_json_lines(
@@ -187,7 +175,7 @@ def test_masks_that_agree(recipe: Path, command: Command) -> None:
 
 
 def test_masks_that_disagree(recipe: Path, command: Command) -> None:
-    (recipe.parent / "wrong.jinja").write_text(WRONG)
+    (recipe.parent / "wrong.jinja").write_text(TRAINS_USER_TURNS)
     wrong = f"tokenizer.chat_template={recipe.parent / 'wrong.jinja'}"
     ran = command("masks", recipe, "--all", "--limit", 2, "--set", wrong)
     assert ran.code == 1

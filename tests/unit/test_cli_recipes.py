@@ -224,7 +224,7 @@ def test_new_says_what_the_data_is_and_what_stays_unread(command: Command) -> No
     checked = command("check", "mine.yaml", "--strict")
 
     said = (
-        "layout: alpaca (Alpaca: instruction, its input if it has one, output)\n"
+        "layout: alpaca (Alpaca: instruction, input (may be empty), output)\n"
         "  instruction, input, output fit in 3 rows\n"
         "  unread: note (text) in 3 of 3 rows, e.g. 'A lake in the Alps.'\n"
         "  Name each in data.layout, where it is to be read, or in its ignore.\n"
@@ -247,7 +247,7 @@ def test_new_gives_each_file_its_layout(command: Command) -> None:
 
     assert (ran.code, ran.errors) == (0, "")
     assert "layout of data/chats.jsonl: openai (" in ran.output
-    assert "layout of data/docs: text (plain documents, of which all is trained)\n  text fit in 3 rows" in ran.output
+    assert "layout of data/docs: text (plain documents; every token is trained)\n  text fit in 3 rows" in ran.output
     assert written(recipe.data.train) == [
         {
             "path": "data/chats.jsonl",
@@ -283,7 +283,7 @@ def test_new_splits_documents(command: Command) -> None:
         (
             {"question": "a", "answer": "b", "response": "c"},
             (),
-            "2 layouts fit its rows equally:\n  question_answer le",
+            "2 layouts fit its rows equally well:\n  question_answer (does not read",
         ),
         ({"question": "a", "answer": "b"}, ("--layout", "question_anwser"), "Did you mean question_answer?"),
         (
@@ -312,7 +312,7 @@ def test_layouts_are_listed_with_their_columns(command: Command) -> None:
 
     assert (text.code, text.errors) == (0, "")
     lines = text.output.splitlines()
-    assert "alpaca: Alpaca: instruction, its input if it has one, output" in lines
+    assert "alpaca: Alpaca: instruction, input (may be empty), output" in lines
     assert "trl_preference (refused): TRL's preference: a chosen and a rejected answer" in lines
     assert listed["text"]["is_read"] is True
     assert listed["rendered_chat"]["is_read"] is False

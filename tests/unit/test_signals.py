@@ -73,6 +73,20 @@ def test_a_signal_while_an_error_is_printed_ends_the_command_with_its_code(
     assert (ended.returncode, "Traceback" in ended.stderr) == (128 + number, False), ended
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_in_code_of_a_text_ends_the_command_with_its_code(tmp_path: Path, number: signal.Signals) -> None:
+    """As in the text of a dataclass that is made: `python -m` notes the KeyboardInterrupt and would end by SIGINT."""
+    (tmp_path / "killed.py").write_text(
+        "import os, sys, click\nfrom bridgepack.cli import main\n"
+        "number, said, say, kill = int(sys.argv.pop()), [], click.echo, 'os.kill(os.getpid(), number)'\n"
+        "click.echo = lambda *parts, **named: (said or said.append(1) or exec(kill), say(*parts, **named))\nmain()\n"
+    )
+    command = [sys.executable, "-m", "killed", "rules", str(int(number))]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+
+    assert (ended.returncode, ended.stderr.strip()) == (128 + number, "interrupted; nothing was written")
+
+
 def test_a_second_signal_while_the_first_is_answered_does_not_end_the_command() -> None:
     """The command gets SIGINT when it prints, and again when it says so; of JSON it prints the error."""
     twice = (

@@ -6,9 +6,11 @@ from typing import Any
 
 from bridgepack.bridge.targets import Target
 from bridgepack.bridge.targets import recipe_target as recipe_target
+from bridgepack.config.reading import FORMS
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 
+_KINDS = {"artifact": "an artifact", "saved": "a saved ConfigContainer", "container": "a ConfigContainer"}
 #: A recipe, its fields, or its location.
 Recipe = SFTRecipe | Mapping[str, Any] | str | Path
 
@@ -20,5 +22,5 @@ def recipe_of(target: Target) -> SFTRecipe:
         ConfigError: it is something else.
     """
     if target.recipe is None:
-        raise ConfigError(f"target {target.place!r} is not a recipe. Give a recipe.")
+        raise ConfigError(f"recipe is {target.place!r}, {_KINDS[target.kind]}; allowed: {FORMS}. Give a recipe.")
     return target.recipe

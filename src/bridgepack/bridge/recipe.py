@@ -6,7 +6,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from bridgepack.bridge.adopting.corrections import corrected
+from bridgepack.bridge.adopting.corrections import apply_changes
 from bridgepack.bridge.artifact_paths import packs_in, paths_of_artifact
 from bridgepack.bridge.bases import (
     LOADER_FIELDS,
@@ -88,7 +88,7 @@ def config_of_recipe(recipe: SFTRecipe, *, place: str | None = None, artifact: P
         ignored=recipe.ignore,
         world_size=recipe.parallelism.num_gpus,
     )
-    corrected(
+    apply_changes(
         lambda path: value_at(values, path),
         lambda: config,
         lambda change: _write(values, recipe.release, change.path, change.value),

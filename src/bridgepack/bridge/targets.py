@@ -97,7 +97,7 @@ def load_target(target: Any, overrides: Mapping[str, Any] | None = None, *, arti
     except OSError as error:
         name = str(target) if isinstance(target, str | Path) else type(target).__name__
         raise ConfigError(
-            f"target {name!r} cannot be read: {error.strerror}. Check the path and its rights."
+            f"target {name!r} cannot be read: {error.strerror}. Check the path and its permissions."
         ) from error
 
 
@@ -160,7 +160,7 @@ def _check_text(text: str) -> None:
     if not text.strip() or "\0" in text:
         raise ConfigError(f"target is {text!r}, which names nothing. Allowed: {_FORMS}.")
     if scheme_of(text) is not None and text.lower().endswith((*_SETTINGS_SUFFIXES, ".py")):
-        raise ConfigError(f"target is {text!r}; of an object store only artifacts are checked. Copy the file.")
+        raise ConfigError(f"target is {text!r}; only artifacts can be checked in an object store. Copy the file here.")
     if text.endswith(":"):
         raise ConfigError(f"target is {text!r}; the name after the colon is missing. Allowed: {_FORMS}.")
 

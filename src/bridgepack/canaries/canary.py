@@ -11,7 +11,7 @@ from bridgepack.canaries.packs import ChosenPacks, chosen_packs
 from bridgepack.canaries.processes import HostProcess
 from bridgepack.canaries.records import CanaryOptions, CanaryReport, HostFacts, Kernel, Layout, Precision
 from bridgepack.canaries.targets import CanaryTarget, open_target
-from bridgepack.canaries.tiny_model import asked_layout, default_layouts, fitted, require_fit
+from bridgepack.canaries.tiny_model import asked_layout, default_layouts, fit_layout, require_fit
 from bridgepack.errors import ConfigError
 
 
@@ -57,14 +57,14 @@ def _comparison(target: str, options: CanaryOptions, *, num_precisions: int | No
             recipe = opened.recipe.model_dump(mode="json", exclude_unset=True)
             facts = host.open(recipe, opened.artifact, folder)
             options.progress.finish()
-            chosen = _chosen(opened, options, facts)
+            chosen = _choose_packs(opened, options, facts)
             kernel = _kernel(facts, options)
             known: tuple[Precision, ...] = ("bfloat16",) if kernel != "reference" else ("float64", "float32")
             precisions = known[:num_precisions]
             yield Comparison(host, facts, opened, chosen, options, folder=folder, kernel=kernel, precisions=precisions)
 
 
-def _chosen(target: CanaryTarget, options: CanaryOptions, facts: HostFacts) -> ChosenPacks:
+def _choose_packs(target: CanaryTarget, options: CanaryOptions, facts: HostFacts) -> ChosenPacks:
     limit = options.max_tokens
     chosen = chosen_packs(target.rows, eos_token_id=target.eos_token_id, max_tokens=limit, release=facts.release)
     if not any(one.loss_mask.any() for one in chosen.sequences):
@@ -91,7 +91,7 @@ def _layouts(comparison: Comparison, fault: str | None, asked: Layout | None) ->
     facts = comparison.facts
     if asked is not None:
         require_fit(asked, facts, comparison.num_devices)
-        return [fitted(asked, facts)], []
+        return [fit_layout(asked, facts)], []
     if fault is None:
         return default_layouts(facts, num_packs=comparison.num_packs, num_devices=comparison.num_devices)
     layout = faults.FAULTS[fault][1]
@@ -101,7 +101,7 @@ def _layouts(comparison: Comparison, fault: str | None, asked: Layout | None) ->
             f"--packs: {comparison.num_packs} packs cannot be shared by two ranks evenly, which {fault} needs. "
             "Choose an even number, of an artifact that has as many."
         )
-    return [fitted(layout, facts)], []
+    return [fit_layout(layout, facts)], []
 
 
 def _kernel(facts: HostFacts, options: CanaryOptions) -> Kernel:

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from bridgepack.canaries.inputs import PackedInput, merged
+from bridgepack.canaries.inputs import PackedInput, merge_parts
 from bridgepack.canaries.records import (
     ADAPTER_SIZE,
     Bound,
@@ -230,7 +230,7 @@ def _merged_gradient(name: str, outcome: RunOutcome) -> tuple[FloatArray, float]
         key = rank.tensor if dimension >= 0 else 0
         first = parts.setdefault(key, rank.gradients[name])
         furthest = max(furthest, float(np.linalg.norm(first - rank.gradients[name])))
-    return merged([parts[key] for key in sorted(parts)], dimension, interleaved), furthest
+    return merge_parts([parts[key] for key in sorted(parts)], dimension, interleaved), furthest
 
 
 def _by_size(values: Mapping[str, float]) -> dict[str, float]:

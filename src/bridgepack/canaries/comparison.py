@@ -15,7 +15,7 @@ from bridgepack.canaries.comparing import (
     unpacked_step,
 )
 from bridgepack.canaries.inputs import PackedInput, packed_input, write_packed, write_sequences
-from bridgepack.canaries.judging import adapters_without_gradient, judged
+from bridgepack.canaries.judging import adapters_without_gradient, judge_step
 from bridgepack.canaries.naming import ADAPTERS_WITHOUT_GRADIENT, finding
 from bridgepack.canaries.packs import ChosenPacks
 from bridgepack.canaries.processes import HostProcess
@@ -165,7 +165,7 @@ class Comparison:
         if reference.num_trained != num_trained:
             text = (
                 f"the loss is divided by {reference.num_trained:,} tokens, and the masks of these sequences train "
-                f"{num_trained:,}, so a sequence counts otherwise than its trained tokens say"
+                f"{num_trained:,}, so sequences are not weighted by their trained tokens"
             )
             found.append(finding(faults.LOSS_NORMALISED, _UNPACKED, text))
         still = adapters_without_gradient(reference)
@@ -212,7 +212,7 @@ class Comparison:
             if bound.precision not in references:
                 continue
             outcome = self._run(packs, bound.precision, seed)
-            result, found = judged(outcome, packs, references[bound.precision], bound)
+            result, found = judge_step(outcome, packs, references[bound.precision], bound)
             measured.append(result)
             for one in found:
                 findings.setdefault(one.name, one)

@@ -55,7 +55,7 @@ _CONFIGS: Mapping[str, Mapping[str, Any]] = {
 _DISTRIBUTIONS = ("megatron-bridge", "megatron-core", "torch", "transformer-engine")
 
 
-def opened(request: Mapping[str, Any]) -> tuple[Any, HostFacts]:
+def open_container(request: Mapping[str, Any]) -> tuple[Any, HostFacts]:
     """Return the ConfigContainer of a recipe with its tiny model, and its facts.
 
     Raises:

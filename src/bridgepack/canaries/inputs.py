@@ -90,7 +90,7 @@ def packed_input(
     )
     rows = intended
     if fault == faults.WRONG_MULTIPLE:  # as they are laid out without context parallelism
-        rows = tuple(_shortened(laid_out(pack.sequences, 1, chosen.eos_token_id), needed) for pack in chosen.packs)
+        rows = tuple(_shorten(laid_out(pack.sequences, 1, chosen.eos_token_id), needed) for pack in chosen.packs)
     longest = max(int(lengths_of(row).max()) for row in intended)
     wrong = {"dataset_max_seqlen": max(longest // 2, 1), "min_packed_seqlen": 2**31 - 1}  # and no pack has a tail
     return PackedInput(
@@ -130,7 +130,7 @@ def write_sequences(folder: Path, chosen: ChosenPacks) -> None:
     )
 
 
-def _shortened(row: PackedRow, multiple: int) -> PackedRow:
+def _shorten(row: PackedRow, multiple: int) -> PackedRow:
     """Return a pack of which one sequence at least has a length that is no multiple; the last one loses a token."""
     lengths = lengths_of(row)
     if (lengths % multiple).any() or lengths[-1] < 2:
@@ -295,7 +295,7 @@ def whole_shape(shape: Sequence[int], dimension: int, num_ranks: int) -> tuple[i
     return tuple(size * num_ranks if index == dimension else size for index, size in enumerate(shape))
 
 
-def drawn(name: str, shape: Sequence[int], seed: int) -> FloatArray:
+def draw_weights(name: str, shape: Sequence[int], seed: int) -> FloatArray:
     """Return the whole weights of a parameter; float64 values that float32 can hold, whatever the order of drawing.
 
     Matrices are normal with variance 1 / inputs, so that attention is far from flat and every layer counts; embeddings
@@ -322,7 +322,7 @@ def part_of(whole: FloatArray, dimension: int, interleaved: int, num_ranks: int,
     return np.concatenate(pieces, axis=dimension)
 
 
-def merged(parts: Sequence[FloatArray], dimension: int, interleaved: int) -> FloatArray:
+def merge_parts(parts: Sequence[FloatArray], dimension: int, interleaved: int) -> FloatArray:
     """Return the whole tensor of its parts, in rank order; of copies, the first."""
     if dimension < 0 or len(parts) == 1:
         return parts[0]

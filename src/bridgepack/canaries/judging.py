@@ -16,7 +16,7 @@ _NUM_NAMED = 3
 _ADAPTER, _EXPERT = re.compile(r".*\.adapter\b"), re.compile(r"local_experts\.\d+")
 
 
-def judged(
+def judge_step(
     outcome: RunOutcome, packs: PackedInput, reference: WholeStep, bound: Bound
 ) -> tuple[Measured, list[CanaryFinding]]:
     """Return the record of a step against the reference, the unpacked step, and its findings."""
@@ -81,7 +81,7 @@ def _named_by_numbers(
         tokens = f"by {counted(step.num_trained, 'token')}, and unpacked by {reference.num_trained:,}"
         times = "" if factor is None else f"; every gradient is {factor:.6g} times that of the unpacked step"
         return finding(faults.LOSS_NORMALISED, packs.layout.name, f"the loss is divided {tokens}{times}")
-    return _unnamed(far, packs, bound)
+    return _unexplained(far, packs, bound)
 
 
 def _common_factor(step: WholeStep, reference: WholeStep, bound: Bound) -> float | None:
@@ -115,7 +115,7 @@ def _leak(far: Distance, packs: PackedInput, bound: Bound) -> str | None:
     )
 
 
-def _unnamed(far: Distance, packs: PackedInput, bound: Bound) -> CanaryFinding:
+def _unexplained(far: Distance, packs: PackedInput, bound: Bound) -> CanaryFinding:
     """Return a finding for numbers that differ although every rank had the right inputs."""
     largest = list(far.gradients.items())[:_NUM_NAMED]
     shown = ", ".join(f"{name} by {value:.1e}" for name, value in largest)

@@ -108,8 +108,8 @@ def _is_contiguous(batch: SeenBatch, row: IntArray, slices: RankSlices, rank: Se
 def _contiguous_text(batch: SeenBatch, rank: SeenRank, packs: PackedInput) -> str:
     return (
         f"pack {packs.numbers[batch.row]}: context rank {rank.context} has part {rank.context + 1} of "
-        f"{packs.layout.context} of the row, in place of two chunks of every sequence: attention takes its tokens for "
-        "others"
+        f"{packs.layout.context} of the pack, in place of two chunks of every sequence: attention takes its tokens for "
+        "those of other positions"
     )
 
 

@@ -88,7 +88,7 @@ def chosen_packs(
     rows: Mapping[int, PackedRow], *, eos_token_id: int, max_tokens: int, release: HostRelease
 ) -> ChosenPacks:
     """Return packs, by their numbers, as a host trains them; those longer than `max_tokens` lose sequences."""
-    cut = {number: _shortened(row, max_tokens) for number, row in sorted(rows.items())}
+    cut = {number: _shorten(row, max_tokens) for number, row in sorted(rows.items())}
     known = np.unique(np.concatenate([np.asarray([eos_token_id]), *(row.input_ids for row, _, _ in cut.values())]))
     eos = int(np.searchsorted(known, eos_token_id))
     packs, num_untrained = [], 0
@@ -144,7 +144,7 @@ def laid_out(sequences: Sequence[TokenSequence], multiple: int, eos_token_id: in
     )
 
 
-def _shortened(row: PackedRow, max_tokens: int) -> tuple[PackedRow, int, bool]:
+def _shorten(row: PackedRow, max_tokens: int) -> tuple[PackedRow, int, bool]:
     """Return a pack of at most so many runtime tokens, how many sequences it lost, and whether sequences were cut.
 
     What is compared is where sequences meet: two are cut to half where the first whole one would be left alone.

@@ -129,9 +129,9 @@ def die_with_parent() -> None:
 
 
 def _opened(request: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    from bridgepack.canaries.host import opened
+    from bridgepack.canaries.host import open_container
 
-    config, facts = opened(request)
+    config, facts = open_container(request)
     for name in ("gpt_step", "train", "setup", "utils.train_utils"):
         importlib.import_module(f"megatron.bridge.training.{name}")
     return config, asdict(facts)

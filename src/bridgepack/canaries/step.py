@@ -15,7 +15,7 @@ import torch
 
 from bridgepack.bridge.forward_steps import forward_step_for
 from bridgepack.canaries import faults
-from bridgepack.canaries.inputs import DATALOADER_TYPES, GATED, Rows, drawn, global_name, part_of, whole_shape
+from bridgepack.canaries.inputs import DATALOADER_TYPES, GATED, Rows, draw_weights, global_name, part_of, whole_shape
 from bridgepack.canaries.records import IntArray, RunRequest, SeenBatch, SeenRank
 from bridgepack.canaries.tiny_model import WITHOUT_KERNELS, assign_known, transformer_of
 
@@ -319,7 +319,7 @@ class Step:
                 is_whole = has_whole_experts and not getattr(own, "allreduce", True)
                 dimension = -1 if is_whole else _split_dimension(model, name, own)
                 parts = 2 if self._config.model.gated_linear_unit and GATED.search(key) else 1
-                whole = drawn(key, whole_shape(own.shape, dimension, num_ranks), self.request.seed)
+                whole = draw_weights(key, whole_shape(own.shape, dimension, num_ranks), self.request.seed)
                 part = part_of(whole, dimension, parts, num_ranks, rank)
                 own.copy_(torch.from_numpy(np.ascontiguousarray(part)).to(own.dtype))
                 self._cuts[key] = (dimension, parts)

@@ -261,11 +261,11 @@ def default_layouts(facts: HostFacts, *, num_packs: int, num_devices: int | None
         elif num_packs % layout.data:
             notes.append(f"{layout.name} is left out: {num_packs} packs cannot be shared evenly")
         else:
-            layouts.append(fitted(layout, facts))
+            layouts.append(fit_layout(layout, facts))
     return layouts, notes
 
 
-def fitted(layout: Layout, facts: HostFacts) -> Layout:
+def fit_layout(layout: Layout, facts: HostFacts) -> Layout:
     """Return a layout with sequence parallelism if the recipe or its experts need it.
 
     Source: megatron-core 0.19.2, transformer/moe/moe_layer.py:630 refuses tensor parallelism without it.

@@ -17,6 +17,7 @@ from bridgepack.checking.options import CheckOptions as CheckOptions
 from bridgepack.checking.options import given_arguments
 from bridgepack.checking.real import with_each_fault_once, with_verdict
 from bridgepack.checking.run import release_of_rows, run_of
+from bridgepack.checking.template_variables import check_template_variables
 from bridgepack.checking.upgrade import upgrade_of
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ArtifactError, ConfigError
@@ -61,6 +62,7 @@ def check_target(target: Any, options: CheckOptions, *, packs: CheckedArtifact |
     check_selectors(ALL_RULES, options.ignore, "--ignore")
     loaded = loaded_target(target, options)
     _check_agreement(loaded, options)
+    unknown_variables = check_template_variables(loaded.recipe)
     packs = packs or checked_artifact(loaded, options)
     if packs is None:
         on_packs = CheckReport(rules_skipped=skip_rules(options.select_rules(ARTIFACT_RULES), NO_PACKS))
@@ -81,6 +83,7 @@ def check_target(target: Any, options: CheckOptions, *, packs: CheckedArtifact |
     report = replace(report, rules_skipped=tuple(skipped_rules))
     return replace(
         report,
+        note="\n".join(filter(None, (report.note, unknown_variables))),
         findings=in_order(_in_users_terms(finding, loaded) for finding in report.findings),
         upgrade=_upgrade_in_users_terms(report.upgrade, loaded),
         unjudged=_unjudged_rules(report, options.select),
@@ -124,12 +127,12 @@ def _check_agreement(loaded: Target, options: CheckOptions) -> None:
     for name in ("world_size", "bridge_version", "environment"):
         if loaded.config is None and getattr(options, name) is not None:
             raise ConfigError(
-                f"--{name.replace('_', '-')} is a fact about a run, and {loaded.place!r} is an artifact alone. Remove "
-                f"it, or check the recipe with --artifact {loaded.place}."
+                f"--{name.replace('_', '-')} describes a run, and {loaded.place!r} is only an artifact. Remove it, or "
+                f"check the recipe with --artifact {loaded.place}."
             )
     if options.given and loaded.artifact is None and options.artifact is None:
         raise ConfigError(
-            f"--given {next(iter(options.given))} is a fact about packs, but none were given. Add --artifact FOLDER."
+            f"--given {next(iter(options.given))} describes packs, but none were given. Add --artifact FOLDER."
         )
 
 

@@ -25,7 +25,12 @@ from bridgepack.reporting.checks import check_report_path, staged_report
 @click.option("--max-tokens", type=Count(), help="Maximum tokens per pack; longer ones are cut (default: 1024).")
 @click.option("--device", type=click.Choice(["cpu", "gpu"]), help="(default: gpu if available with TransformerEngine)")
 @click.option("--timeout", type=Count(), metavar="SECONDS", help="Timeout of one step (default: 300).")
-@click.option("--plant", type=click.Choice(api.FAULTS), help="Inject this fault, to see that the canary finds it.")
+@click.option(
+    "--plant",
+    type=click.Choice(api.FAULTS),
+    metavar="FAULT",
+    help=f"Inject this fault, to see that the canary finds it: {', '.join(api.FAULTS)}.",
+)
 @click.option("--self-test", "is_self_test", is_flag=True, help="Inject every fault, one after another.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--output", "-o", type=PathOption("FILE"), help="Write the report to this file.")

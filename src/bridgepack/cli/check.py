@@ -65,7 +65,7 @@ from bridgepack.reporting.text import printable
 @click.option("--strict", is_flag=True, help="Exit 1 on warnings, too.")
 @click.option("--advice", is_flag=True, help="Show advice, too.")
 @click.option("--skipped", is_flag=True, help="List every skipped rule.")
-@real_validate_option("default: not")
+@real_validate_option("default: no")
 @click.option("--no-files", is_flag=True, help="Do not check that the run's paths exist on this machine.")
 @click.option("--workers", type=Count(), help="Maximum worker processes (default: CPU count).")
 @click.option(

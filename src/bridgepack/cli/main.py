@@ -101,6 +101,9 @@ def main(arguments: list[str] | None = None) -> None:
         code = stop.code
     if arguments is None:  # otherwise the caller's process continues
         stop.ignore()
+        # `python -m` notes a KeyboardInterrupt that left code in a text, such as that of a dataclass as it is made, and
+        # ends the process by SIGINT even if it was caught since; the next code in a text clears the note.
+        exec("")
     sys.exit(code)
 
 

@@ -42,7 +42,7 @@ def check_arguments[**P, R](function: Callable[P, R]) -> Callable[P, R]:
             Path.cwd()
         except OSError:
             raise ConfigError(
-                "the current folder was deleted, so relative paths mean nothing. Change to another."
+                "the current folder was deleted, so relative paths cannot be found. Change to a folder that exists."
             ) from None
         refuse_types(bound(function, args, kwargs), function)
         try:

@@ -44,8 +44,14 @@ def parse_overrides(
         path, separator, text = item.partition("=")
         if not separator or not path.strip():
             raise ConfigError(f"{option} {quoted(item)}; allowed: path=value, e.g. {option} {example}.")
-        cure = f"Quote the value: {option} '{path}=\"{text}\"'." if not set(text) & set("'\"\\\n") else "Correct it."
-        overrides[path.strip()] = _parse_yaml(text, f"{option} {path}", cure)
+        try:
+            overrides[path.strip()] = _parse_yaml(text, f"{option} {path}")
+        except ConfigError:
+            if set(text) & set("'\"\\\n&"):
+                raise
+            is_open = sum(map(text.count, "[{")) > sum(map(text.count, "]}"))
+            cure = f"{'Close the bracket, or quote' if is_open else 'Quote'} the value: {option} '{path}=\"{text}\"'."
+            raise ConfigError(f"{option} {path} is {quoted(text)}, which is not YAML. {cure}") from None
     return overrides
 
 
@@ -68,6 +74,8 @@ def load_object(target: str, *, suffixes: tuple[str, ...] = (RECIPE_SUFFIX,)) ->
     Raises:
         ConfigError: it cannot be found, or fails.
     """
+    if "://" in target:
+        raise ConfigError(f"{target!r} is a URL; this command reads recipes and packs of this machine. Copy it here.")
     place, _, function = target.rpartition(":") if ":" in target else (target, "", "")
     if Path(place).suffix.lower() == ".py":
         return _object_from_module(load_module(Path(place)), function, target, suffixes)
@@ -131,7 +139,7 @@ def _holds(path: Path, mark: str) -> bool:
     return False
 
 
-def _parse_yaml(text: str, where: str, cure: str = "Correct it.") -> Any:
+def _parse_yaml(text: str, where: str) -> Any:
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
@@ -142,7 +150,7 @@ def _parse_yaml(text: str, where: str, cure: str = "Correct it.") -> Any:
     except (YAMLError, ValueError, KeyError, RecursionError) as error:
         message = " ".join(str(error).split()).replace('in "<unicode string>",', "at")
         message = _OF_DUPLICATES.sub("", message)
-        raise ConfigError(f"{where} is not YAML: {message[:300]}. {cure}") from None
+        raise ConfigError(f"{where} is not YAML: {message[:300]}. Correct it.") from None
 
 
 def _num_values(node: Any, known: dict[int, float]) -> float:

@@ -74,7 +74,8 @@ def starting_recipe(entries: Sequence[CatalogueEntry], wish: Wish) -> tuple[str,
     same = {name: recipe for name, recipe in recipes.items() if (recipe.method.kind == "full") == is_full}
     if not same:
         raise ConfigError(
-            f"--method is {method}; the catalogue has none for {wish.model}. Use the other, or name the model's folder."
+            f"--method is {method}; the catalogue has no {method} recipe for {wish.model}. Use the other, or name the "
+            "model's folder."
         )
     longest = max(recipe.packing.packed_sequence_size for recipe in same.values())
     if longest < wish.seq_length:
@@ -142,7 +143,8 @@ def _does_not_divide(wish: Wish, method: str, recipes: list[SFTRecipe]) -> str:
     size, multiples = wish.seq_length, sorted({recipe.resolve().pad_seq_to_mult.value for recipe in recipes})
     if all(size % multiple for multiple in multiples):
         upper = -(-size // multiples[0]) * multiples[0]
-        return f"--seq-length is {size}; allowed: multiples of {multiples[0]}, what its ranks share. Use {upper}."
+        unit = multiples[0]
+        return f"--seq-length is {size}; allowed: multiples of {unit}, which its ranks share evenly. Use {upper}."
     recipe = min(recipes, key=lambda one: (one.packing.packed_sequence_size, one.parallelism.num_gpus or 1))
     unit, least = _unit(recipe), recipe.parallelism.num_gpus or 1
     return (
@@ -210,7 +212,7 @@ def _own_comments(recipe: SFTRecipe) -> dict[str, str]:
     assert recipe.model is not None
     ranks = topology.ranks_of_copy
     documents = {
-        "preprocessing.kind": "plain documents, of which all is trained; or chat, or prompt_completion, or tokenized",
+        "preprocessing.kind": "plain documents; every token is trained; or chat, or prompt_completion, or tokenized",
         "preprocessing.over_long": "documents longer than a pack become several sequences; or drop, truncate, or error",
     }
     base = "the architecture; weights come from checkpoint.pretrained"

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,13 @@ _KEY_CHARACTERS = 32
 
 def library_versions() -> dict[str, str]:
     """Return bridgepack's version and those of the libraries that can change a row."""
-    return {"bridgepack": __version__, **{name: version(name) for name in _LIBRARIES}}
+    return {"bridgepack": __version__, **_installed_versions()}
+
+
+@cache
+def _installed_versions() -> Mapping[str, str]:
+    """Return library -> its version, read once in a process, which cannot load another; reading takes 10 ms each."""
+    return {name: version(name) for name in _LIBRARIES}
 
 
 def fingerprint(

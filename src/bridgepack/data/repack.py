@@ -170,7 +170,7 @@ def _served(plan: RepackPlan, place: Workplace, results: Mapping[str, Sequence[R
         return plan.served
     why = "preprocessing or serving has changed"
     if plan.shows_alike:
-        why = f"sequences of more than {plan.cuts_above:,} runtime tokens are cut or dropped otherwise than before"
+        why = f"sequences of more than {plan.cuts_above:,} runtime tokens are cut or dropped differently now"
     place.kept.served_message = (
         f"the sample of answers as served is left out, because {why}; `bridgepack masks --served` compares the answers"
     )
@@ -267,7 +267,7 @@ def _refuse_changed(plan: RepackPlan, build: BuildPlan, why: str) -> None:
             named = ", ".join(changed[:_NAMED_RANGES]) + (", ..." if len(changed) > _NAMED_RANGES else "")
             raise DataError(
                 f"{why}but {len(changed):,} of the {split} files differ from those that {str(plan.source)!r} was built "
-                f"of: {named}. Restore them, or use `bridgepack build`, which makes an artifact of what is there now."
+                f"from: {named}. Restore them, or use `bridgepack build`, which reads the files as they are now."
             )
     then, now = plan.spec.versions, build.spec.versions
     changed = [f"{name} {then.get(name)} -> {now[name]}" for name in now if then.get(name) != now[name]]

@@ -178,6 +178,11 @@ def _packs(
     if cluster.is_remote:
         is_of_this_machine = artifact is not None and _exists(found)
         return str(Path(found).absolute()) if is_of_this_machine else found
+    if "://" in found:
+        raise ConfigError(
+            f"{'--artifact' if artifact is not None else 'artifact'} is {found!r}, a URL; tasks on this machine read "
+            "packs from its disk. Copy the artifact here."
+        )
     if not _exists(found):
         raise ConfigError(
             f"{'--artifact' if artifact is not None else 'artifact'} is {found!r}; it does not exist, and build "

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bridgepack.config.cluster.listing import ExecutorListing, ListedField, ListedSection
-from bridgepack.reporting.text import printable
+from bridgepack.reporting.text import printable, terminal_width
 
 if TYPE_CHECKING:
     from bridgepack.launching.dry_run import DryRun
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from bridgepack.launching.results import LaunchResult, TaskResult
 
 _LABEL = 12
-_WIDTH = 80
 #: Number of log lines shown for a failed task, and bytes read from the log's end for them.
 _LOG_LINES, _LOG_BYTES = 20, 50_000
 _LINE_WIDTH = 400
@@ -142,14 +141,14 @@ def describe_interrupt(result: LaunchResult) -> str:
 
 def describe_executors(listing: ExecutorListing) -> str:
     """Return all kinds of executors with their fields, then all kinds of their parts."""
+    intro = "Executors of a cluster file. `*` marks a field that must be set; [...] is the default."
     blocks = [
-        "Executors of a cluster file. `*` marks a field that must be set; [...] is the default.",
+        "\n".join(_wrapped(intro)),
         *(_section_block(section, "executor.kind") for section in listing.executors),
     ]
     if not listing.knows_classes:
-        blocks.append(
-            'nemo-run is not installed here; to see the classes of nemo_run, in a clone: pip install -e ".[launch]"'
-        )
+        install = 'in a clone: pip install -e ".[launch]"'
+        blocks.append("\n".join(_wrapped(f"nemo-run is not installed here; to see the classes of nemo_run, {install}")))
     for name, sections in listing.parts.items():
         blocks += [_section_block(section, f"executor.{name}.kind") for section in sections]
     return "\n\n".join(blocks)
@@ -161,11 +160,11 @@ def _section_block(section: ListedSection, path: str) -> str:
         head += f", class: {section.nemo_run_class} - {section.title}"
     else:
         head += f" - {section.title}{f' (nemo_run.{section.nemo_run_class})' if section.nemo_run_class else ''}"
-    lines = [head]
+    lines = _wrapped(head, rest="  ")
     if section.needs:
         lines.append(f'  needs pip install "nemo-run[{section.needs}]"')
     if section.no_launch:
-        lines.append(f"  not for launches: {section.no_launch}")
+        lines += _wrapped(f"not for launches: {section.no_launch}", "  ", "    ")
     return "\n".join([*lines, *(line for field in section.fields for line in _field_lines(field))])
 
 
@@ -175,11 +174,15 @@ def _field_lines(field: ListedField) -> Iterator[str]:
     default = "" if field.is_required or field.default is None else f" [{value}]"
     head = f"{field.name}{'*' if field.is_required else ''}: {field.type}{default}"
     for text, first in ((head, "  "), (field.meaning, "      ")):
-        yield from textwrap.wrap(
-            text,
-            _WIDTH,
-            initial_indent=first,
-            subsequent_indent="      ",
-            break_on_hyphens=False,
-            break_long_words=False,
-        )
+        yield from _wrapped(text, first, "      ")
+
+
+def _wrapped(text: str, first: str = "", rest: str = "") -> list[str]:
+    return textwrap.wrap(
+        text,
+        terminal_width(),
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )

@@ -88,7 +88,7 @@ def _lengths_of_artifact(folder: Path) -> Lengths:
     without = f"; without {gone:,} rows that were too long for its packs" if gone else ""
     numbers = record.statistics if record else None
     if numbers and (numbers.num_truncated or numbers.num_cut_turns or numbers.num_split):
-        without += "; what was cut or split for its packs stays so for others"
+        without += "; sequences that were cut or split for its packs stay so"
     return _limit(runtime, 1.0, f"all {len(runtime):,} training sequences of {folder}{without}")
 
 

@@ -88,7 +88,7 @@ class Finding:
 
     Attributes:
         code: code of the rule, `BP` and three digits.
-        name: of the wrong thing, e.g. `row-wider-than-pack`.
+        name: of the wrong thing, e.g. `pack-exceeds-its-size`.
         severity: `error` or `warning`.
         why: what happens if it is not fixed, in one line.
         num_occurrences: how many places of this kind there are; `where` names the first.

@@ -93,9 +93,14 @@ def _boundary_cure(settings: Mapping[str, object]) -> str:
     return begin + (left if is_masked else "")
 
 
-def switch_cure(name: str, value: bool) -> str:
-    """Return how to set a switch of the template in training and at the server."""
+def switch_cure(name: str, value: bool, *, is_partial: bool = False) -> str:
+    """Return how to set a switch of the template in training and at the server; if it is partial, for some rows."""
     text = str(value).lower()
+    if is_partial:
+        return (
+            f'give the rows that this cures {{"{name}": {text}}} in a column that layout.chat_template_kwargs names, '
+            "and requests like them the same; set for all rows, it makes answers of others differ"
+        )
     return (
         f"set tokenizer.chat_template_kwargs.{name} to {text} and the same at the server: in requests "
         f'"chat_template_kwargs": {{"{name}": {text}}}, or vllm serve --default-chat-template-kwargs '
@@ -123,10 +128,11 @@ class ServedRecord:
 
     num_rows: int  #: rows whose answers were compared
     counts: tuple[ServedCount, ...]  #: kinds that occur, in the order of `ServedKind`
-    #: variable of the template whose value, set in training and serving alike, makes the answers of the first differing
-    #: row the same on both sides, e.g. `preserve_thinking`; empty if there is none
+    #: variable of the template whose value, set in training and serving alike, makes the answers of a differing row the
+    #: same on both sides, e.g. `preserve_thinking`; empty if there is none
     switch: str = ""
     switch_value: bool = False  #: that value
+    is_switch_partial: bool = False  #: set for all rows, it would make answers differ that do not
     #: settings of conversations, of CURING_SETTINGS, that are set already
     settings: Mapping[str, object] = field(default_factory=dict)
 
@@ -150,7 +156,8 @@ class ServedRecord:
         cure = served_cure(ServedKind(kind), self.settings)
         if not self.switch or kind not in SWITCHED_KINDS:
             return cure
-        return f"{switch_cure(self.switch, self.switch_value)}; or {cure}"
+        switch = switch_cure(self.switch, self.switch_value, is_partial=self.is_switch_partial)
+        return f"{switch}; or {cure}"
 
     @property
     def differing(self) -> tuple[ServedCount, ...]:

@@ -19,7 +19,8 @@ from bridgepack.bridge.locations import line_of
 from bridgepack.config.errors import nearest_name
 from bridgepack.errors import ConfigError, Problem
 from bridgepack.host import TARGET
-from bridgepack.reporting.text import printable
+from bridgepack.records.words import counted
+from bridgepack.reporting.text import printable, terminal_width
 from bridgepack.rules.judging.report import CheckReport
 from bridgepack.rules.judging.rule import Rule, Severity
 from bridgepack.rules.judging.sarif import (
@@ -201,7 +202,6 @@ def _printable(report: CheckReport) -> CheckReport:
     return replace(report, findings=tuple(findings), suppressed=suppressed, rules_skipped=skipped)
 
 
-_WIDTH = 80
 #: Addresses of the files of `megatron/bridge` and `megatron/core`.
 _REPOSITORIES = MappingProxyType(
     {"bridge": "https://github.com/NVIDIA-NeMo/Megatron-Bridge", "core": "https://github.com/NVIDIA/Megatron-LM"}
@@ -222,7 +222,9 @@ def named_rule(name: str) -> Rule:
             return rule
     nearest = nearest_name(wanted, [known for rule in ALL_RULES for known in (rule.code, rule.name)])
     hint = f" Did you mean {nearest}?" if nearest else ""
-    raise ConfigError(f"rule is {name!r}; no rule has that code or name.{hint} `bridgepack rules WORD` searches them.")
+    raise ConfigError(
+        f"rule is {name!r}; no rule has that code, that name or these words.{hint} `bridgepack rules` lists all."
+    )
 
 
 def rules_of_group(code: str) -> list[Rule]:
@@ -259,7 +261,7 @@ def rules_table(rules: Sequence[Mapping[str, Any]]) -> str:
         if f"{title}:" not in lines:
             lines += ["", f"{title}:"] if lines else [f"{title}:"]
         lines.append(f"  {rule['code']}  {rule['severity']:<8}  {rule['name']}")
-    return "\n".join([*lines, "", f"{len(rules)} rules; `bridgepack explain CODE` explains one"])
+    return "\n".join([*lines, "", f"{counted(len(rules), 'rule')}; `bridgepack explain CODE` explains one"])
 
 
 def describe_rule(rule: Mapping[str, Any]) -> str:
@@ -320,7 +322,7 @@ def rule_to_dict(rule: Rule) -> dict[str, Any]:
 def _wrap(text: str, label: str) -> list[str]:
     return textwrap.wrap(
         text,
-        _WIDTH,
+        terminal_width(),
         initial_indent=label,
         subsequent_indent=" " * len(label),
         break_on_hyphens=False,

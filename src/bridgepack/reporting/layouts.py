@@ -7,10 +7,7 @@ from typing import Any
 from bridgepack.config.layouts.detect import Detection
 from bridgepack.config.layouts.entry import PublicLayout
 from bridgepack.config.layouts.sayings import words_of_slots
-from bridgepack.reporting.text import printable
-
-#: Characters of a line.
-_LINE = 80
+from bridgepack.reporting.text import printable, terminal_width
 
 
 def describe_detection(detection: Detection, path: str = "") -> str:
@@ -42,7 +39,9 @@ def _describe_entry(entry: PublicLayout) -> Iterator[str]:
 
 
 def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(text, _LINE, subsequent_indent="    ", break_on_hyphens=False, break_long_words=False)
+    return textwrap.wrap(
+        text, terminal_width(), subsequent_indent="    ", break_on_hyphens=False, break_long_words=False
+    )
 
 
 def layout_to_dict(entry: PublicLayout) -> dict[str, Any]:

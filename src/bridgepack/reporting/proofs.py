@@ -134,7 +134,8 @@ def describe_step(trace: StepTrace, *, has_colour: bool, limit: int | None = Non
 
     `limit` is how many sequences of that pack are drawn.
     """
-    lines = [f"{_where(trace)}, {trace.data_parallel_size} data-parallel ranks on {trace.world_size} GPUs"]
+    ranks, gpus = counted(trace.data_parallel_size, "data-parallel rank"), counted(trace.world_size, "GPU")
+    lines = [f"{_where(trace)}, {ranks} on {gpus}"]
     lines += [] if trace.balance is None else [trace.balance]
     for batch in trace.batches:
         lines += ["", *_batch_lines(batch, trace)]

@@ -10,7 +10,7 @@ from bridgepack.reporting.text import printable
 #: Kind -> what it means, for readers who see it for the first time.
 _MEANINGS: Mapping[str, str] = {
     ServedKind.EQUAL: "trained as the server shows it",
-    ServedKind.CONTEXT: "trained behind another text than the server sends",
+    ServedKind.CONTEXT: "trained after other text than the server sends",
     ServedKind.ANSWER: "what is trained is not what the model must write",
     ServedKind.BOUNDARY: "training begins before or after the end of the server's text",
     ServedKind.REFUSED: "the chat template rejects the request",

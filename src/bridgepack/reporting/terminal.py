@@ -39,6 +39,8 @@ _ALL = "--json lists all"
 _LABEL_WIDTH = 38
 #: Characters of what is wrong with a row; of more, the middle is left out, because the remedy stands at the end.
 _DETAIL_CHARACTERS = 500
+#: Names of fields without a finding that are shown, and characters of a field's name.
+_NAMES, _NAME_CHARACTERS = 40, 80
 
 
 def describe_build(result: BuildResult, recipe: SFTRecipe | None = None) -> str:
@@ -71,13 +73,14 @@ def _because_of(damage: Mapping[str, str]) -> str:
 
 
 def describe_run(run: RunLength) -> Iterator[str]:
-    """Yield the number of steps and epochs of a run, and a warning if training cannot start."""
+    """Yield the number of steps and epochs of a run, or a warning if training cannot start."""
     packs, batch, steps = run.num_packs, run.global_batch_size, run.num_steps
-    yield (
-        f"run: {packs:,} {'pack' if packs == 1 else 'packs'}, {batch:,} per step: {packs / batch:,.1f} steps per "
-        f"epoch; {steps:,} {'step is' if steps == 1 else 'steps are'} {steps * batch / packs:,.1f} epochs"
-    )
-    if packs < batch:
+    if not run.lack:
+        yield (
+            f"run: {packs:,} {'pack' if packs == 1 else 'packs'}, {batch:,} per step: {packs / batch:,.1f} steps per "
+            f"epoch; {steps:,} {'step is' if steps == 1 else 'steps are'} {steps * batch / packs:,.1f} epochs"
+        )
+    else:
         most, least = run.most_packs_per_step, run.smallest_batch
         needs = f"A step takes at least {least:,} packs, for the data-parallel ranks"
         cure = f"Set {run.at_most(most)}." if most else f"{needs}. Use fewer GPUs, smaller packs or more data."
@@ -208,13 +211,15 @@ def describe_unread(fields: Sequence[UnreadField], sources: Sequence[str] = ()) 
     yield from first_lines((_unread_line(field, sources) for field in fields if field.holds != "identifier"), _ALL)
     others = list(dict.fromkeys(field.name for field in fields if field.holds == "identifier"))
     if others:
-        yield f"    {', '.join(others)}: identifiers, labels or copies"
+        names = [without_middle(name, _NAME_CHARACTERS) for name in others[:_NAMES]]
+        more = f" and {len(others) - _NAMES:,} more" if len(others) > _NAMES else ""
+        yield f"    {', '.join(names)}{more}: identifiers, labels or copies"
 
 
 def _unread_line(field: UnreadField, sources: Sequence[str]) -> str:
     share = f"{field.holds} in {field.num_rows / max(field.num_rows_read, 1):.0%} of the rows"
     where = f" of {sources[field.source]}" if sources else ""
-    return f"    {field.name:<28}{field.num_rows:>8,}   {share}{where}, e.g. {field.example}"
+    return f"    {without_middle(field.name, _NAME_CHARACTERS):<28}{field.num_rows:>8,}   {share}{where}, e.g. {field.example}"
 
 
 def source_tree(split: SplitRecord) -> Iterator[tuple[int, Sequence[SourceRecord]]]:

@@ -1,5 +1,6 @@
-"""Text from data, made safe and short enough to print."""
+"""Text for terminals: made safe and short enough to print, and how wide it may be."""
 
+import shutil
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
@@ -19,6 +20,11 @@ def without_middle(text: str, most: int) -> str:
     """Return a text of more than `most` characters without its middle, and with how much is left out."""
     half = most // 2
     return text if len(text) <= most else f"{text[:half]} [... {len(text) - 2 * half:,} characters ...] {text[-half:]}"
+
+
+def terminal_width() -> int:
+    """Return the columns that prose is wrapped to: the terminal's, but 40 to 80; 80 in a pipe."""
+    return min(max(shutil.get_terminal_size().columns, 40), 80)
 
 
 def first_lines(lines: Iterable[str], where_all_are: str, most: int = MOST_LINES) -> Iterator[str]:

@@ -8,7 +8,7 @@ import pytest
 
 from bridgepack.canaries import comparing
 from bridgepack.canaries.comparing import Sizes, WholeStep, distance, whole_step
-from bridgepack.canaries.judging import judged
+from bridgepack.canaries.judging import judge_step
 from bridgepack.canaries.naming import LEAK_IN_ATTENTION, UNKNOWN
 from bridgepack.canaries.records import Bound, Layout, RunOutcome, SeenRank
 from tests.support.canaries import packed_input, packed_row, seen_batch, seen_rank
@@ -84,7 +84,7 @@ def reference() -> WholeStep:
 
 
 def test_equal_numbers_are_the_same(reference: WholeStep) -> None:
-    measured, findings = judged(_outcome(LOSSES, 1.0), PACKS, reference, BOUND)
+    measured, findings = judge_step(_outcome(LOSSES, 1.0), PACKS, reference, BOUND)
 
     assert (measured.outcome, findings) == ("same", [])
     assert (measured.loss, measured.gradient, measured.sequence) == (0.0, 0.0, 0.0)
@@ -95,13 +95,13 @@ def test_later_sequences_alone_that_differ_point_at_the_attention_and_others_hav
         ([1.0, 2.0, 3.5, 4.0, 5.0, 0, 0, 0], LEAK_IN_ATTENTION, ["sequence 1 of pack 7 differs"]),
         ([1.5, *LOSSES[1:]], UNKNOWN, ["the loss of sequence 0 of pack 7 differs by 1.7e-01", "weight by 2.0e-01"]),
     ):
-        measured, (found,) = judged(_outcome(losses, 1.2), PACKS, reference, BOUND)
+        measured, (found,) = judge_step(_outcome(losses, 1.2), PACKS, reference, BOUND)
         assert (measured.outcome, found.name) == ("differs", name)
         assert [text for text in messages if text not in found.message] == []
 
 
 def test_gradients_that_are_all_a_multiple_were_divided_otherwise(reference: WholeStep) -> None:
-    measured, (found,) = judged(_outcome(LOSSES, 2.5), PACKS, reference, BOUND)
+    measured, (found,) = judge_step(_outcome(LOSSES, 2.5), PACKS, reference, BOUND)
 
     assert (measured.outcome, found.name) == ("differs", "loss-normalised-otherwise")
     assert "every gradient is 2.5 times that of the unpacked step" in found.message
@@ -110,7 +110,7 @@ def test_gradients_that_are_all_a_multiple_were_divided_otherwise(reference: Who
 def test_a_step_that_stops_without_a_cause_could_not_run(reference: WholeStep) -> None:
     stopped = replace(_outcome(LOSSES, 1.0), exit_codes=(70,), reason="rank 0: MemoryError", tail="MemoryError")
 
-    measured, findings = judged(stopped, PACKS, reference, BOUND)
+    measured, findings = judge_step(stopped, PACKS, reference, BOUND)
 
     assert (measured.outcome, findings) == ("could not run", [])
     assert measured.reason == "rank 0: MemoryError\nMemoryError"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bridgepack.canaries import faults
-from bridgepack.canaries.inputs import PackedInput, drawn, merged, packed_input, part_of, whole_shape
+from bridgepack.canaries.inputs import PackedInput, draw_weights, merge_parts, packed_input, part_of, whole_shape
 from bridgepack.canaries.packs import chosen_packs
 from bridgepack.canaries.records import Layout
 from bridgepack.geometry import runtime_segment_lengths
@@ -59,20 +59,20 @@ def test_lengths_that_fit_by_chance_are_made_wrong() -> None:
 @pytest.mark.parametrize(("dimension", "interleaved"), [(0, 1), (1, 1), (0, 2), (-1, 1)])
 @pytest.mark.parametrize("num_ranks", [1, 2, 4])
 def test_parts_make_the_whole(dimension: int, interleaved: int, num_ranks: int) -> None:
-    whole = drawn("decoder.layers.0.mlp.linear_fc1.weight", (16, 8), seed=1)
+    whole = draw_weights("decoder.layers.0.mlp.linear_fc1.weight", (16, 8), seed=1)
 
     parts = [part_of(whole, dimension, interleaved, num_ranks, rank) for rank in range(num_ranks)]
 
-    assert np.array_equal(merged(parts, dimension, interleaved), whole)
+    assert np.array_equal(merge_parts(parts, dimension, interleaved), whole)
     assert whole_shape(parts[0].shape, dimension, num_ranks) == whole.shape
 
 
 def test_weights_follow_from_name_and_seed() -> None:
-    first = drawn("a.weight", (4, 3), seed=1)
+    first = draw_weights("a.weight", (4, 3), seed=1)
 
-    assert np.array_equal(first, drawn("a.weight", (4, 3), seed=1))
-    assert not np.array_equal(first, drawn("b.weight", (4, 3), seed=1))
-    assert not np.array_equal(first, drawn("a.weight", (4, 3), seed=2))
+    assert np.array_equal(first, draw_weights("a.weight", (4, 3), seed=1))
+    assert not np.array_equal(first, draw_weights("b.weight", (4, 3), seed=1))
+    assert not np.array_equal(first, draw_weights("a.weight", (4, 3), seed=2))
     assert np.array_equal(first, first.astype(np.float32).astype(np.float64))
-    assert abs(drawn("input_layernorm.weight", (500,), seed=1).mean() - 1) < 0.1
-    assert abs(drawn("linear_qkv.layer_norm_weight", (500,), seed=1).mean() - 1) < 0.1
+    assert abs(draw_weights("input_layernorm.weight", (500,), seed=1).mean() - 1) < 0.1
+    assert abs(draw_weights("linear_qkv.layer_norm_weight", (500,), seed=1).mean() - 1) < 0.1

@@ -9,7 +9,7 @@ import pytest
 from bridgepack.canaries.canary import _kernel
 from bridgepack.canaries.processes import HostProcess, _reason
 from bridgepack.canaries.records import CanaryOptions, Layout
-from bridgepack.canaries.tiny_model import default_layouts, fitted, require_fit
+from bridgepack.canaries.tiny_model import default_layouts, fit_layout, require_fit
 from bridgepack.errors import ConfigError
 from tests.support.canaries import FACTS
 
@@ -34,9 +34,9 @@ def test_what_cannot_be_shared_is_left_out_and_said() -> None:
 def test_experts_ask_for_sequence_parallelism() -> None:
     experts = replace(FACTS, is_moe=True)
 
-    assert fitted(Layout(tensor=2), experts).sequence_parallel
-    assert not fitted(Layout(tensor=2), FACTS).sequence_parallel
-    assert not fitted(Layout(context=2), experts).sequence_parallel
+    assert fit_layout(Layout(tensor=2), experts).sequence_parallel
+    assert not fit_layout(Layout(tensor=2), FACTS).sequence_parallel
+    assert not fit_layout(Layout(context=2), experts).sequence_parallel
 
 
 def test_heads_and_gpus_have_to_suffice() -> None:

@@ -34,12 +34,12 @@ def _first(**fields: Any) -> dict[str, Any]:
         ),
         (
             _first(from_column="messages", role="user"),
-            "data.layout.messages.0 has from_column and role; allowed: from_column alone, whose turns have their own, "
-            "or a turn made from columns. Make two entries of it.",
+            "data.layout.messages.0 has from_column and role; allowed: either from_column, whose turns have their own "
+            "role and content, or one turn made from columns. Split it into two entries.",
         ),
         (
             _first(from_column="{messages}"),
-            "data.layout.messages.0.from_column is '{messages}'; a column's name stands here without braces. Write "
+            "data.layout.messages.0.from_column is '{messages}'; here, a column is named without braces. Write "
             "messages.",
         ),
         (

@@ -109,18 +109,26 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         },
         "preference pairs",
     ),
-    ("trl_unpaired_preference", {"prompt": QUESTION, "completion": "3 m", "label": False}, "which completions are bad"),
+    (
+        "trl_unpaired_preference",
+        {"prompt": QUESTION, "completion": "3 m", "label": False},
+        "label marks bad completions",
+    ),
     ("trl_stepwise", {"prompt": QUESTION, "completions": ["3 m"], "labels": [False]}, "judge each step"),
     (
         "lmsys_arena",
         {"conversation_a": openai_turns(*FOUR), "conversation_b": openai_turns(*FOUR)},
         "compare two models",
     ),
-    ("oasst", {"message_id": "1", "parent_id": None, "text": QUESTION, "role": "prompter"}, "a tree that spans rows"),
+    (
+        "oasst",
+        {"message_id": "1", "parent_id": None, "text": QUESTION, "role": "prompter"},
+        "message of a conversation tree",
+    ),
     (
         "glaive_function_calling",
         {"system": "SYSTEM: You can use depth.", "chat": f"USER: {QUESTION}\n\n\nASSISTANT: {ANSWER}"},
-        "all turns stand in one text",
+        "the whole conversation is one text",
     ),
     ("other_turns", {"conversation": [{"user": QUESTION, "assistant": ANSWER}]}, "Rename these fields"),
     ("other_turns", {"conversations": {"from": ["human"], "value": [QUESTION]}}, "Rename these fields"),
@@ -131,7 +139,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         {"text": f"<|im_start|>user\n{QUESTION}<|im_end|>\n<|im_start|>assistant\nYes"},
         "the user's turns",
     ),
-    ("rendered_chat", {"content": f"<s>[INST] {QUESTION} [/INST] {ANSWER}</s>", "id": 4}, "Cut it at the markers"),
+    ("rendered_chat", {"content": f"<s>[INST] {QUESTION} [/INST] {ANSWER}</s>", "id": 4}, "Split it at the markers"),
 ]
 
 
@@ -154,9 +162,9 @@ def test_every_entry_has_a_row_here() -> None:
 def test_layouts_that_fit_equally_are_both_named() -> None:
     with pytest.raises(ConfigError) as two:
         detect([{"question": "2 + 2?", "answer": "four", "response": "five"}], what="--data is 'a.jsonl'")
-    assert "--data is 'a.jsonl': 2 layouts fit its rows equally:" in str(two.value)
-    assert "question_answer leaves response: {kind: chat, " in str(two.value)
-    assert "question_answer leaves answer: {kind: chat, " in str(two.value)
+    assert "--data is 'a.jsonl': 2 layouts fit its rows equally well:" in str(two.value)
+    assert "question_answer (does not read response): {kind: chat, " in str(two.value)
+    assert "question_answer (does not read answer): {kind: chat, " in str(two.value)
 
     row = {"messages": openai_turns(*FOUR), "question": "2 + 2?", "answer": "four"}
     with pytest.raises(ConfigError, match="Choose one with --layout question_answer or --layout openai"):
@@ -171,7 +179,7 @@ def test_a_column_that_repeats_what_is_read_is_ignored() -> None:
     found = detect([row])
 
     assert _layout(found) == {"kind": "chat", "messages": TURNS, "ignore": ["problem", "solution", "answer"]}
-    assert "answer is not read: its text stands in what is read" in found.why
+    assert "answer is not read: other columns that are read have its text" in found.why
     pair = detect([{"problem": "2 + 2?", "solution": "It is 4.", "answer": "4"}])
     assert _layout(pair)["ignore"] == ["answer"]
     with pytest.raises(ConfigError, match="fit its rows equally"):
@@ -242,7 +250,7 @@ def test_flags_of_rows() -> None:
 
     kept = detect([{**row, "train": True}, {**row, "train": False}])
     assert (kept.has_loss_flags, kept.unread, kept.layout.ignore) == (True, (), ())
-    assert "what train marks as untrained is not trained (preprocessing.message_weights: mask)" in kept.why
+    assert "turns that train marks as untrained are not trained (preprocessing.message_weights: mask)" in kept.why
     share = detect([{**row, "weight": 2.5}, {**row, "weight": 1}])
     assert (share.has_loss_flags, [one.name for one in share.unread]) == (False, ["weight"])
 
@@ -267,7 +275,7 @@ def test_rows_of_several_shapes_are_told_with_their_shares() -> None:
     with pytest.raises(ConfigError) as mixed:
         detect([*chats, *pairs, {"note": "It is a sum."}], places=places)
 
-    shares = "60 % like openai (a.jsonl row 1), 30 % like question_answer (a.jsonl row 7), 10 % like none that is known"
+    shares = "60 % like openai (a.jsonl row 1), 30 % like question_answer (a.jsonl row 7), 10 % like no known layout"
     assert f"the data: its rows have several shapes: {shares} (a.jsonl row 10). Write each" in str(mixed.value)
     chosen = detect([*chats, *pairs], name="question_answer")
     assert "67 % of the rows have another shape, first row 1" in chosen.why
@@ -390,7 +398,7 @@ def test_hints_are_the_whole_remedy(row: dict[str, Any], kind: str, hint: str) -
         (
             {"text": "[INST] Hi [/INST] Hello"},
             "chat",
-            "; its text is a chat as a template writes it: cut it at its turns",
+            "; its text is a rendered chat: split it at its turns",
         ),
     ],
 )

@@ -109,6 +109,7 @@ def test_file_that_holds_no_recipe(tmp_path: Path, name: str, content: str | byt
         ("pipe.yaml", "it cannot be read: it is a pipe or a device"),
         *((folder, f"recipe is '{folder}'; ") for folder in ("folder", "folder.yaml", "folder.py")),
         (":", FORMS),
+        ("s3://bucket/packs", "is a URL; this command reads recipes and packs of this machine."),
         (":function", "there is no module ''."),
         ("none.module:function", "there is no module 'none.module'."),
         ("..x:function", "there is no module '..x'."),
@@ -136,9 +137,10 @@ def test_set_reads_the_last_of_equal_paths_as_yaml() -> None:
     for item, message in {
         "packing.seed": "--set 'packing.seed'; allowed: path=value, e.g. --set packing.packed_sequence_size=8192.",
         "=1": "--set '=1'; allowed: path=value",
-        "data.train=[a": "--set data.train is not YAML: ",
-        "a={b}x": "--set a is not YAML: expected '<document start>', but found ('<scalar>',) at line 1, column 4: {b}x "
-        "^ (line: 1). Quote the value: --set 'a=\"{b}x\"'.",
+        "data.train=[a": "--set data.train is '[a', which is not YAML. Close the bracket, or quote the value: --set ",
+        "a={b}x": "--set a is '{b}x', which is not YAML. Quote the value: --set 'a=\"{b}x\"'.",
+        "a=*.jsonl": "--set a is '*.jsonl', which is not YAML. Quote the value: --set 'a=\"*.jsonl\"'.",
+        "a=['b": "--set a is not YAML: ",
     }.items():
         with pytest.raises(ConfigError, match=f"^{re.escape(message)}"):
             parse_overrides((item,))

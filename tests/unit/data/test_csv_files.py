@@ -88,7 +88,7 @@ def test_rows_that_cannot_be_read_keep_their_numbers(tmp_path: Path) -> None:
         (1, {"p": "1", "c": "2"}),
         (2, "invalid_field: the row has 1 cell, and the header 2: 'p, c'"),
         (3, "invalid_field: the row has 3 cells, and the header 2: 'p, c'"),
-        (4, "invalid_field: line 6: ',' expected after '\"'; a quote inside a cell is written twice"),
+        (4, "invalid_field: line 6: ',' expected after '\"'; a quote inside a cell must be doubled"),
         (5, "invalid_field: not UTF-8. Save the file as UTF-8."),
         (6, {"p": '5" pipe', "c": "9"}),
     ]

@@ -368,7 +368,7 @@ def test_calls_that_no_template_shows_stay_and_are_told(tmp_path: Path) -> None:
 
     assert text_of(tokenizer, turns) == "Bern?<end><end>sunny<end>Sunny.<end>"
     assert losses_of(tokenizer, turns) == {"tool_call"}
-    with pytest.raises(RowError, match=r"rejects the row: .*is null, and the template shows no call, whatever"):
+    with pytest.raises(RowError, match=r"rejects the row: .*is null, and the template does not write the turn's calls"):
         text_of(tokenizer, called(None, call()))
 
 

@@ -309,6 +309,9 @@ def test_a_token_across_the_boundary_drops_the_row(
         assert isinstance(made, RowError)
         assert made.reason == DropReason.BOUNDARY_IN_TOKEN
         assert "holds the end of" in made.detail
+        if not settings:  # only the cure of a prompt that begins a thought is a thought
+            assert made.detail.startswith("turn 2 (assistant): the token ")
+            assert "; use a template and a tokenizer with which the generation prompt ends" in made.detail
     else:
         assert isinstance(made, Encoded), made
         assert [words for _, words in spans(judge, made)] == [f"{wanted}<|im_end|>\n"]
@@ -330,6 +333,59 @@ def test_a_token_that_takes_white_space_with_it(tmp_path: Path) -> None:
         made = judge.encode(row)
         assert isinstance(made, Encoded), made
         assert [text for _, text in spans(judge, made)] == ["Hm.</think>Four.<|im_end|>\n"]
+
+
+def test_a_turn_without_the_thought_that_the_prompt_begins_says_what_to_do(tmp_path: Path) -> None:
+    """Like Step-3.5's: two line ends are one token, of which the prompt has the first."""
+    judge = judged(tmp_path, PLAIN, chat_template_kwargs_column="variables")
+    row = {"messages": [asked(), answer("<think>\n\n</think>\nFour.")], "variables": {"start": "<think>\n"}}
+    made = judge.encode(row)
+
+    assert isinstance(made, RowError)
+    assert made.reason == DropReason.BOUNDARY_IN_TOKEN
+    assert made.detail.startswith("turn 2 (assistant): the token '\\n\\n' holds")
+    assert made.detail.endswith(
+        "; give the turn the thought that the generation prompt begins, e.g. as reasoning_content, set the template's "
+        "switch for turns without thoughts, if it has one, or set preprocessing.mask_generation_prompt to false"
+    )
+
+
+#: Like SmolLM3's: a generation block holds a whole turn, header included.
+WHOLE_BLOCKS = replace(
+    PLAIN,
+    template="""\
+{%- for message in messages -%}
+  {%- set text = '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' -%}
+  {%- if message.role == 'assistant' -%}{%- generation -%}{{- text -}}{%- endgeneration -%}
+  {%- else -%}{{- text -}}
+  {%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}
+""",
+)
+IN_A_ROW = [asked(), answer("One."), answer("Two."), answer("Three."), asked(), answer("Four.")]
+
+
+@pytest.mark.parametrize("mode", ["assistant", "last_turn"])
+def test_generation_blocks_that_touch_are_turns_of_their_own(tmp_path: Path, mode: str) -> None:
+    judge = judged(tmp_path, WHOLE_BLOCKS, loss_mode=mode, message_weights="mask")
+    wanted = [f"{word}.<|im_end|>\n" for word in ("One", "Two", "Three", "Four")]
+
+    assert trained(judge, IN_A_ROW) == (wanted if mode == "assistant" else wanted[-1:])
+    untrained = [*IN_A_ROW[:2], {**IN_A_ROW[2], "weight": 0}, *IN_A_ROW[3:]]
+    assert trained(judge, untrained) == ([wanted[0], *wanted[2:]] if mode == "assistant" else wanted[-1:])
+
+
+@pytest.mark.parametrize("mode", ["assistant", "last_turn"])
+@pytest.mark.parametrize("turns", [IN_A_ROW, [*IN_A_ROW[:4], asked(), {**IN_A_ROW[5], "weight": 0}, asked(), answer()]])
+def test_a_header_in_a_generation_block_is_a_trained_prompt(
+    tmp_path: Path, turns: list[dict[str, Any]], mode: str
+) -> None:
+    """Megatron-Bridge trains what the blocks hold, so the mask is sound; of a turn of weight 0 it trains nothing."""
+    off = {"mask_generation_prompt": False, "masks_control_tokens": True}
+    judge = judged(tmp_path, WHOLE_BLOCKS, loss_mode=mode, message_weights="mask", **off)
+    verdict = judge.verdict({"messages": turns})
+    assert (verdict.findings, verdict.trains_prompt) == ((), True)
 
 
 def test_turns_that_no_server_begins_are_dropped(tmp_path: Path) -> None:

@@ -15,6 +15,11 @@ from bridgepack.errors import TokenizerError
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        (
+            {"eos_token": "e" * 1_000_000},
+            r"its eos_token 'eeeeeeeeeeeeeeeeeeee'\.\.\., id \d+, has 1,000,000 characters; allowed: at most 10,000",
+        ),
+        ({"additional_special_tokens": ["x" * 10_001]}, r"its added token 'x+'\.\.\., id \d+, has 10,001 characters"),
         ({"model_max_length": "many"}, r"model_max_length of its tokenizer_config.json is 'many'; allowed: a number"),
         ({"eos_token": ""}, r"it has no eos_token"),
         ({"eos_token": 5}, r"it (cannot be loaded|has no eos_token)"),

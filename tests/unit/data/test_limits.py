@@ -8,6 +8,8 @@ import pytest
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.tokenizers import limits
 from bridgepack.errors import DataError, TokenizerError
+from bridgepack.proof.masks.masks import check_masks
+from bridgepack.proof.served.served import check_served
 from tests.support import small_builds as small
 
 _TWICE = "{%% set text = namespace(x='xxxxxxxx') %%}{%% for _ in range(99) %%}{%% set text.x = %s %%}{%% endfor %%}"
@@ -23,11 +25,15 @@ _BOMBS = {
     "json": "{{ (messages | tojson(indent=9000000000))[:3] }}",
     "batch": "{{ (messages | batch(10 ** 9, 'x') | list)[:3] }}",
 }
+#: A part that never ends, and one that takes memory where only transformers renders: our sandbox limits repetition.
+_ENDLESS = "{% for _ in range(99999) %}{% for _ in range(99999) %}{% endfor %}{% endfor %}"
+_ALL = {"endless": _ENDLESS, "memory": _BOMBS["joined"]}
 
 
 @pytest.fixture(autouse=True)
 def _little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAX_ROW_BYTES", 64 << 20)
+    monkeypatch.setattr(limits, "MAX_ROW_S", 0.3)
 
 
 def _recipe(folder: Path, tokenizer: Path, bomb: str, turns: list[int]) -> SFTRecipe:
@@ -41,13 +47,13 @@ def _recipe(folder: Path, tokenizer: Path, bomb: str, turns: list[int]) -> SFTRe
 
 @pytest.mark.parametrize("bomb", _BOMBS.values(), ids=_BOMBS)
 def test_template_that_takes_memory_without_end_is_one_error(tmp_path: Path, chatml_tokenizer: Path, bomb: str) -> None:
-    before = resource.getrlimit(resource.RLIMIT_AS)
+    before = resource.getrlimit(resource.RLIMIT_DATA)
 
     with pytest.raises(TokenizerError, match=r"takes more than .* of memory.*set tokenizer.chat_template to another"):
         small.build(_recipe(tmp_path, chatml_tokenizer, bomb, [2]), tmp_path / "out")
 
     assert not (tmp_path / "out").exists()
-    assert resource.getrlimit(resource.RLIMIT_AS) == before
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
 
 
 def test_template_that_writes_out_of_proportion_is_one_error(tmp_path: Path, chatml_tokenizer: Path) -> None:
@@ -70,7 +76,7 @@ def test_many_rows_that_take_too_much_memory_stop_the_build(tmp_path: Path, chat
     bomb = "{% if messages | length > 10 %}" + _BOMBS["method"] + "{% endif %}"
 
     with pytest.raises(
-        DataError, match=r"11 rows up to row 11 took too much .*of memory.*so the rows are not the cause"
+        DataError, match=r"11 rows took too much time or memory .*of memory.*so the rows are not the cause"
     ):
         small.build(_recipe(tmp_path, chatml_tokenizer, bomb, [12] * 20), tmp_path / "out")
 
@@ -83,3 +89,50 @@ def test_limit_follows_a_process_that_has_grown(monkeypatch: pytest.MonkeyPatch)
 
     assert len(limit(bytes, 40 << 20)) == 40 << 20  # refused by the first measure of the process
     assert len(kept) == 100 << 20
+
+
+@pytest.mark.parametrize("bomb", _ALL.values(), ids=_ALL)
+def test_generation_prompt_without_an_end_is_one_error(tmp_path: Path, chatml_tokenizer: Path, bomb: str) -> None:
+    recipe = _recipe(tmp_path, chatml_tokenizer, "{% if add_generation_prompt %}" + bomb + "{% endif %}", [2])
+
+    for use in (small.build, lambda recipe, _: check_masks(recipe), lambda recipe, _: check_served(recipe)):
+        with pytest.raises(TokenizerError, match=r"takes more than .* for a small conversation"):
+            use(recipe, tmp_path / "out")
+
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("bomb", _ALL.values(), ids=_ALL)
+@pytest.mark.parametrize("settings", [{}, {"loss_mode": "last_turn"}, {"mask_generation_prompt": True}], ids=str)
+def test_row_whose_first_turns_take_too_much_is_dropped(
+    tmp_path: Path, chatml_tokenizer: Path, bomb: str, settings: dict[str, object]
+) -> None:
+    """A mask may need the render of a part of the conversation: nothing else limits that."""
+    length = "{% if messages | length in (5, 6) and messages[0].content == 'Hi?' %}"
+    odd = "{% if messages | length % 2 == 1 %}{{ messages | length }}{% endif %}"  # no prefix's render begins the next
+    whole = "{% if messages | length != 6 %}" + bomb + "{% endif %}{% endif %}" + odd
+    recipe = _recipe(tmp_path, chatml_tokenizer, length + whole, [6, 2])
+    recipe = recipe.override({f"preprocessing.{name}": value for name, value in settings.items()})
+
+    small.build(recipe, tmp_path / "out")
+
+    assert small.dropped(tmp_path / "out") in ([(1, "time_out")], [(1, "out_of_memory")])
+
+
+def test_masks_that_transformers_cannot_derive_in_time_are_not_judged(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    """Only the derivations change a message's words."""
+    bomb = "{% if messages[-1].content == 'Qzeroq' and messages | length > 2 %}" + _ENDLESS + "{% endif %}"
+
+    report = check_masks(_recipe(tmp_path, chatml_tokenizer, bomb, [4, 2]))
+
+    assert (report.num_sequences, report.num_agreed, report.num_not_judged) == (2, 1, 1)
+    reasons = {reason for item in report.derivations for reason in item.reasons}
+    assert reasons == {"the chat template takes more than 0.3 seconds of CPU time for the conversation's parts"}
+
+
+@pytest.mark.parametrize("text", ["'x' * 9000000000", "'x' * (messages | length * 900000000)"], ids=["constant", "row"])
+def test_repetition_that_transformers_allows_takes_no_memory(tmp_path: Path, chatml_tokenizer: Path, text: str) -> None:
+    bomb = "{% if messages[-1].content == 'Qoneq' %}{{ (" + text + ")[:3] }}{% endif %}"
+
+    with pytest.raises(TokenizerError, match=r"takes more than 64 MiB of memory for a small conversation"):
+        check_masks(_recipe(tmp_path, chatml_tokenizer, bomb, [4]))

@@ -131,7 +131,7 @@ def test_a_template_that_always_appends_an_answer_is_refused(tmp_path: Path, app
     """The second was trained in the place of the answer."""
     tokenizer = loaded_tokenizer(tmp_path, replace(CHATML, template=f"{CHATML_TURNS}{{{{ {appended!r} }}}}"))
     told = (
-        f"writes {appended!r} behind the last answer of every conversation, as if another followed. Set tokenizer.chat"
+        f"writes {appended!r} after the last answer of every conversation, as if another followed. Set tokenizer.chat"
     )
     markers = {"assistant_start": "<|im_start|>assistant\n", "assistant_end": "<|im_end|>"}
 

@@ -78,7 +78,7 @@ def test_the_same_file_seen_in_two_ways_has_tokens_of_each(tmp_path: Path, chatm
 
 def test_rows_without_the_named_columns_are_drops_that_name_them(tmp_path: Path, chatml_tokenizer: Path) -> None:
     sources = [{"path": _rows(tmp_path / "a.jsonl", 2, 4), "columns": {"input_ids": "ids"}}]
-    with pytest.raises(DataError, match="none of ids, which its source's columns names; it has: input_ids, labels"):
+    with pytest.raises(DataError, match="none of ids, as columns of its source names them; it has: input_ids, labels"):
         small.build(small.tokenized_recipe(sources, chatml_tokenizer), tmp_path / "out")
 
 

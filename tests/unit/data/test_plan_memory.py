@@ -9,8 +9,8 @@ from bridgepack.config.recipe.data import MixtureConfig
 from bridgepack.data.packing.plan import plan_packs
 from bridgepack.data.sequences.over_long import HistoryCut, SequencePolicy
 from bridgepack.data.stages.finish import SEQUENCE, RangePart, RangePlace, RangeResult
-from bridgepack.data.stages.mixture import mixed
-from bridgepack.data.stages.notes import Notes, noted
+from bridgepack.data.stages.mixture import mix_sources
+from bridgepack.data.stages.notes import Notes, write_notes
 from bridgepack.data.stages.split import gather_split, shard_plans, split_statistics
 from bridgepack.records import TRAIN, Drop, InputRecord, LostContent
 
@@ -30,7 +30,7 @@ def test_a_sequence_takes_few_bytes() -> None:
         peaks = {"gathered": held + tracemalloc.get_traced_memory()[1]}
         results.clear()
         tracemalloc.reset_peak()
-        split = mixed(split, ("a",), MixtureConfig(), seed=1)
+        split = mix_sources(split, ("a",), MixtureConfig(), seed=1)
         peaks["mixed"] = tracemalloc.get_traced_memory()[1]
         tracemalloc.reset_peak()
         plan = plan_packs(split.runtime_lengths(1), packed_sequence_size=4096)
@@ -56,8 +56,8 @@ def _range(index: int) -> RangeResult:
     sequences = np.zeros(_ROWS, dtype=SEQUENCE)
     sequences["stored_length"], sequences["num_trained"] = 8, 7
     sequences["index"] = sequences["row_offset"] = np.arange(_ROWS)
-    no_drops: Notes[Drop] = noted(Path("unused"), [], split=TRAIN, file="a", field="reason")
-    no_losses: Notes[LostContent] = noted(Path("unused"), [], split=TRAIN, file="a", field="kind")
+    no_drops: Notes[Drop] = write_notes(Path("unused"), [], split=TRAIN, file="a", field="reason")
+    no_losses: Notes[LostContent] = write_notes(Path("unused"), [], split=TRAIN, file="a", field="kind")
     part = RangePart(
         sequences=sequences,
         hashes=None,

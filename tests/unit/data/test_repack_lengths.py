@@ -201,7 +201,7 @@ def test_inputs_that_are_gone_or_changed_are_refused(tmp_path: Path, tokenizer: 
     assert (gone.code, changed.code) == (2, 2)
     assert f"error: {why}cuts again, but: data.train is {str(source)!r}; there is no such file" in gone.errors
     assert f"error: {why}cuts again, but 1 of the training files differ from those that" in changed.errors
-    assert f"was built of: {source}. Restore them, or use `bridgepack build`" in changed.errors
+    assert f"was built from: {source}. Restore them, or use `bridgepack build`" in changed.errors
     assert not (tmp_path / "again").exists()
     assert [item.name for item in tmp_path.iterdir() if "again" in item.name] == []
 

@@ -10,14 +10,8 @@ from scripts.quirks.served_rows import SETS
 
 import bridgepack
 from bridgepack.data.artifact.manifest import read_manifest
-from bridgepack.data.sequences.loading import load_stage
-from bridgepack.data.served.rows import ServedRows
-from bridgepack.data.served.switches import find_switch
-from bridgepack.data.tokenizers.templates import variables_of
-from bridgepack.errors import RowError
 from bridgepack.records import ServedRecord
 from bridgepack.reporting.terminal import describe_build
-from tests.support.read_rows import read_row
 from tests.support.small_builds import build, data_bytes, small_recipe, write_json_lines
 
 BY_NAME = {family.name: family for family in SERVED_FAMILIES}
@@ -112,9 +106,7 @@ def test_a_repack_that_cuts_otherwise_says_that_it_leaves_it_out(tmp_path: Path)
 
     assert shorter.manifest.served is None
     note = f"the sample of answers as served is left out, because sequences of more than {longest - 1} runtime tokens"
-    assert f"note: {note} are cut or dropped otherwise than before; `bridgepack masks --served`" in describe_build(
-        shorter
-    )
+    assert f"note: {note} are cut or dropped differently now; `bridgepack masks --served`" in describe_build(shorter)
     assert build(recipe.override(changes), tmp_path / "fresh").manifest.served is not None
     other = bridgepack.repack(tmp_path / "packed", {"serving.system": "Be kind."}, output=tmp_path / "kind")
     assert other.manifest.served is None
@@ -141,52 +133,3 @@ def test_preview_and_check_say_it(tmp_path: Path) -> None:
     )
     assert "--default-chat-template-kwargs '{\"preserve_thinking\": true}'" in found.allowed
     assert "preprocessing.mask_generation_prompt to true" in findings["BP557"].allowed
-
-
-@pytest.mark.parametrize(
-    ("name", "row", "switch"),
-    [
-        ("Qwen3.5", "thoughts", ("preserve_thinking", True)),
-        ("Qwen3.5", "agents", ("preserve_thinking", True)),
-        ("Nemotron", "thoughts", ("truncate_history_thinking", False)),
-        ("Qwen3", "thoughts", ("", False)),
-        ("MiniMax-M2", "thoughts", ("", False)),
-    ],
-)
-def test_the_switch_of_a_template(tmp_path: Path, name: str, row: str, switch: tuple[str, bool]) -> None:
-    recipe = _recipe(tmp_path, name, [SETS[row]])
-    rows = ServedRows.of(load_stage(recipe.model_dump_json()))
-    assert find_switch(rows, read_row(SETS[row], recipe.preprocessing)) == switch
-
-
-def test_a_switch_that_loses_thoughts_is_no_cure(tmp_path: Path) -> None:
-    """`plain: true` strips every thought, so that all answers are as served, and no thought is trained."""
-    family = BY_NAME["Qwen3"]
-    template = family.template.replace("loop.index0 > seen.last and", "not plain and loop.index0 > seen.last and")
-    assert template != family.template
-    recipe = _recipe(tmp_path, "Qwen3", [SETS["thoughts"]])
-    (tmp_path / "tokenizer" / "chat_template.jinja").write_text(template)
-    rows = ServedRows.of(load_stage(recipe.model_dump_json()))
-    assert find_switch(rows, read_row(SETS["thoughts"], recipe.preprocessing)) == ("", False)
-
-
-def test_a_switch_is_looked_for_in_every_piece_of_a_conversation(tmp_path: Path) -> None:
-    """What the server sends before the second answer has a hint in front, unless `hides_hint`; the first is equal."""
-    hint = (
-        "{%- if messages[-1].role == 'user' and messages | length > 2 and not hides_hint -%}{{- 'Hm.' -}}{%- endif -%}"
-    )
-    recipe = _recipe(tmp_path, "Qwen2.5", preprocessing={"kind": "chat", "split_conversations": "when_context_differs"})
-    (tmp_path / "tokenizer" / "chat_template.jinja").write_text(hint + BY_NAME["Qwen3"].template)
-    rows = ServedRows.of(load_stage(recipe.model_dump_json()))
-    columns = read_row(SETS["thoughts"], recipe.preprocessing)
-
-    assert len(rows.stage.encoder.prepare(columns).values) == 2
-    (answers,) = rows.answers([columns])
-    assert not isinstance(answers, RowError)
-    assert [answer.kind for answer in answers] == ["equal", "context-differs"]
-    assert find_switch(rows, columns) == ("hides_hint", True)
-
-
-def test_variables_of_a_template() -> None:
-    source = "{% set own = 1 %}{{ messages }}{{ own }}{{ think | default(true) }}{{ raise_exception('') }}"
-    assert variables_of(source) == {"messages", "think"}

@@ -131,18 +131,18 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     (
         TWO | {"position_ids": [0, 1, 2, 3, 0, 1, 2, 3]},
-        "the row holds 2 samples (position_ids restart at 4); give one sample a row",
+        "the row holds 2 samples (position_ids restart at 4); give one sample per row",
     ),
     (TWO | {"input_pos": [0, 1, 0, 1, 2, 0, 1, 2]}, "the row holds 3 samples (input_pos restart at 2)"),
     (
         _padded(2, 0, position_ids=[0, 0, 0, 1, 0, 1]),
-        "the row holds 2 samples (position_ids restart at 4); give one sample a row",
+        "the row holds 2 samples (position_ids restart at 4); give one sample per row",
     ),
     (ROW | {"position_ids": [5, 6, 7, 8]}, "position_ids begin with 5; the positions of a sample begin with 0"),
     (ROW | {"position_ids": [0, 1, 7, 8]}, "position_ids go from 1 to 7 at 2; they must count the tokens"),
     (ROW | {"position_ids": [0, 1, 2]}, "position_ids has 3 entries for 4 ids"),
     (ROW | {"position_ids": [[0, 1, 2, 3]] * 3}, "position_ids is a list of lists"),
-    (TWO | {"seq_lengths": [4, 4]}, "the row holds 2 samples (seq_lengths has 4, 4); give one sample a row"),
+    (TWO | {"seq_lengths": [4, 4]}, "the row holds 2 samples (seq_lengths has 4, 4); give one sample per row"),
     (TWO | {"seq_lens": [2, 2, 2, 1, 1]}, "the row holds 5 samples (seq_lens has 2, 2, 2, 1, ...); give one"),
     (EIGHT | {"lengths": np.array([3, 5])}, "the row holds 2 samples (lengths has 3, 5)"),
     (EIGHT | {"sequence_lengths": [5]}, "sequence_lengths is 5, but the row has 8 ids; correct or remove the column"),
@@ -156,7 +156,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (TWO | {"segment_ids": [1] * 4 + [2] * 4}, "the row holds 2 samples (segment_ids changes from 1 to 2 at 4)"),
     (TWO | {"sequence_ids": [0] * 4 + [1] * 4}, "the row holds 2 samples (sequence_ids changes from 0 to 1 at 4)"),
     (TWO | {"document_ids": ["a"] * 4 + ["b"] * 4}, "the row holds 2 samples (document_ids changes from 'a' to 'b'"),
-    (TWO | {"document_ids": ["a", "b"]}, "document_ids has 2 entries for 8 ids; give one sample a row"),
+    (TWO | {"document_ids": ["a", "b"]}, "document_ids has 2 entries for 8 ids; give one sample per row"),
     (TWO | {"inputs_segmentation": [[1, 1]] * 4}, "inputs_segmentation is a list of lists"),
     (
         {"input_ids": [PAD, PAD, *IDS], "labels": [-100, -100, *ROW["labels"]]},
@@ -215,7 +215,9 @@ def test_a_build_cuts_pads_and_drops_packs(tmp_path: Path, chatml_tokenizer: Pat
     (split,) = build(recipe, tmp_path / "out").manifest.splits
 
     assert dropped(tmp_path / "out") == [(3, "invalid_field")]
-    assert split.drop_examples[0].detail == "the row holds 2 samples (position_ids restart at 4); give one sample a row"
+    assert (
+        split.drop_examples[0].detail == "the row holds 2 samples (position_ids restart at 4); give one sample per row"
+    )
     assert split.statistics.num_rows_packed == 2
     report = check_masks(str(tmp_path / "out"), MaskOptions(num_rows=None))
     assert (report.num_agreed, report.num_with_findings) == (2, 0), json.dumps(report.drops)

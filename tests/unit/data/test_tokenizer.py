@@ -1,11 +1,13 @@
 """Tokenizers that do more or less than they should, probes of their templates, and completions that do not fit."""
 
+import copy
 import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import AutoTokenizer
 
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing, PromptCompletionPreprocessing
@@ -56,6 +58,28 @@ def test_truncation_and_padding_in_tokenizer_json_do_not_count(tmp_path: Path) -
     assert results[0] == results[1]
     assert isinstance(results[0][0], Encoded)
     assert json.loads((tmp_path / "cutting" / "tokenizer.json").read_text())["truncation"]["max_length"] == 4
+
+
+@pytest.mark.parametrize("loader", ["transformers", "tokenizer_json"])
+def test_tokenizer_is_read_once_and_equals_that_of_transformers(tmp_path: Path, loader: str) -> None:
+    train_chatml_tokenizer(tmp_path, ["one two"])
+    deepcopy, copied = copy.deepcopy, []
+
+    def counted(value: Any, *arguments: Any) -> Any:
+        copied.append(type(value))
+        return deepcopy(value, *arguments)
+
+    expected = AutoTokenizer.from_pretrained(tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(copy, "deepcopy", counted)
+        loaded = load_tokenizer(TokenizerConfig(name_or_path=str(tmp_path), loader=loader))
+        assert copy.deepcopy is counted
+        with pytest.raises(TokenizerError):
+            load_tokenizer(TokenizerConfig(name_or_path=str(tmp_path / "missing")))
+        assert copy.deepcopy is counted
+    assert copied
+    assert type(expected.backend_tokenizer) not in copied
+    assert loaded.backend.to_str() == expected.backend_tokenizer.to_str()
 
 
 def test_template_that_is_not_jinja_stops_the_build(tmp_path: Path) -> None:
@@ -307,7 +331,7 @@ def test_template_without_an_end_is_refused(tmp_path: Path, code: str, reason: s
 
 def test_template_that_fills_memory_says_so(tmp_path: Path) -> None:
     template = "{{ 'a'.center(10**14) }}"
-    with pytest.raises(TokenizerError, match="takes more than 16,384 MiB of memory for a small conversation"):
+    with pytest.raises(TokenizerError, match="takes more than 4,096 MiB of memory for a small conversation"):
         end_of_turn_ids(loaded_tokenizer(tmp_path, replace(CHATML, template=template)))
 
 

@@ -1,5 +1,6 @@
 """Variables of the chat template that the template does not read: refused in a recipe, named and counted in rows."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,10 @@ from scripts.quirks.served_families import SERVED_FAMILIES
 from scripts.quirks.served_rows import SETS
 
 import bridgepack
+from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.tokenizers.load import load_tokenizer
+from bridgepack.data.tokenizers.local_template import local_template
 from bridgepack.data.tokenizers.templates import names_read
 from bridgepack.errors import ConfigError
 from tests.support.small_builds import Command, build, small_recipe, write_json_lines, write_recipe
@@ -32,6 +36,7 @@ def _recipe(folder: Path, rows: Any = (SETS["plain"],) * 3, **sections: Any) -> 
 COMMANDS: dict[str, Callable[[SFTRecipe, Path], Any]] = {
     "build": lambda recipe, folder: bridgepack.build(recipe, output=folder / "packed"),
     "build with workers": lambda recipe, folder: bridgepack.build(recipe, output=folder / "packed", num_workers=1),
+    "check": lambda recipe, _: bridgepack.check(recipe),
     "preview": lambda recipe, _: bridgepack.preview(recipe),
     "plan": lambda recipe, _: bridgepack.plan(recipe, num_gpus=8, model="qwen3_8b_sft_config"),
     "masks": lambda recipe, _: bridgepack.masks(recipe),
@@ -48,6 +53,70 @@ def test_every_command_refuses_one_of_the_recipe(tmp_path: Path, name: str, fiel
     expected = f"{field}.chat_template_kwargs has enable_thinkin, which the chat template does not read; {READ}"
     assert str(raised.value) == expected
     assert not (tmp_path / "packed").exists()
+
+
+def test_check_needs_no_tokenizer_to_refuse_one_and_says_when_it_does(tmp_path: Path) -> None:
+    recipe = _recipe(tmp_path).override({"tokenizer.chat_template_kwargs": {"enable_thinking": False}})
+    assert bridgepack.check(recipe).note == ""
+    (tmp_path / "tokenizer" / "tokenizer.json").unlink()
+    with pytest.raises(ConfigError, match="has enable_thinkin, which the chat template does not read"):
+        bridgepack.check(recipe.override({"tokenizer.chat_template_kwargs": {"enable_thinkin": False}}))
+    elsewhere = recipe.override({"tokenizer.name_or_path": "org/elsewhere"})
+    told = "note: tokenizer.chat_template_kwargs is checked by `build`, which loads the tokenizer"
+    assert bridgepack.check(elsewhere).note == told
+    both = elsewhere.override({"serving.chat_template_kwargs": {"enable_thinkin": False}})
+    assert "tokenizer.chat_template_kwargs and serving.chat_template_kwargs are" in bridgepack.check(both).note
+
+
+def _template_in_file(folder: Path, settings: dict[str, Any]) -> None:
+    (folder / "chat_template.jinja").write_text("{{ in_file }}")
+    settings["chat_template"] = "{{ in_settings }}"
+
+
+def _template_in_settings(folder: Path, settings: dict[str, Any]) -> None:
+    (folder / "chat_template.jinja").unlink(missing_ok=True)
+    settings["chat_template"] = "{{ in_settings }}"
+
+
+def _several(_: Path, settings: dict[str, Any]) -> None:
+    settings["chat_template"] = [{"name": "default", "template": "{{ a }}"}, {"name": "rag", "template": "{{ b }}"}]
+
+
+def _another_folder(folder: Path, _: dict[str, Any]) -> None:
+    (folder / "additional_chat_templates").mkdir()
+    (folder / "additional_chat_templates" / "rag.jinja").write_text("{{ b }}")
+
+
+def _broken(_: Path, settings: dict[str, Any]) -> None:
+    settings["chat_template"] = "{% if %}"
+
+
+@pytest.mark.parametrize(
+    ("change", "template"),
+    [
+        (_template_in_file, "{{ in_file }}"),
+        (_template_in_settings, "{{ in_settings }}"),
+        (_several, None),
+        (_another_folder, None),
+        (_broken, None),
+    ],
+)
+def test_a_template_on_this_machine_is_the_one_that_loading_gives(
+    tmp_path: Path, change: Callable[[Path, dict[str, Any]], None], template: str | None
+) -> None:
+    _recipe(tmp_path)
+    folder = tmp_path / "tokenizer"
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    if template is None:
+        (folder / "chat_template.jinja").unlink(missing_ok=True)
+    change(folder, settings)
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    config = TokenizerConfig(name_or_path=str(folder))
+    loaded, found = load_tokenizer(config), local_template(config)
+    assert found is None if template is None else found is not None
+    if found is not None:
+        assert (found.chat_template, loaded.chat_template) == (template, template)
+        assert found.special_tokens.keys() >= {name for name in loaded.special_tokens if name.endswith("_token")}
 
 
 def test_one_that_is_read_passes(tmp_path: Path) -> None:

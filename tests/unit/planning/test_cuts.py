@@ -62,7 +62,7 @@ def test_the_packs_of_a_plan_are_those_of_builds(tmp_path: Path, tokenizer: Path
             (True, False) if action == "truncate_history" else (False, True)
         )
     of_artifact = lengths_of(recipe, artifact=tmp_path / "64")
-    assert "; what was cut or split for its packs stays so for others" in of_artifact.origin
+    assert "; sequences that were cut or split for its packs stay so" in of_artifact.origin
     assert "stays" not in lengths_of(recipe, artifact=tmp_path / "whole").origin
     assert pack_lengths(lengths, recipe.override({"packing.packed_sequence_size": 4096}), 1).lost_fraction == 0
 

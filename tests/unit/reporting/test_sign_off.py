@@ -8,21 +8,12 @@ from typing import Any
 import pytest
 
 import bridgepack
+from bridgepack.bridge.targets import load_target
 from bridgepack.errors import ArtifactError, ConfigError
 from tests.support.small_builds import Command, chat_row, write_json_lines
+from tests.support.tokenizers import TRAINS_USER_TURNS
 
 ROWS = [chat_row(f"Question {number}?", f"Answer {number}.") for number in range(30)]
-#: Trains questions, too.
-WRONG = """\
-{%- for message in messages -%}
-  {{- '<|im_start|>' + message.role + '\\n' -}}
-  {%- if message.role != 'system' -%}
-    {%- generation -%}{{- message.content + '<|im_end|>' -}}{%- endgeneration -%}
-  {%- endif -%}
-  {{- '\\n' -}}
-{%- endfor -%}
-{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}
-"""
 
 
 @pytest.fixture
@@ -64,6 +55,21 @@ def test_page_says_what_will_run_on_what_and_what_nobody_checked(recipe: dict[st
     assert "give it with" not in text
 
 
+def test_a_recipe_with_other_settings_than_its_packs_is_named(recipe: dict[str, Any]) -> None:
+    bridgepack.build(recipe, output="packed")
+    bridgepack.report("packed", recipe=recipe, sign_off="same.html")
+    other = {**recipe, "data": {"train": "others.jsonl"}, "packing": {"packed_sequence_size": 64, "seed": 9}}
+    other["packing"] |= {"pad_cu_seqlens": True}  # of the host's loader, not of the packs
+    bridgepack.report("packed", recipe=other, sign_off="other.html")
+    same, text = _text(Path("same.html")), _text(Path("other.html"))
+
+    assert "settings of rows as in the packs" in same
+    assert "than the packs'" not in same.replace("&#39;", "'")
+    assert " 2 settings other than the packs'" in text.replace("&#39;", "'")
+    assert "data.train others.jsonl (packs: " in text
+    assert re.search(r"; packing\.seed 9 \(packs: 1234\) ", text)
+
+
 def test_page_of_packs_alone_says_that_their_run_was_not_judged(recipe: dict[str, Any]) -> None:
     write_json_lines(Path("rows.jsonl"), ROWS)
     bridgepack.build(recipe, output="packed")
@@ -92,7 +98,7 @@ def test_nothing_is_written_where_it_cannot_be_signed(recipe: dict[str, Any]) ->
 
 def test_masks_in_doubt_are_part_of_the_verdict_and_of_the_exit_code(recipe: dict[str, Any], command: Command) -> None:
     write_json_lines(Path("rows.jsonl"), ROWS)
-    Path("wrong.jinja").write_text(WRONG)
+    Path("wrong.jinja").write_text(TRAINS_USER_TURNS)
     Path("mine.yaml").write_text(
         json.dumps({**recipe, "tokenizer": {**recipe["tokenizer"], "chat_template": "wrong.jinja"}})
     )
@@ -112,6 +118,32 @@ def test_a_run_that_plan_would_lay_out_differently_is_not_said_to_fit(recipe: di
     text = _text(Path("mine.html"))
     assert "Whether the run fits into memory." in text
     assert re.search(r"memory not estimated: .", text)
+
+
+def test_pages_of_fewer_packs_than_a_step_needs_name_no_steps(recipe: dict[str, Any]) -> None:
+    num_packs = bridgepack.build(recipe, output="packed").manifest.splits[0].statistics.num_packs
+    for batch, steps in (
+        (num_packs, f"1 of {num_packs} packs"),
+        (128, f"fewer packs ({num_packs}) than one step needs (128)"),
+    ):
+        run = {**recipe, "batch": {"global_batch_size": batch}, "parallelism": {}}
+        bridgepack.report("packed", recipe=run, output="page.html", sign_off="mine.html")
+        page, signed = _text(Path("page.html")), _text(Path("mine.html"))
+        is_short = batch > num_packs
+        assert (f"Steps none {steps}" if is_short else f"Steps {steps}") in page
+        assert (f"steps none: {steps}" if is_short else f"steps {steps}, over {num_packs} packs: 1.0 epochs") in signed
+
+
+@pytest.mark.parametrize(("place", "kind"), [("packed", "an artifact"), ("saved.yaml", "a saved ConfigContainer")])
+def test_a_report_refuses_a_target_without_a_recipe(tmp_path: Path, place: str, kind: str) -> None:
+    (tmp_path / "packed").mkdir()
+    sections = {name: {"_target_": f"megatron.bridge.{name}"} for name in ("model", "train", "dataset")}
+    saved = {"_target_": "megatron.bridge.training.config.ConfigContainer", **sections}
+    (tmp_path / "saved.yaml").write_text(json.dumps(saved))
+    target = load_target(tmp_path / place)
+    with pytest.raises(ConfigError, match=rf"^recipe is '\S+{place}', {kind}; allowed: FILE\.yaml.* Give a recipe\.$"):
+        bridgepack.report("packed", recipe=target, output=tmp_path / "page.html")
+    assert not (tmp_path / "page.html").exists()
 
 
 def test_long_sequences_are_shortened_and_long_lists_counted(recipe: dict[str, Any]) -> None:

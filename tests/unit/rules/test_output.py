@@ -18,7 +18,7 @@ from bridgepack.rules.registry import ALL_RULES
 
 FINDING = Finding(
     code="BP330",
-    name="row-wider-than-pack",
+    name="pack-exceeds-its-size",
     severity="error",
     where="training/shard-00000-of-00008.idx.parquet pack 17",
     found="4101 runtime tokens",
@@ -43,7 +43,7 @@ CLEAN = CheckReport(
     **{"num_shards": 1, "num_shards_read": 1, "num_rows": 1, "num_sound_rows": 1, "num_tokens": 7},
 )
 TEXT = """\
-error[BP330]: row-wider-than-pack
+error[BP330]: pack-exceeds-its-size
   --> training/shard-00000-of-00008.idx.parquet pack 17
    found   4101 runtime tokens
    allowed at most packed_sequence_size, 4096
@@ -138,7 +138,7 @@ def test_workflow_commands_are_one_line_each() -> None:
     located = replace(FINDING, file="a,b:c.yaml", line=3, found="50 %\nof it")
     text = render_github(report_of(located, replace(FINDING, severity="advice")))
     first, second, summary, end = text.split("\n")
-    assert first.startswith("::error file=a%2Cb%3Ac.yaml,line=3,title=BP330 row-wider-than-pack::")
+    assert first.startswith("::error file=a%2Cb%3Ac.yaml,line=3,title=BP330 pack-exceeds-its-size::")
     assert "50 %25%0Aof it" in first
     assert second.startswith("::notice title=")
     assert (summary, end) == ("bridgepack: 1 error, 0 warnings in recipes/mine.yaml", "")

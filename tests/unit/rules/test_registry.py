@@ -25,6 +25,13 @@ def test_codes_and_names_are_unique_and_every_decorated_function_is_collected() 
     assert sum(len(decorated.findall(text)) for text in texts) == len(ALL_RULES) > 300
 
 
+def test_names_say_pack_for_what_was_built() -> None:
+    about_examples = {"BP510", "BP519", "BP543", "BP546", "BP605", "BP854", "BP931"}
+    about_row_groups = {"BP316"}
+    named = {rule.code for rule in ALL_RULES if {"row", "rows"} & set(rule.name.split("-"))}
+    assert named == about_examples | about_row_groups
+
+
 def test_no_code_is_given_again() -> None:
     assert {code for code in RETIRED if not re.fullmatch(r"BP\d\d\d", code)} == set() != RETIRED
     taken = RETIRED | {rule.code for rule in ALL_RULES}

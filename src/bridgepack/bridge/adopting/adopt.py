@@ -76,7 +76,7 @@ def from_bridge(
     by_default = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(base["name"]).name) or "adopted"
     recipe = SFTRecipe.from_mapping({"name": name or by_default, "model": base, **sections})
     recipe = _with_the_rest(recipe, config)
-    left = dict(_undecided(host_config(recipe), config))
+    left = dict(_undecided_settings(host_config(recipe), config))
     if left:
         raise ConfigError(_unsayable(left))
     return recipe.for_installed_host()
@@ -100,7 +100,7 @@ def _with_the_rest(recipe: SFTRecipe, config: Any) -> SFTRecipe:
     host = host_config(recipe)
     fields: dict[str, Any] = {}
     overrides: dict[str, Any] = {}
-    for path, (ours, wanted) in _undecided(host, config):
+    for path, (ours, wanted) in _undecided_settings(host, config):
         value = as_written(wanted)
         if path.startswith("env_vars."):
             fields[f"environment.{path.removeprefix('env_vars.')}"] = value
@@ -124,7 +124,7 @@ def _fits(recipe: SFTRecipe, field: str, value: Any) -> bool:
         return False
 
 
-def _undecided(host: HostConfig, config: Any) -> Iterator[tuple[str, tuple[Any, Any]]]:
+def _undecided_settings(host: HostConfig, config: Any) -> Iterator[tuple[str, tuple[Any, Any]]]:
     """Yield (path, (value of the recipe, value of the config)) where the recipe must adopt the config's value."""
     derived = {setting.path for setting in host.settings if setting.origin == "derived"}
     for path, (ours, wanted) in differences(host.config, config).items():

@@ -37,7 +37,7 @@ def correct(
     def judged() -> RunConfig:
         return config_of_container(config, place=type(config).__name__)
 
-    return corrected(
+    return apply_changes(
         lambda path: value_in(config, path),
         judged,
         write,
@@ -46,7 +46,7 @@ def correct(
     )
 
 
-def corrected(
+def apply_changes(
     value_of: Callable[[str], Any],
     judged: Callable[[], RunConfig],
     write: Callable[[Change], None],
@@ -67,7 +67,7 @@ def corrected(
         ConfigError: changes contradict each other, or one does not fit.
     """
     made: dict[str, Change] = {}
-    for changes in rounds_of_changes(lambda: _proposed(value_of, judged(), world_size, may_change)):
+    for changes in rounds_of_changes(lambda: _proposed_changes(value_of, judged(), world_size, may_change)):
         for path, change in changes.items():
             old = made[path].old if path in made else value_of(path)
             write(change)
@@ -102,7 +102,7 @@ def _findings(config: RunConfig, world_size: int | None, rules: Sequence[RunRule
     return tuple(sorted(found, key=lambda finding: finding.severity != Severity.ERROR))
 
 
-def _proposed(
+def _proposed_changes(
     value_of: Callable[[str], Any], config: RunConfig, world_size: int | None, may_change: Callable[[str], bool]
 ) -> dict[str, Change]:
     """Return path -> change; of several changes, that of the first finding. A finding's changes stay together."""

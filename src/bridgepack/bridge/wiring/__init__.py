@@ -56,6 +56,12 @@ class RunLength:
     smallest_batch: int  #: packs of which every step takes a multiple: a micro batch for each data-parallel rank
 
     @property
+    def lack(self) -> str:
+        """Why training cannot start: `fewer packs (40) than one step needs (128)`; empty if it can."""
+        packs, batch = self.num_packs, self.global_batch_size
+        return f"fewer packs ({packs:,}) than one step needs ({batch:,})" if packs < batch else ""
+
+    @property
     def most_packs_per_step(self) -> int:
         """Largest number of packs per step with which training can start; 0 if there is none."""
         return geometry.floor_to_multiple(self.num_packs, self.smallest_batch)

@@ -1,5 +1,6 @@
 """The cluster file: an executor, a workspace shared by all tasks, and per-task settings; and how it is loaded."""
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -19,6 +20,8 @@ from bridgepack.errors import ConfigError
 
 #: Built-in clusters: this machine.
 _BUILT_IN = ("local", "torchrun")
+#: Characters that end the quotes in which nemo-run's commands are.
+_IN_QUOTES = re.compile(r"['\"\\]")
 
 
 class TaskConfig(Section):
@@ -77,18 +80,35 @@ class ClusterConfig(Document):
                 f"workspace is {self.workspace!r}; with a {self.executor.kind} executor it is a path on the nodes. Set "
                 f"it to an absolute path that every task sees, e.g. /shared/bridgepack."
             )
-        for name in ("python", "train_script"):
-            _, _, options = (getattr(self, name) or "").partition(" -")
-            for option in options.split():
-                if not is_word(option, expands=True):
-                    raise ValueError(
-                        f"{name} is {getattr(self, name)!r}; a shell on the nodes reads its options; allowed: options "
-                        "without spaces, quotes and other characters of the shell. Correct them."
-                    )
+        for fault in self._program_faults():
+            raise ValueError(fault)
         for task in TASKS:
             for fault in _executor_faults(self.executor_for(task), task):
                 raise ConfigError(f"{self.place_of(task)}.{fault}")
         return self
+
+    def _program_faults(self) -> Iterator[str]:
+        """Yield the reasons why shells on the nodes would not read `python` or `train_script` as it is written."""
+        remote = [executor for executor in map(self.executor_for, TASKS) if executor.kind not in LOCAL_KINDS]
+        for name in ("python", "train_script"):
+            value: str = getattr(self, name) or ""
+            program, _, options = value.partition(" -")
+            if not all(is_word(option, expands=True) for option in options.split()):
+                yield (
+                    f"{name} is {value!r}; allowed: options without spaces, quotes and other shell characters, "
+                    "because a shell on the nodes splits them. Correct them."
+                )
+            if remote and _IN_QUOTES.search(program):
+                yield (
+                    f"{name} is {value!r}; nemo-run writes it between quotes into a shell command; allowed: a path "
+                    "without quotes and backslashes. Rename it."
+                )
+            if not is_word(program, expands=True) and any(map(_measures_gpus, remote)):
+                yield (
+                    f"{name} is {value!r}; with launcher.nsys_gpu_metrics, nemo-run writes it unquoted into a shell "
+                    "command; allowed: a path without spaces and other characters of the shell. Rename it, or set "
+                    "nsys_gpu_metrics to false."
+                )
 
     @property
     def title(self) -> str:
@@ -238,6 +258,11 @@ def _choice_faults(executor: Executor, field: str, kind: str, allowed: tuple[str
             f"{field}.kind is {kind}; nemo-run supports it for {', '.join(others)}, not for {executor.kind}. "
             f"Allowed here: {', '.join(allowed)}. Use one of these."
         )
+
+
+def _measures_gpus(executor: Executor) -> bool:
+    """Return whether nemo-run puts the whole command of a task into single quotes."""
+    return executor.launcher.nsys_profile and executor.launcher.nsys_gpu_metrics
 
 
 def _slurm_faults(executor: SlurmExecutor, task: Task) -> Iterator[str]:

@@ -163,8 +163,8 @@ class NemoRunExecutor(ExecutorSection):
         if folder is not None and not any(is_inside(str(folder), path) for path in paths):
             # otherwise nemo-run cannot copy the files of the jobs
             yield (
-                f"{facts.job_folder} is {folder!r}; it is on no volume ({', '.join(paths) or 'there is none'}). "
-                f"Add the volume that holds it."
+                f"{facts.job_folder} is {folder!r}; allowed: a folder on a volume of the cluster file "
+                f"({', '.join(paths) or 'it has none'}). Add the volume that holds it."
             )
 
     def __repr_args__(self) -> Any:

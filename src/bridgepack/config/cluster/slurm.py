@@ -19,6 +19,7 @@ from bridgepack.config.cluster.values import (
     SlurmArray,
     SlurmJob,
     SlurmTime,
+    SrunArguments,
     Switch,
     Text,
     TextOrNumber,
@@ -139,12 +140,12 @@ class SlurmExecutor(ExecutorSection):
     container_mounts: tuple[Mount, ...] = ()
     """Folders mounted into the container: `SOURCE:TARGET[:FLAGS]`. A source `/$nemo_run/...` is in the job's folder;
     the node expands `$NAME`."""
-    container_env: tuple[Text, ...] | None = None
+    container_env: tuple[Word, ...] | None = None
     """Variables of the node that override those of the image."""
     additional_parameters: dict[ParameterName, ParameterValue] | None = None
     """Further sbatch parameters, with `_` for `-`, e.g. `{mail_type: END}`."""
-    srun_args: tuple[Text, ...] | None = None
-    """Further srun arguments, e.g. `[--mpi=pmix]`."""
+    srun_args: tuple[SrunArguments, ...] | None = None
+    """Further srun arguments, e.g. `[--mpi=pmix]`; the node expands `$NAME`."""
     heterogeneous: Switch = False
     """Heterogeneous job. nemo-run needs a task group for it; a launch has none and refuses `true`."""
     memory_measure: Switch = False

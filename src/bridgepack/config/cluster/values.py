@@ -17,8 +17,9 @@ _ABSOLUTE = re.compile(r"/.*", re.DOTALL)
 REFERENCE = re.compile(r"\$\{env:[^}]*\}")
 #: Text that a shell leaves as it is: no space, quote, `$`, wildcard, list in braces, or character that ends a command.
 _PLAIN = r"[\w@%+=:,./~^#-]|\{\w*\}|\$\{env:[^}]*\}"
+_VARIABLE = re.compile(r"\$[A-Za-z_]\w*|\$\{[A-Za-z_]\w*\}")
 _WORD = re.compile(rf"(?!#)({_PLAIN})*")
-_WORD_ON_NODE = re.compile(rf"(?!#)({_PLAIN}|\$[A-Za-z_]\w*|\$\{{[A-Za-z_]\w*\}})*")
+_WORD_ON_NODE = re.compile(rf"(?!#)({_PLAIN}|{_VARIABLE.pattern})*")
 _SYNTAX = re.compile(r"[;&|<>()`$#\r\n'\"\\]")
 _ONE_LINE = re.compile(r"[^\r\n]*")
 _MAYBE_ABSOLUTE = re.compile(r"(/.*)?", re.DOTALL)
@@ -34,10 +35,13 @@ def is_word(text: str, *, expands: bool = False) -> bool:
     return bool((_WORD_ON_NODE if expands else _WORD).fullmatch(text))
 
 
-def are_arguments(text: str) -> bool:
-    """Return whether a shell takes a text for arguments alone: no command, variable or redirection is in it."""
+def are_arguments(text: str, *, expands: bool = False) -> bool:
+    """Return whether a shell takes a text for arguments alone: no command or redirection is in it.
+
+    There may be a variable in it only with `expands`, as `$NAME` outside of quotes.
+    """
     bare = REFERENCE.sub("", re.sub(r"'[^']*'|\"[^\"$`\\]*\"|\\[^\n]", "", text))
-    return not _SYNTAX.search(bare)
+    return not _SYNTAX.search(_VARIABLE.sub("", bare) if expands else bare)
 
 
 def _matching(pattern: re.Pattern[str], allowed: str, correction: str = "Correct it.") -> AfterValidator:
@@ -60,13 +64,17 @@ def _word(allowed: str, *, expands: bool = False) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _check_arguments(value: str) -> str:
-    if not are_arguments(value):
-        raise ValueError(
-            f" is {value!r}; nemo-run writes it unquoted into a shell command; allowed: arguments of find, with "
-            "special characters in quotes. Quote them."
-        )
-    return value
+def _arguments(program: str, *, expands: bool = False) -> AfterValidator:
+    def check(value: str) -> str:
+        if not are_arguments(value, expands=expands):
+            also = ", and $NAME or ${NAME}, which the node expands" if expands else ""
+            raise ValueError(
+                f" is {value!r}; nemo-run writes it unquoted into a shell command; allowed: arguments of {program}, "
+                f"with special characters in quotes{also}. Quote them."
+            )
+        return value
+
+    return AfterValidator(check)
 
 
 def _mount(kind: str, *, are_absolute: bool) -> AfterValidator:
@@ -100,8 +108,10 @@ MaybeWord = Annotated[MaybeEmpty, _word(_IN_A_WORD)]
 #: One shell word in which the node expands `$NAME` and `${NAME}`.
 WordOnNode = Annotated[Text, _word(f"{_IN_A_WORD}, and $NAME or ${{NAME}}, which the node expands", expands=True)]
 #: Arguments of `find`.
-Arguments = Annotated[Text, AfterValidator(_check_arguments)]
-MaybeArguments = Annotated[MaybeEmpty, AfterValidator(_check_arguments)]
+Arguments = Annotated[Text, _arguments("find")]
+MaybeArguments = Annotated[MaybeEmpty, _arguments("find")]
+#: Arguments of `srun`, in which the node expands `$NAME`.
+SrunArguments = Annotated[Text, _arguments("srun", expands=True)]
 #: Text that people also write as a number, e.g. a memory size or a job id.
 TextOrNumber = Annotated[
     str,

@@ -80,7 +80,8 @@ def edited_text(
                 _refuse_toml(edit)
             new = body
         case _:
-            raise CannotEditError(f"a {suffix or 'nameless'} file cannot be edited; allowed: .yaml or .yml.")
+            what = f"a {suffix} file" if suffix else "a file without an ending"
+            raise CannotEditError(f"{what} cannot be edited; allowed: .yaml or .yml.")
     return text[: len(text) - len(body)] + new
 
 

@@ -150,7 +150,7 @@ def _of_text(kind: str, text: str, depth: int) -> Contents | None:
     words = text[:_HEAD].split(None, least)
     if not words:
         return None
-    if words[0][0] in "[{" and (parsed := _parsed(text)) is not None:
+    if words[0][0] in "[{" and (parsed := _parse_json(text)) is not None:
         return _holds(kind or "json", parsed, depth + 1)
     if len(words) >= least and sum(_LETTER.search(word) is not None for word in words) >= least:
         return "text"
@@ -159,7 +159,7 @@ def _of_text(kind: str, text: str, depth: int) -> Contents | None:
     return "flag" if kind == "flag" else "identifier"
 
 
-def _parsed(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     """Return the list or object that a text holds as JSON; None if it holds none."""
     try:
         parsed = json.loads(text)

@@ -32,7 +32,7 @@ CONVERSATIONS: tuple[PublicLayout, ...] = (
     ),
     PublicLayout(
         name="sharegpt",
-        title="turns with from and value, or some rows with these and some with OpenAI's",
+        title="turns with from and value; some rows may have OpenAI's names",
         url="https://github.com/lm-sys/FastChat/blob/main/data/dummy_conversation.json",
         slots=SHAREGPT,
         layout=WHOLE,
@@ -40,7 +40,7 @@ CONVERSATIONS: tuple[PublicLayout, ...] = (
     ),
     PublicLayout(
         name="smoltalk",
-        title="SmolTalk: messages, and the set that they come from",
+        title="SmolTalk: messages, and their source",
         url=f"{HUB}/HuggingFaceTB/smoltalk",
         slots=OPENAI,
         layout=WHOLE,
@@ -57,7 +57,7 @@ CONVERSATIONS: tuple[PublicLayout, ...] = (
     ),
     PublicLayout(
         name="openthoughts",
-        title="OpenThoughts: conversations, and a system text in a column of its own",
+        title="OpenThoughts: conversations, with the system text in another column",
         url=f"{HUB}/open-thoughts/OpenThoughts-114k",
         slots={**SHAREGPT, "system": slot("system", needs="sometimes")},
         layout=WHOLE,
@@ -90,7 +90,7 @@ CONVERSATIONS: tuple[PublicLayout, ...] = (
     ),
     PublicLayout(
         name="toolbench",
-        title="ToolBench: conversations of thoughts, actions and results as text; the schemas stand in the system text",
+        title="ToolBench: conversations of thoughts, actions and results as text; the system text has the schemas",
         url="https://github.com/OpenBMB/ToolBench",
         slots={"turns": slot(*TURNS, form=Form.FUNCTION_TURNS)},
         layout=WHOLE,
@@ -98,7 +98,7 @@ CONVERSATIONS: tuple[PublicLayout, ...] = (
     ),
     PublicLayout(
         name="hermes_function_calling",
-        title="Hermes function calling: the system text lists the schemas, so that tools is not read",
+        title="Hermes function calling: the system text lists the schemas, so tools is not read",
         url=f"{HUB}/NousResearch/hermes-function-calling-v1",
         slots={
             **EITHER,

@@ -117,10 +117,10 @@ def detect(
     seen.counts.update(profile for profile in seen.profiles if profile.forms)
     columns = seen.columns()
     candidates = [one for entry in entries for one in candidates_of(entry, columns)]
-    found = [_tried(without_second_thought(one, columns, seen.rows), seen) for one in candidates]
+    found = [_try(without_second_thought(one, columns, seen.rows), seen) for one in candidates]
     refused = [entry for entry in entries if entry.layout is None and name is not None]
     if refused:
-        raise ConfigError(sayings.refused(what, refused[0]))
+        raise ConfigError(sayings.refused_layout(what, refused[0]))
     least = _LEAST_SHARE if name is None else 0.0
     fitting = [one for one in found if one.num_fits and one.num_fits + one.num_lacks >= least * seen.counts.total()]
     if not fitting:
@@ -132,11 +132,11 @@ def detect(
         raise ConfigError(sayings.equal_fits(what, options, columns.forms))
     chosen = alike[0]
     if chosen.candidate.reading is None:
-        raise ConfigError(sayings.refused(what, chosen.candidate.entry))
+        raise ConfigError(sayings.refused_layout(what, chosen.candidate.entry))
     return _detection(chosen, seen, is_chosen=name is not None)
 
 
-def _tried(candidate: Candidate, seen: _Rows) -> _Tried:
+def _try(candidate: Candidate, seen: _Rows) -> _Tried:
     repeated = frozenset(
         name
         for name in {name for profile in seen.counts for name in profile.content_columns} - candidate.known
@@ -189,7 +189,7 @@ def _nothing_fits(found: Sequence[_Tried], seen: _Rows, what: str, name: str | N
         shape = next((one.candidate.entry.name for one in fitting), "")
         shapes[shape] += 1
         examples.setdefault(shape, place)
-    return sayings.mixed(what, shapes, examples) if any(shapes) else sayings.unknown_columns(what, columns)
+    return sayings.mixed_shapes(what, shapes, examples) if any(shapes) else sayings.unknown_columns(what, columns)
 
 
 def _detection(chosen: _Tried, seen: _Rows, *, is_chosen: bool) -> Detection:

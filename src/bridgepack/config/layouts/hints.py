@@ -11,7 +11,7 @@ from bridgepack.config.layouts.sayings import as_flow
 from bridgepack.config.recipe.layout import AnyLayout, ChatLayout, PromptCompletionLayout, TurnFromColumns
 from bridgepack.errors import ConfigError
 
-_RENDERED = "; its text is a chat as a template writes it: cut it at its turns into a column messages"
+_RENDERED = "; its text is a rendered chat: split it at its turns into a column named messages"
 
 
 def layout_hint(row: Mapping[str, Any], kind: str = "chat") -> str:

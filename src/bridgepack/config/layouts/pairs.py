@@ -23,7 +23,7 @@ from bridgepack.config.layouts.parts import (
 PAIRS: tuple[PublicLayout, ...] = (
     PublicLayout(
         name="alpaca",
-        title="Alpaca: instruction, its input if it has one, output",
+        title="Alpaca: instruction, input (may be empty), output",
         url="https://github.com/tatsu-lab/stanford_alpaca",
         slots={
             "instruction": slot("instruction"),
@@ -38,7 +38,7 @@ PAIRS: tuple[PublicLayout, ...] = (
     ),
     PublicLayout(
         name="dolly",
-        title="Dolly: instruction, the context that it is about, response",
+        title="Dolly: instruction, context, response",
         url=f"{HUB}/databricks/databricks-dolly-15k",
         slots={
             "instruction": slot("instruction"),
@@ -51,7 +51,7 @@ PAIRS: tuple[PublicLayout, ...] = (
     ),
     PublicLayout(
         name="squad",
-        title="SQuAD: context, a question about it, answers that stand in it, of which the first is trained",
+        title="SQuAD: context, question, answers from the context; only the first answer is trained",
         url=f"{HUB}/rajpurkar/squad",
         slots={
             "context": slot("context", "passage"),
@@ -65,7 +65,7 @@ PAIRS: tuple[PublicLayout, ...] = (
     ),
     PublicLayout(
         name="question_answers",
-        title="a question and a list of answers, of which the first is trained",
+        title="a question and a list of answers; only the first is trained",
         url=f"{HUB}/google-research-datasets/nq_open",
         slots={
             "question": slot(*QUESTIONS),
@@ -125,7 +125,7 @@ PAIRS: tuple[PublicLayout, ...] = (
 #: Rows of plain documents.
 DOCUMENTS = PublicLayout(
     name="text",
-    title="plain documents, of which all is trained",
+    title="plain documents; every token is trained",
     url=TRL,
     slots={"text": slot("text", "content", "raw_content", "document", "page_content", "body", "article")},
     layout={"kind": "text", "text": "{text}"},

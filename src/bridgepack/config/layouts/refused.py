@@ -16,8 +16,8 @@ REFUSED: tuple[PublicLayout, ...] = (
             "rejected": slot("rejected", "rejected_response", "response_rejected", form=ANY),
         },
         layout=None,
-        refusal="they are preference pairs, which train a preference (DPO), and supervised training would not see what "
-        "is rejected. To train the chosen answers alone, name their columns in data.layout, and rejected in its ignore",
+        refusal="they are preference pairs for DPO; supervised training would ignore the rejected answer. To train the "
+        "chosen answers alone, name their columns in data.layout, and rejected in its ignore",
         before=("*",),
     ),
     PublicLayout(
@@ -30,8 +30,8 @@ REFUSED: tuple[PublicLayout, ...] = (
             "label": slot("label", form=Form.SWITCH),
         },
         layout=None,
-        refusal="label says which completions are bad, and supervised training would train these, too. Keep the rows "
-        "whose label is true, and leave label out of the data",
+        refusal="label marks bad completions, and supervised training would train them, too. Keep only the rows "
+        "whose label is true, and drop the column label",
         before=("*",),
     ),
     PublicLayout(
@@ -44,7 +44,7 @@ REFUSED: tuple[PublicLayout, ...] = (
             "labels": slot("labels", form=ANY),
         },
         layout=None,
-        refusal="labels judge each step, which trains a reward model. Write prompt and completion of the good ones",
+        refusal="labels judge each step, for training a reward model. Keep prompt and completion of the good ones",
         before=("*",),
     ),
     PublicLayout(
@@ -57,28 +57,28 @@ REFUSED: tuple[PublicLayout, ...] = (
             "prompt": slot("prompt", "question", "instruction", form=ANY, needs="optional"),
         },
         layout=None,
-        refusal="they compare two models. Write the winner's conversation to a column messages of its own",
+        refusal="they compare two models. Write the winner's conversation to a column named messages",
         before=("*",),
     ),
     PublicLayout(
         name="oasst",
-        title="OpenAssistant: one message a row, of a tree of messages",
+        title="OpenAssistant: one message per row, in a tree of messages",
         url=f"{HUB}/OpenAssistant/oasst1",
         slots={"text": slot("text"), "role": slot("role", form=ANY)},
         layout=None,
-        refusal="a row is one message of a tree that spans rows. Write a row for each path from root to leaf, its "
-        "messages in a column messages",
+        refusal="each row is one message of a conversation tree. Write one row per path from root to leaf, with its "
+        "messages in a column named messages",
         marks=("message_id", "parent_id"),
         before=("*",),
     ),
     PublicLayout(
         name="message_rows",
-        title="one turn a row, with its role",
+        title="one turn per row, with its role",
         url="https://platform.openai.com/docs/guides/supervised-fine-tuning",
         slots={"role": slot("role", "from", "speaker", form=ANY), "text": slot("content", "value", "text", "message")},
         layout=None,
-        refusal="a row is one turn of a conversation that spans rows. Write a row for each conversation, its turns in "
-        "a column messages",
+        refusal="each row is one turn of a conversation. Write one row per conversation, with its turns in a column "
+        "named messages",
         before=("text",),
         is_alone=True,
     ),
@@ -91,8 +91,8 @@ REFUSED: tuple[PublicLayout, ...] = (
             "chat": slot("chat", "conversation", "text", "dialogue", form=Form.MARKED_TEXT),
         },
         layout=None,
-        refusal="all turns stand in one text, where nothing says what is an answer. Cut it at USER: and ASSISTANT: "
-        "into a column messages, or use the data set in its ShareGPT form",
+        refusal="the whole conversation is one text, so nothing marks the answers. Split it at USER: and ASSISTANT: "
+        "into a column named messages, or use the data set's ShareGPT form",
         before=("*",),
         is_alone=True,
     ),
@@ -107,14 +107,14 @@ REFUSED: tuple[PublicLayout, ...] = (
             ),
         },
         layout=None,
-        refusal="the template's markers stand in the text, such as [INST], and as documents all of it "
-        "would be trained, the user's turns too. Cut it at the markers into a column messages",
+        refusal="the text has a template's markers, such as [INST]; as plain documents, the user's turns would be "
+        "trained, too. Split it at the markers into a column named messages",
         before=("*",),
         is_alone=True,
     ),
     PublicLayout(
         name="other_turns",
-        title="turns under other names than role and content or from and value",
+        title="turns whose fields are not role and content, or from and value",
         url="https://platform.openai.com/docs/guides/supervised-fine-tuning",
         slots={"turns": slot(ANY_COLUMN, form=Form.OTHER_TURNS), "system": slot("system", needs="optional")},
         layout=None,
@@ -130,7 +130,7 @@ REFUSED: tuple[PublicLayout, ...] = (
             "system": slot("system", "system_prompt", needs="optional"),
         },
         layout=None,
-        refusal="they have no answer to train. Add a column with it",
+        refusal="they have no answer to train. Add a column with the answer",
         is_alone=True,
     ),
 )

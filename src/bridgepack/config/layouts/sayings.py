@@ -25,7 +25,7 @@ def unknown_name(name: str, names: Sequence[str]) -> str:
     )
 
 
-def refused(what: str, entry: PublicLayout) -> str:
+def refused_layout(what: str, entry: PublicLayout) -> str:
     """Return the message for rows of a layout that is not read."""
     return f"{what}: its rows look like {entry.name} ({entry.title}); {entry.refusal}. {_BY_HAND}."
 
@@ -38,35 +38,39 @@ def equal_fits(
     for name, layout, known in options:
         rest = ", ".join(column for column in columns if column not in known)
         how = "is refused" if layout is None else as_flow(layout)
-        lines.append(f"  {name}{f' leaves {rest}' if rest else ''}: {how}")
+        lines.append(f"  {name}{f' (does not read {rest})' if rest else ''}: {how}")
     names = list(dict.fromkeys(name for name, *_ in options))
-    choice = f"Choose one with --layout {' or --layout '.join(names)}" if len(names) > 1 else "Copy one of them"
-    fits = f"{len(options)} layouts fit its rows equally"
+    choice = (
+        f"Choose one with --layout {' or --layout '.join(names)}"
+        if len(names) > 1
+        else "Copy one of them into the recipe"
+    )
+    fits = f"{len(options)} layouts fit its rows equally well"
     return f"{what}: {fits}:\n" + "\n".join(lines) + f"\n{choice}. {_BY_HAND}."
 
 
 def lacks_columns(what: str, entry: PublicLayout, columns: Mapping[str, str]) -> str:
     """Return the message for rows that lack the columns of the layout that was asked for."""
     wanted = ", ".join(words_of_slots(entry))
-    has = f"{what}, which has {_named(columns)}"
+    has = f"{what}, which has {_list_columns(columns)}"
     return f"--layout is {entry.name}, which reads {wanted}; {has}. Choose another. {_BY_HAND}."
 
 
 def unknown_columns(what: str, columns: Mapping[str, str]) -> str:
     """Return the message for rows that no layout reads."""
-    return f"{what}: no known layout reads its rows; they have {_named(columns)}. {_BY_HAND}."
+    return f"{what}: no known layout reads its rows; they have {_list_columns(columns)}. {_BY_HAND}."
 
 
-def mixed(what: str, shapes: Counter[str], examples: Mapping[str, str]) -> str:
+def mixed_shapes(what: str, shapes: Counter[str], examples: Mapping[str, str]) -> str:
     """Return the message for rows of several shapes; the name of rows that nothing fits is empty."""
     total = shapes.total()
     parts = ", ".join(
-        f"{percent(count, total)} {f'like {name}' if name else 'like none that is known'} ({examples[name]})"
+        f"{percent(count, total)} {f'like {name}' if name else 'like no known layout'} ({examples[name]})"
         for name, count in shapes.most_common()
     )
     return (
-        f"{what}: its rows have several shapes: {parts}. Write each shape to a file of its own, and list the files in "
-        "data.train, each with its layout; or choose one with --layout NAME, and the other rows are dropped."
+        f"{what}: its rows have several shapes: {parts}. Write each shape to its own file, and list the files in "
+        "data.train, each with its layout; or choose one with --layout NAME, which drops the other rows."
     )
 
 
@@ -82,9 +86,9 @@ def reasons(candidate: Candidate, repeated: Collection[str], num_rows: int, *, i
     marks = [mark for mark in candidate.entry.marks if mark not in read]
     yield how + (f", beside {', '.join(marks)}" if marks and not is_chosen else "")
     for name in candidate.ignored:
-        yield f"{name} is not read: the system text lists the same"
+        yield f"{name} is not read: the system text has the same"
     for name in sorted(repeated):
-        yield f"{name} is not read: its text stands in what is read"
+        yield f"{name} is not read: other columns that are read have its text"
 
 
 def lacking(num_rows: int, total: int, place: str) -> str:
@@ -101,7 +105,7 @@ def flags_and_roles(flags: Collection[str], aliases: Mapping[str, str]) -> Itera
     """Yield what the recipe says of flags about the loss, and of roles under other names."""
     if flags:
         names = ", ".join(sorted(flags))
-        yield f"what {names} marks as untrained is not trained (preprocessing.message_weights: mask)"
+        yield f"turns that {names} marks as untrained are not trained (preprocessing.message_weights: mask)"
     others = [f"{name} is {role}" for name, role in aliases.items() if name != role]
     if others:
         yield f"roles have other names: {', '.join(others)}"
@@ -146,5 +150,5 @@ def example(value: Any) -> str:
     return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 3]}..."
 
 
-def _named(columns: Mapping[str, str]) -> str:
+def _list_columns(columns: Mapping[str, str]) -> str:
     return ", ".join(f"{name} ({held})" for name, held in columns.items()) or "no columns"

@@ -11,8 +11,8 @@ from bridgepack.config.section import Section, without_younger, younger_fields
 from bridgepack.records import InputRecord, Manifest
 from bridgepack.records.manifests import TOKENIZER_NAMES
 
-#: Settings of the host's loader, which do not change rows, and values that `resolved` has with their inputs.
-_NOT_IN_ROWS = frozenset({"mode", "pad_cu_seqlens", "balance"})
+#: Fields of `packing` for the host's loader, which change no rows, and values that `resolved` has with their inputs.
+NOT_IN_ROWS = frozenset({"mode", "pad_cu_seqlens", "balance"})
 #: Fields of data about rows, and of a source about its rows and how often they are used; younger ones name themselves.
 _OF_DATA = ("role_aliases", "validation_fraction")
 _USES = ("columns", "kind", "max_rows", "weight", "epochs")
@@ -39,7 +39,7 @@ def fingerprint_of(
         "inputs": {split: [record.sha256 for record in records] for split, records in inputs.items()},
         "tokenizer": {key: value for key, value in tokenizer.items() if key not in TOKENIZER_NAMES},
         "preprocessing": without_younger(PREPROCESSING_KINDS.get(str(preprocessing.get("kind"))), preprocessing),
-        "packing": {key: value for key, value in _part(recipe, "packing").items() if key not in _NOT_IN_ROWS},
+        "packing": {key: value for key, value in _part(recipe, "packing").items() if key not in NOT_IN_ROWS},
         "resolved": {name: _part(resolved, name).get("value") for name in resolved},
         **{name: data.get(name) for name in _OF_DATA},
         **{name: data[name] for name in ("max_row_bytes",) if name in data},

@@ -106,7 +106,7 @@ def _refuse_constant(texts: str | tuple[str, ...] | None, field: str, *, is_cons
 
 def _checked_name(name: str) -> str:
     if name[0] == "{" and name[-1] == "}":
-        raise ValueError(f" is {name!r}; a column's name stands here without braces. Write {name[1:-1]}.")
+        raise ValueError(f" is {name!r}; here, a column is named without braces. Write {name[1:-1]}.")
     return name
 
 
@@ -130,8 +130,8 @@ class TurnsFromColumn(Section):
         others = [name for name in TurnFromColumns.model_fields if isinstance(value, dict) and name in value]
         if others:
             raise ValueError(
-                f" has from_column and {', '.join(others)}; allowed: from_column alone, whose turns have their own, or "
-                "a turn made from columns. Make two entries of it."
+                f" has from_column and {', '.join(others)}; allowed: either from_column, whose turns have their own "
+                "role and content, or one turn made from columns. Split it into two entries."
             )
         return value
 

@@ -48,11 +48,13 @@ class _Common(Section):
             raise ValueError(f"others has a section of kind {twice}, whose settings are given already. Remove one.")
         for index, other in enumerate(self.others):
             if other.others:
-                raise ValueError(f"others.{index}.others is set; a section of others has none. List all in others.")
+                raise ValueError(
+                    f"others.{index}.others is set; sections of others cannot be nested. List all of them in others."
+                )
             if other.labels_after_eos != self.labels_after_eos:
                 raise ValueError(
                     f"others.{index}.labels_after_eos is {other.labels_after_eos}, and labels_after_eos is "
-                    f"{self.labels_after_eos}; all rows of an artifact have the same. Set both the same."
+                    f"{self.labels_after_eos}; an artifact has one value for all rows. Set both to the same."
                 )
         return self
 

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -82,15 +83,21 @@ def read_manifest(folder: Path) -> Manifest:
             f"{path} was changed: it does not match its {_CHECKSUM}. Copy it again, or build the artifact again."
         )
     try:
-        manifest: Manifest = TypeAdapter(Manifest).validate_python(content)
+        manifest: Manifest = _adapter(Manifest).validate_python(content)
         balance = manifest.resolved.get("balance")
         if balance is not None:
-            TypeAdapter(BalanceRecord).validate_python(balance.get("value") if isinstance(balance, Mapping) else None)
+            _adapter(BalanceRecord).validate_python(balance.get("value") if isinstance(balance, Mapping) else None)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"])
         raise ArtifactError(f"{path}: {place}: {first['msg']}. Build the artifact again.") from None
     return manifest
+
+
+@cache
+def _adapter(record: type) -> TypeAdapter[Any]:
+    """Return what reads a record; making it takes longer than reading one."""
+    return TypeAdapter(record)
 
 
 def _why_missing(folder: Path) -> str:

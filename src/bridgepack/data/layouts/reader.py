@@ -87,7 +87,7 @@ class RowReader:
     def _choose(self, row: Mapping[str, Any]) -> int:
         if self._reading.needed and not any(column in row for column in self._reading.needed):
             wanted = ", ".join(self._reading.needed)
-            detail = f"the row has none of {wanted}, which its source's columns names; it has: {names_of(row)}"
+            detail = f"the row has none of {wanted}, as columns of its source names them; it has: {names_of(row)}"
             raise RowError(DropReason.MISSING_FIELD, detail)
         for name in self._reading.refused:
             if row.get(name) is not None:

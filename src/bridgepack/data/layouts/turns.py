@@ -49,7 +49,7 @@ class TurnMaker:
             content = self._content.text(row)
             if self._needs_text and not content.strip():  # else the model would be trained to say nothing
                 names = ", ".join(column.path for column in self._content.columns)
-                raise RowError(DropReason.MISSING_FIELD, f"{names} is empty, so that there is no answer to train")
+                raise RowError(DropReason.MISSING_FIELD, f"{names} is empty, so there is no answer to train")
         if content is None and not calls:
             if self._is_optional:
                 return None

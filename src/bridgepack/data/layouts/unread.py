@@ -58,7 +58,9 @@ def losses_of(fields: Iterable[UnreadCount]) -> Iterator[Loss]:
         if field.holds == "text":
             yield Loss(LostKind.UNREAD, f"{field.name} is not read: {field.example}")
         elif field.holds == "flag":
-            yield Loss(LostKind.WEIGHT, f"{field.name} is {field.example} and is not read: the row is trained")
+            yield Loss(
+                LostKind.WEIGHT, f"{field.name} is {field.example}, but is not read: the row is trained like any other"
+            )
 
 
 def _is_one(value: Any) -> bool:

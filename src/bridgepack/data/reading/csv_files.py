@@ -23,7 +23,9 @@ _ROW_BYTES, _MAX_ROW_BYTES = 1 << 25, 1 << 40
 _BLOCK_BYTES = 1 << 20
 #: Begins the line of a row that cannot be read; no JSON begins so.
 _BROKEN = "!"
-_ADVICE = "A quote opens and closes a cell, and is written twice inside it. Write the file anew with a CSV library."
+_ADVICE = (
+    "A cell with quotes must be quoted as a whole, with each quote inside doubled. Write the file with a CSV library."
+)
 
 
 def broken_row(line: bytes) -> RowError | None:
@@ -136,11 +138,11 @@ class CsvLines:
             except csv.Error as error:
                 if self._reader.line_num > line + 1 or "unexpected end" in str(error):
                     raise DataError(
-                        f"{self._label}: row {row}, which begins in line {line + 1}, has a quote that is not closed as "
-                        f"it must be ({error}, in line {self._reader.line_num}), so it cannot be told where rows end. "
+                        f"{self._label}: row {row}, which begins in line {line + 1}, has a quote that is not closed "
+                        f"correctly ({error}, in line {self._reader.line_num}), so the ends of rows are unknown. "
                         f"{_ADVICE}"
                     ) from None
-                cells = f"{_BROKEN}line {line + 1}: {error}; a quote inside a cell is written twice"
+                cells = f"{_BROKEN}line {line + 1}: {error}; a quote inside a cell must be doubled"
             line, self._row_begin = self._reader.line_num, self.num_bytes
             if cells:  # a blank line is no row
                 row += 1

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from bridgepack.data.sequences.thoughts import ReasoningMasks, ThoughtOpenings, 
 from bridgepack.data.sequences.tool_findings import ToolFindings
 from bridgepack.data.tokenizers.engines import FlatIds, joined
 from bridgepack.data.tokenizers.forms import AS_GIVEN, Forms
+from bridgepack.data.tokenizers.limits import TimeLimit
 from bridgepack.data.tokenizers.templates import names_read
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.data.tokenizers.variables import why_unread
@@ -43,7 +44,8 @@ _CHECKED_ROWS = 8
 
 _ENDLESS = Loss(
     LostKind.NO_END,
-    "the template ends no answer, so the model does not learn to stop; set assistant_markers with a stop_token",
+    "the template writes no end after an answer, so the model does not learn to stop; set assistant_markers with a "
+    "stop_token",
 )
 
 
@@ -78,8 +80,8 @@ class ChatEncoder:
         self._read = ConversationReader(settings, role_aliases, forms, as_host=as_host).read
         self._null_hint = _null_hint(settings, forms)
         self._masks = ChatMasks(tokenizer, settings, markers)
-        parts = PartMaker(tokenizer, settings, markers, self._rendered, max_runtime_length)
-        self._make: Callable[[Conversation], RenderedChat | Parts] = parts.parts if parts.may_split else self._rendered
+        parts = PartMaker(tokenizer, settings, markers, self._render, max_runtime_length)
+        self._make: Callable[[Conversation], RenderedChat | Parts] = parts.parts if parts.may_split else self._render
         self._losses = LostContentFinder(tokenizer, markers, settings.loss_mode)
         #: of every row, where the recipe does not say that the model learns no end
         is_endless = markers is not None and not markers.ends and settings.assistant_markers is None
@@ -114,20 +116,20 @@ class ChatEncoder:
             raise RowError(error.reason, error.detail + (self._null_hint if is_null else "")) from None
         unread = self._unread_fields(columns, conversation)
         if isinstance(made, RenderedChat):
-            chat, losses = self._judged(columns, made, unread)
+            chat, losses = self._judge_render(columns, made, unread)
             if losses or self._endless:
-                losses = (*self._tolerated(losses), *self._endless)
+                losses = (*self._tolerate(losses), *self._endless)
             return Prepared(len(chat.text), chat, losses, unread)
         chats, losses = [], made.losses
         for part, stop in zip(made.chats, made.stops or [""] * len(made.chats), strict=True):
-            chat, own = self._judged(columns, part, unread, stop)
+            chat, own = self._judge_render(columns, part, unread, stop)
             chats.append(chat)
             losses += own
         num_characters, more = sum(len(chat.text) for chat in chats), tuple(chats[1:])
-        losses = (*self._tolerated(losses), *self._endless)
+        losses = (*self._tolerate(losses), *self._endless)
         return Prepared(num_characters, chats[0], losses, unread, more, made.turns, made.removed, made.stops)
 
-    def _judged(
+    def _judge_render(
         self, columns: Mapping[str, Any], chat: RenderedChat, unread: Iterable[UnreadCount], stop: str = ""
     ) -> tuple[RenderedChat, tuple[Loss, ...]]:
         """Return a rendered conversation, which tells whether it lacks an end, and the findings of it and its row."""
@@ -143,7 +145,7 @@ class ChatEncoder:
             chat = chat._replace(lacks_end=True)
         return chat, losses
 
-    def _tolerated(self, losses: tuple[Loss, ...]) -> Iterable[Loss]:
+    def _tolerate(self, losses: tuple[Loss, ...]) -> Iterable[Loss]:
         """Return the first loss of each kind; raises RowError if the recipe wants what is lost."""
         for kind, detail in losses if self._settings.on_lost_content != "keep" else ():
             if kind not in TOLERATED_LOSSES:
@@ -151,14 +153,15 @@ class ChatEncoder:
         return list({loss.kind: loss for loss in reversed(losses)}.values())[::-1]
 
     def encode(self, rows: Sequence[RenderedChat]) -> FlatBatch:
-        """Return the tokens and masks of conversations."""
+        """Return the tokens and masks of conversations; raises DataError if many take too much time or memory."""
         errors: dict[int, RowError] = {}
-        if self._is_marked:
-            flat, mask = self._encode_marked(rows, errors)
-        else:
-            flat = self._tokenizer.engine.encode_flat([row.text for row in rows])
-            mask = self._mask(rows, flat, errors)
-        self._correct(rows, flat, mask, errors)
+        with TimeLimit() as limit:  # masks may need renders of a conversation's parts
+            if self._is_marked:
+                flat, mask = self._encode_marked(rows, errors, limit)
+            else:
+                flat = self._tokenizer.engine.encode_flat([row.text for row in rows])
+                mask = self._mask(rows, flat, errors, limit)
+            self._correct(rows, flat, mask, errors, limit)
         mask_out(mask, flat.input_ids, self._never_trained)
         num_context = np.full(len(rows), -1, dtype=np.int32)
         return FlatBatch(flat.input_ids, mask, flat.offsets, num_context, errors)
@@ -224,7 +227,7 @@ class ChatEncoder:
         """Return whether the chat template names a field of turns."""
         return _names_field(self._tokenizer.chat_template or "", name)
 
-    def _rendered(self, conversation: Conversation) -> RenderedChat:
+    def _render(self, conversation: Conversation) -> RenderedChat:
         inputs = conversation.messages, conversation.tools, conversation.template_kwargs
         if self._is_marked:
             return RenderedChat(conversation, *self._tokenizer.render_marked(*inputs))
@@ -243,26 +246,35 @@ class ChatEncoder:
                 own = self._tokenizer.render_text(first, conversation.tools, conversation.template_kwargs)
                 assert own == text[:end], "stepwise.py is wrong about this chat template"
 
-    def _mask(self, rows: Sequence[RenderedChat], flat: FlatIds, errors: dict[int, RowError]) -> MaskArray:
+    def _mask(
+        self, rows: Sequence[RenderedChat], flat: FlatIds, errors: dict[int, RowError], limit: TimeLimit
+    ) -> MaskArray:
         if self._settings.loss_mode == "full":
             return np.ones(len(flat.input_ids), dtype=np.int8)
-        scanned, is_decided = self._masks.scanned(rows, flat)
+        scanned, is_decided = self._masks.scan(rows, flat, errors, limit)
         mask, takes_last_turn = scanned.mask, self._settings.loss_mode == "last_turn"
         for index in range(len(rows)) if takes_last_turn else np.flatnonzero(~is_decided).tolist():
+            if index in errors:
+                continue
             start, stop = int(flat.offsets[index]), int(flat.offsets[index + 1])
             turns, row = None, rows[index]
             if scanned.is_found[index]:
                 bits = mask[start:stop].tolist()
                 turns = found_turns(bits, row.conversation, is_open=bool(scanned.is_open[index]))
             try:
-                ids = flat.input_ids[start:stop].tolist()
-                mask[start:stop] = self._masks.mask_of(row, ids, scanned=turns, is_certain=bool(is_decided[index]))
+                mask_of = partial(self._masks.mask_of, row, scanned=turns, is_certain=bool(is_decided[index]))
+                mask[start:stop] = limit(mask_of, flat.input_ids[start:stop].tolist())
             except RowError as error:
                 errors[index] = error
         return mask
 
     def _correct(
-        self, rows: Sequence[RenderedChat], flat: FlatIds, mask: MaskArray, errors: dict[int, RowError]
+        self,
+        rows: Sequence[RenderedChat],
+        flat: FlatIds,
+        mask: MaskArray,
+        errors: dict[int, RowError],
+        limit: TimeLimit,
     ) -> None:
         """Change the masks of assistant turns, in place, as the recipe says of generation prompts and thoughts."""
         if self._prompts is None and self._reasoning is None and not self._openings.sequences:
@@ -272,14 +284,16 @@ class ChatEncoder:
                 own = slice(flat.offsets[index], flat.offsets[index + 1])
                 try:
                     if self._prompts is not None:
-                        self._prompts.correct(row, flat.input_ids[own], mask[own])
+                        limit(partial(self._prompts.correct, row, flat.input_ids[own]), mask[own])
                     if self._reasoning is not None:
                         self._reasoning.take_off(mask[own], row.text)
                     self._openings.take_off(mask[own], flat.input_ids[own])
                 except RowError as error:
                     errors[index] = error
 
-    def _encode_marked(self, rows: Sequence[RenderedChat], errors: dict[int, RowError]) -> tuple[FlatIds, MaskArray]:
+    def _encode_marked(
+        self, rows: Sequence[RenderedChat], errors: dict[int, RowError], limit: TimeLimit
+    ) -> tuple[FlatIds, MaskArray]:
         """Return ids and mask from the template's generation blocks, which need each token's character position."""
         encodings = self._tokenizer.encode_with_places([row.text for row in rows])
         flat = joined([encoding.ids for encoding in encodings])
@@ -289,7 +303,7 @@ class ChatEncoder:
             try:
                 own = self._tokenizer.mask_of_spans(encoding, row.spans or [])
                 if self._settings.loss_mode != "full":
-                    mask[start:stop] = self._masks.mask_of(row, list(encoding.ids), own)
+                    mask[start:stop] = limit(partial(self._masks.mask_of, row, own=own), list(encoding.ids))
             except RowError as error:
                 errors[index] = error
         return flat, mask
@@ -307,7 +321,7 @@ def _null_hint(settings: ChatPreprocessing, forms: Forms) -> str:
     if settings.null_content == "keep":
         return "; a turn's content is null: preprocessing.null_content: auto may help"
     shows_none = settings.null_content == "auto" and forms is not AS_GIVEN and forms.beside_calls == "given"
-    return "; a turn's content is null, and the template shows no call, whatever its content" if shows_none else ""
+    return "; a turn's content is null, and the template does not write the turn's calls" if shows_none else ""
 
 
 def _markers_for(tokenizer: ChatTokenizer, settings: ChatPreprocessing) -> TurnMarkers | None:

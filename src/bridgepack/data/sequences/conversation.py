@@ -86,7 +86,7 @@ class ConversationReader:
     ) -> None:
         """Take the forms of the chat template, for settings that are `auto`, and `as_host`, as of `Mender`."""
         self._settings = settings
-        self._mended = Mender(settings, forms, as_host).mended
+        self._mend = Mender(settings, forms, as_host).mend
         self._role_aliases = {alias.lower(): _ALIASES.get(role, role) for alias, role in role_aliases.items()}
         self._own_names = ROLES - set(self._role_aliases)
 
@@ -107,14 +107,14 @@ class ConversationReader:
         flags = flags_of(columns)
         if not is_plain or flags:  # fast path: most are plain
             ignored = {name.removeprefix(TURN_FIELD) for name in getattr(columns, "ignored", ())}
-            untrained = _untrained(turns, messages, flags, ignored, refuses_others=reads_weights)
+            untrained = _find_untrained(turns, messages, flags, ignored, refuses_others=reads_weights)
             pairs = enumerate(zip(turns, messages, strict=True), 1)
             messages = [
-                self._mended(message, f"turn {index}", is_legacy="role" not in turn or "content" not in turn)
+                self._mend(message, f"turn {index}", is_legacy="role" not in turn or "content" not in turn)
                 for index, (turn, message) in pairs
             ]
         if system and not any(message["role"] == "system" for message in messages):
-            messages.insert(0, self._mended({"role": "system", "content": system}, "system"))
+            messages.insert(0, self._mend({"role": "system", "content": system}, "system"))
             untrained = frozenset(index + 1 for index in untrained)
         tools = columns.get("tools") or [dict(tool) for tool in self._settings.tool_schemas or ()] or None
         kwargs = columns.get("chat_template_kwargs") or {}
@@ -187,7 +187,7 @@ def _with_calls(turn: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     return {**turn, "tool_calls": parsed(calls, f"{where}: tool_calls") if calls.strip() else []}
 
 
-def _untrained(
+def _find_untrained(
     turns: Sequence[Any],
     messages: Sequence[Mapping[str, Any]],
     row_flags: Mapping[str, Any],

@@ -66,12 +66,12 @@ class DoubledInPairs:
         for token in self._tokens:
             if token in completion or token in prompt:
                 found: dict[str, Loss] = {}
-                for loss in (*self._doubled(prompt, completion), *self._within(prompt, completion)):
+                for loss in (*self._find_doubled(prompt, completion), *self._within(prompt, completion)):
                     found.setdefault(loss.kind, loss)
                 return tuple(found.values())
         return ()
 
-    def _doubled(self, prompt: str, completion: str) -> Iterator[Loss]:
+    def _find_doubled(self, prompt: str, completion: str) -> Iterator[Loss]:
         settings = self._settings
         begin, rest = (prompt, "prompt") if prompt or settings.add_sep else (completion, "completion")
         checks = (

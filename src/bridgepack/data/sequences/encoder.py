@@ -22,6 +22,7 @@ from bridgepack.data.sequences.plain.documents import TextEncoder
 from bridgepack.data.sequences.plain.tokenized import TokenizedEncoder
 from bridgepack.data.tokenizers.engines import FlatIds
 from bridgepack.data.tokenizers.limits import STOPPED, TimeLimit
+from bridgepack.data.tokenizers.probe import check_prompt
 from bridgepack.data.tokenizers.special import special_ids
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
@@ -40,6 +41,7 @@ def _encoder_of_kind(kind: str, resolved: ResolvedRecipe, tokenizer: ChatTokeniz
     recipe = resolved.recipe
     settings = recipe.applied_preprocessing.of_kind(kind)
     if isinstance(settings, ChatPreprocessing):
+        check_prompt(tokenizer)
         return ChatEncoder(
             tokenizer,
             settings,
@@ -110,14 +112,14 @@ class PromptCompletionEncoder:
         num_context = len(self._bos) + sizes[::2] + len(self._sep)
         lengths = num_context + sizes[1::2] + len(self._eos)
         offsets = np.concatenate(([0], np.cumsum(lengths)))
-        ids = self._joined(flat, offsets)
+        ids = self._join(flat, offsets)
         mask = np.ones(len(ids), dtype=np.int8)
         if self._settings.loss_mode != "full":
             mask = (np.arange(len(ids)) >= np.repeat(offsets[:-1] + num_context, lengths)).astype(np.int8)
         mask_out(mask, ids, self._never_trained)
         return FlatBatch(ids, mask, offsets, num_context.astype(np.int32))
 
-    def _joined(self, flat: FlatIds, offsets: IntArray) -> TokenArray:
+    def _join(self, flat: FlatIds, offsets: IntArray) -> TokenArray:
         """Return each prompt followed by its completion, with special tokens around them."""
         bos, sep, eos = (np.array(ids, dtype=np.int32) for ids in (self._bos, self._sep, self._eos))
         if not len(bos) + len(sep) + len(eos):

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy.typing as npt
 
+from bridgepack.data.tokenizers.limits import TimeLimit
 from bridgepack.errors import RowError
 from bridgepack.geometry import IntArray
 from bridgepack.records import MaskArray, TokenArray
@@ -83,13 +84,18 @@ def encode_examples(encoder: Encoder, examples: Sequence[Mapping[str, Any]]) -> 
 
 
 def encode_rows(encoder: Encoder, examples: Sequence[Mapping[str, Any]]) -> list[list[Encoded] | RowError]:
-    """Return the sequences of each example, one unless its conversation is split, or the row's error; in order."""
+    """Return the sequences of each example, one unless its conversation is split, or the row's error; in order.
+
+    Raises:
+        DataError: many rows take too much time or memory.
+    """
     prepared: list[Prepared | RowError] = []
-    for columns in examples:
-        try:
-            prepared.append(encoder.prepare(columns))
-        except RowError as error:
-            prepared.append(error)
+    with TimeLimit() as limit:
+        for columns in examples:
+            try:
+                prepared.append(limit(encoder.prepare, columns))
+            except RowError as error:
+                prepared.append(error)
     batch = encoder.encode([value for item in prepared if isinstance(item, Prepared) for value in item.values])
     results: list[list[Encoded] | RowError] = []
     first = 0
@@ -100,11 +106,11 @@ def encode_rows(encoder: Encoder, examples: Sequence[Mapping[str, Any]]) -> list
         places = range(first, first + len(item.values))
         first = places.stop
         failed = next((batch.errors[place] for place in places if place in batch.errors), None)
-        results.append(failed or [_encoded(batch, place, item, place - places.start) for place in places])
+        results.append(failed or [_sequence_at(batch, place, item, place - places.start) for place in places])
     return results
 
 
-def _encoded(batch: FlatBatch, place: int, row: Prepared, index: int) -> Encoded:
+def _sequence_at(batch: FlatBatch, place: int, row: Prepared, index: int) -> Encoded:
     """Return a sequence of a batch, which is the row's of an index."""
     own = slice(int(batch.offsets[place]), int(batch.offsets[place + 1]))
     return Encoded(

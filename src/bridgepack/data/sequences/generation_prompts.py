@@ -26,7 +26,7 @@ from bridgepack.data.sequences.conversation import Conversation
 from bridgepack.data.sequences.marked_text import REASONING
 from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers, find_all
 from bridgepack.data.sequences.masks import RenderedChat
-from bridgepack.data.sequences.places import TokenPlaces, require_places
+from bridgepack.data.sequences.places import TokenPlaces, cut_spans, require_places, touching_blocks
 from bridgepack.data.sequences.thoughts import has_thoughts
 from bridgepack.data.tokenizers.generation_prompt import fixed_prompt
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
@@ -36,11 +36,16 @@ from bridgepack.records import THOUGHT_MARKERS, DropReason, MaskArray, TokenArra
 #: Rows may have variables of their own; the prompts of so many are kept.
 _MOST_KNOWN = 64
 _OPENINGS = tuple(opening for opening, _, _ in THOUGHT_MARKERS)
+_CLOSINGS = tuple(closing for _, closing, _ in THOUGHT_MARKERS)
 #: What to do about a row that is dropped.
 _OFF = "set preprocessing.mask_generation_prompt to false, or correct the row"
 _NO_THOUGHT = (
     "give the turn the thought that the generation prompt begins, e.g. as reasoning_content, set the template's switch "
     "for turns without thoughts, if it has one, or set preprocessing.mask_generation_prompt to false"
+)
+_STRADDLES = (
+    "use a template and a tokenizer with which the generation prompt ends where a token does, or set "
+    "preprocessing.mask_generation_prompt to false"
 )
 _STRIPPED = (
     "the template strips its thought: set preprocessing.split_conversations to when_context_differs, or "
@@ -110,7 +115,7 @@ class GenerationPrompts:
 
         The prompt's header must occur once for each turn, so that each has its own.
         """
-        prompt = self._fixed(kwargs)
+        prompt = self._find_fixed(kwargs)
         if prompt is None:
             return None
         header, thought = prompt
@@ -129,7 +134,7 @@ class GenerationPrompts:
             starts.append(start)
         return starts
 
-    def _fixed(self, kwargs: Mapping[str, Any]) -> _FixedPrompt | None:
+    def _find_fixed(self, kwargs: Mapping[str, Any]) -> _FixedPrompt | None:
         key = repr(sorted(kwargs.items()))
         if key not in self._known:
             if len(self._known) >= _MOST_KNOWN:
@@ -155,17 +160,18 @@ class GenerationPrompts:
     ) -> tuple[list[Span], list[int]]:
         """Return the span of each trained turn, and where the model begins it, from renders of what is served."""
         places = TokenPlaces.of(self._tokenizer, chat.text)
+        spans = cut_spans(spans, touching_blocks(chat.spans, places))
         begun: list[int] = []
         shown: list[bool] = []
         for number, turn in enumerate(trained):
-            served = self._served(chat.conversation, turn)
+            served = self._render_served(chat.conversation, turn)
             is_shown = chat.text.startswith(served)
             first = int(places.starts[spans[number][0]]) if len(spans) == len(trained) else None
             begun.append(len(served) if is_shown else self._behind_prompt(chat, turns, turn, served, first))
             shown.append(is_shown)
         owned = _spans_of_turns(spans, begun, places)
         starts = [
-            self._token_from(places, place, chat.conversation, turn if not is_shown else None)
+            self._token_from(places, place, chat.conversation, turn, is_shown=is_shown)
             for place, turn, is_shown in zip(begun, trained, shown, strict=True)
         ]
         if self._finds_ends:
@@ -173,14 +179,14 @@ class GenerationPrompts:
         limits = [0, *(stop for _, stop in owned)]
         for turn, start, (_, stop), limit in zip(trained, starts, owned, limits[:-1], strict=True):
             if not limit <= start < stop:
-                detail = (
-                    f"turn {turn + 1} (assistant): what it holds behind the generation prompt cannot be told; {_OFF}"
-                )
+                detail = f"turn {turn + 1} (assistant): what follows the generation prompt in it is unknown; {_OFF}"
                 raise RowError(DropReason.NO_ASSISTANT_MASK, detail)
         return owned, starts
 
-    def _token_from(self, places: TokenPlaces, place: int, conversation: Conversation, turn: int | None) -> int:
-        """Return the token from which a turn is trained; `turn` is given where the text lacks what the prompt begins.
+    def _token_from(
+        self, places: TokenPlaces, place: int, conversation: Conversation, turn: int, *, is_shown: bool
+    ) -> int:
+        """Return the token from which a turn is trained; the text has the prompt before it if that `is_shown`.
 
         Raises:
             RowError: a token lies across the place.
@@ -188,15 +194,18 @@ class GenerationPrompts:
         try:
             return places.token_from(place)
         except RowError as error:
-            if turn is None:
-                raise
-            message = conversation.messages[turn]
-            is_given = any(message.get(name) for name in REASONING) or has_thoughts(str(message["content"]))
-            cure = _STRIPPED if is_given and not self._splits else _NO_THOUGHT
-            lacking = f"turn {turn + 1} (assistant) lacks what the generation prompt begins"
-            raise RowError(error.reason, f"{lacking}: {error.detail}; {cure}") from None
+            message, where = conversation.messages[turn], f"turn {turn + 1} (assistant)"
+            if is_shown:
+                ends_at_once = places.text[place:].lstrip().startswith(_CLOSINGS)
+                is_empty = ends_at_once and places.text[:place].rstrip().endswith(_OPENINGS)
+                cure = _NO_THOUGHT if is_empty else _STRADDLES
+            else:
+                is_given = any(message.get(name) for name in REASONING) or has_thoughts(str(message["content"]))
+                cure = _STRIPPED if is_given and not self._splits else _NO_THOUGHT
+                where += " lacks what the generation prompt begins"
+            raise RowError(error.reason, f"{where}: {error.detail}; {cure}") from None
 
-    def _served(self, conversation: Conversation, turn: int) -> str:
+    def _render_served(self, conversation: Conversation, turn: int) -> str:
         try:
             before = conversation.messages[:turn]
             return self._tokenizer.render_served(before, conversation.tools, conversation.template_kwargs)

@@ -17,18 +17,16 @@ from bridgepack.data.sequences.encoding import Encoder
 from bridgepack.data.sequences.markers import infer_markers
 from bridgepack.data.sequences.thoughts import ThoughtOpenings
 from bridgepack.data.tokenizers.engines import MIN_INPUT_BYTES, REFERENCE, EngineReport, check_texts, use_engine
-from bridgepack.data.tokenizers.limits import STOPPED, TimeLimit
+from bridgepack.data.tokenizers.limits import TimeLimit
 from bridgepack.data.tokenizers.load import load_tokenizer, refuse_lost_text
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.data.tokenizers.variables import refuse_unread_variables
-from bridgepack.errors import DataError, RowError
+from bridgepack.errors import RowError
 from bridgepack.records import DropReason
 from bridgepack.records.sequences import RowNote, TokenBatch, UnreadCount
 
 #: Maximum rows encoded together; more gain nothing.
 _BATCH_ROWS = 1024
-#: Rows of one range that may take too much time or memory; if there are more, the rows are not the cause.
-_MAX_SLOW_ROWS = 10
 #: Characters of text to compare before a build starts: one per so many bytes of input, within limits for which
 #: `tokenizers` takes 0.05 to 0.5 seconds.
 _BYTES_PER_COMPARED, _MIN_COMPARED, _MAX_COMPARED = 200, 40_000, 400_000
@@ -45,8 +43,8 @@ class _Pending:
         self.unread: dict[tuple[str, str], UnreadCount] = {}
         self.num_rows = self.num_blank_lines = self.num_characters = 0
 
-    def add(self, encoder: Encoder, offset: int, item: Row | RowError, limit: TimeLimit) -> str:
-        """Add a row and return the reason why it is dropped, or an empty text."""
+    def add(self, encoder: Encoder, offset: int, item: Row | RowError, limit: TimeLimit) -> None:
+        """Add a row, or why it is dropped."""
         self.num_rows += 1
         try:
             if isinstance(item, RowError):
@@ -54,7 +52,7 @@ class _Pending:
             prepared = limit(encoder.prepare, item)
         except RowError as error:
             self.drops.append(RowNote(offset, error.reason, error.detail))
-            return error.reason
+            return
         self.values.append(prepared.value)
         self.row_offsets.append(offset)
         if prepared.more:
@@ -66,9 +64,8 @@ class _Pending:
             known = self.unread.setdefault(field[:2], field._replace(num_rows=0, row_offset=offset))
             self.unread[field[:2]] = known._replace(num_rows=known.num_rows + 1)
         self.num_characters += prepared.num_characters
-        return ""
 
-    def encoded(self, encoder: Encoder) -> TokenBatch:
+    def encode(self, encoder: Encoder) -> TokenBatch:
         """Return the sequences of the rows; rows without a mask or with fewer than two tokens are drops.
 
         A row with several sequences, one of which has no mask, is a drop as a whole.
@@ -123,23 +120,18 @@ class LoadedStage:
             DataError: many rows take too much time or memory.
             EngineDiffersError: for a compared row, the engine's tokens differ from those of `tokenizers`.
         """
-        batch, num_slow = _Pending(), 0
+        batch = _Pending()
         with TimeLimit() as limit:
             for row, item in rows:
                 if item is None:
                     batch.num_blank_lines += 1
                     continue
-                num_slow += batch.add(self.encoder, row - first_row, item, limit) in STOPPED
-                if num_slow > _MAX_SLOW_ROWS:
-                    raise DataError(
-                        f"{num_slow} rows up to row {row} took too much ({batch.drops[-1].detail}), so the rows "
-                        "are not the cause. Correct the template, or set tokenizer.chat_template to another."
-                    )
+                batch.add(self.encoder, row - first_row, item, limit)
                 if batch.num_rows >= _BATCH_ROWS or batch.num_characters >= max_text_bytes:
-                    yield batch.encoded(self.encoder)
+                    yield batch.encode(self.encoder)
                     batch = _Pending()
             if batch.num_rows or batch.num_blank_lines:
-                yield batch.encoded(self.encoder)
+                yield batch.encode(self.encoder)
 
     def check_engine(self, rows: Iterable[RowRead], num_input_bytes: int) -> EngineReport:
         """Compare the engine with `tokenizers` on rows of the data; stop using it if they differ.
@@ -170,7 +162,7 @@ def load_stage(recipe_json: str, engine: str = "tokenizers", num_input_bytes: in
 
 @lru_cache(maxsize=1)
 def _with_engine(recipe_json: str, engine: str) -> LoadedStage:
-    recipe, tokenizer, encoder, _ = _loaded(recipe_json)
+    recipe, tokenizer, encoder, _ = _load(recipe_json)
     tokenizer.use_reference_engine()
     # neither ids nor chats with places of characters are encoded by another engine
     is_used = not {*recipe.kinds} <= {"tokenized", *(("chat",) if tokenizer.has_generation_blocks else ())}
@@ -179,7 +171,7 @@ def _with_engine(recipe_json: str, engine: str) -> LoadedStage:
 
 
 @lru_cache(maxsize=1)
-def _loaded(recipe_json: str) -> tuple[SFTRecipe, ChatTokenizer, Encoder, object]:
+def _load(recipe_json: str) -> tuple[SFTRecipe, ChatTokenizer, Encoder, object]:
     recipe = SFTRecipe.model_validate_json(recipe_json)
     stamps = _stamps(recipe)
     tokenizer = _tokenizer(recipe.tokenizer.model_dump_json(), stamps)
@@ -203,16 +195,16 @@ def _stamps(recipe: SFTRecipe) -> object:
 def forget_stage() -> None:
     """Clear the cache, so that changed files are read again."""
     _with_engine.cache_clear()
-    _loaded.cache_clear()
+    _load.cache_clear()
     _tokenizer.cache_clear()
 
 
 def load_tokenizer_of(recipe_json: str) -> ChatTokenizer:
     """Return a recipe's tokenizer, loaded again if its files have changed."""
     stamps = _stamps(SFTRecipe.model_validate_json(recipe_json))
-    if stamps is None or _loaded(recipe_json)[-1] != stamps:
+    if stamps is None or _load(recipe_json)[-1] != stamps:
         forget_stage()
-    return _loaded(recipe_json)[1]
+    return _load(recipe_json)[1]
 
 
 def load_identity(recipe_json: str) -> dict[str, Any]:
@@ -221,7 +213,7 @@ def load_identity(recipe_json: str) -> dict[str, Any]:
     Raises:
         ConfigError: the chat template does not read a variable of the recipe.
     """
-    tokenizer, recipe = load_tokenizer_of(recipe_json), _loaded(recipe_json)[0]
+    tokenizer, recipe = load_tokenizer_of(recipe_json), _load(recipe_json)[0]
     refuse_unread_variables(recipe, tokenizer)
     return identity_of(recipe, tokenizer)
 

@@ -74,7 +74,7 @@ class LostContentFinder:
             pass
         return tuple(found.values())
 
-    def _trained(self, conversation: Conversation) -> frozenset[int]:
+    def _find_trained(self, conversation: Conversation) -> frozenset[int]:
         """Return the positions of the answers that are trained."""
         answers = [index for index, message in enumerate(conversation.messages) if message["role"] == ASSISTANT]
         return frozenset(answers[-1:] if self._takes_last_turn else answers) - conversation.untrained
@@ -82,7 +82,7 @@ class LostContentFinder:
     def _is_whole(self, conversation: Conversation, text: str) -> bool:
         """Return whether a quick look finds every text in its place; False is not proof of a loss."""
         messages, place, first_user = conversation.messages, 0, len(text)
-        trained = self._trained(conversation)
+        trained = self._find_trained(conversation)
         reach = len(text) if conversation.tools else _REACH
         for index, message in enumerate(messages):
             content, role = message["content"], message["role"]
@@ -124,8 +124,8 @@ class LostContentFinder:
         )
 
     def _losses_of(self, conversation: Conversation, text: str, stop: str) -> Iterator[Loss]:
-        marked = MarkedChat(conversation, text, self._trained(conversation))
-        render = self._rendered(marked.messages, marked.tools, conversation.template_kwargs)
+        marked = MarkedChat(conversation, text, self._find_trained(conversation))
+        render = self._render_changed(marked.messages, marked.tools, conversation.template_kwargs)
         if render is not None:
             yield from marked.losses(render)
             for index in marked.turns_without_end(render + stop, self._ends) if self._ends else ():
@@ -147,12 +147,12 @@ class LostContentFinder:
             {"content": "", **{key: value for key, value in message.items() if value is not None}}
             for message in conversation.messages
         ]
-        render = self._rendered(without, conversation.tools, conversation.template_kwargs)
+        render = self._render_changed(without, conversation.tools, conversation.template_kwargs)
         if render is not None and render.count("None") < text.count("None"):
             role = conversation.messages[nulls[0]]["role"]
             yield Loss(LostKind.NULL_AS_NONE, f"turn {nulls[0] + 1} ({role}): null is written as None")
 
-    def _rendered(
+    def _render_changed(
         self, messages: Messages, tools: list[dict[str, Any]] | None, kwargs: Mapping[str, Any]
     ) -> str | None:
         """Return the render of changed turns; None if the template rejects them, which leaves the question open."""

@@ -192,7 +192,7 @@ class MarkedChat:
 
     def _arguments(self, arguments: Any, shown: str, call: str) -> Any:
         """Return arguments with a marked one added, or a non-object text with a mark; empty ones unchanged."""
-        values = _parsed(arguments) if isinstance(arguments, str) else arguments
+        values = _parse_json(arguments) if isinstance(arguments, str) else arguments
         if isinstance(arguments, str) and not isinstance(values, Mapping):
             self._unwanted.append((call, LostKind.TOOL_ARGUMENTS, f"{shown} are text that is not a JSON object"))
             return arguments
@@ -237,7 +237,7 @@ def thoughts_are_due(messages: Sequence[Mapping[str, Any]], index: int) -> bool:
     return messages[index]["role"] == ASSISTANT and all(message["role"] != "user" for message in messages[index + 1 :])
 
 
-def _parsed(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

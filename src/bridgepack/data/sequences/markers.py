@@ -77,7 +77,7 @@ def infer_markers(tokenizer: ChatTokenizer) -> TurnMarkers | None:
             more = MORE_ENDS.get(texts.assistant_end or "")
             if more in tokenizer.added_tokens:
                 texts = texts.model_copy(update={"assistant_end_fallbacks": (*texts.assistant_end_fallbacks, more)})
-            markers = _encoded(tokenizer, texts)
+            markers = _encode(tokenizer, texts)
             if markers is not None:
                 return _with_openers(tokenizer, markers)
     return None
@@ -86,7 +86,7 @@ def infer_markers(tokenizer: ChatTokenizer) -> TurnMarkers | None:
 def markers_from_recipe(tokenizer: ChatTokenizer, settings: AssistantMarkers) -> TurnMarkers:
     """Return the markers that a recipe gives; raises TokenizerError if a marker has no tokens."""
     check_stop_tokens(tokenizer, settings)
-    markers = _encoded(tokenizer, settings)
+    markers = _encode(tokenizer, settings)
     num_starts = len(settings.starts) + len(settings.other_role_starts)
     if markers is None or len(markers.all_starts) != num_starts:
         raise TokenizerError(
@@ -96,7 +96,7 @@ def markers_from_recipe(tokenizer: ChatTokenizer, settings: AssistantMarkers) ->
     return _with_openers(tokenizer, markers)
 
 
-def _encoded(tokenizer: ChatTokenizer, texts: AssistantMarkers) -> TurnMarkers | None:
+def _encode(tokenizer: ChatTokenizer, texts: AssistantMarkers) -> TurnMarkers | None:
     tokens = MarkerTokens(tokenizer)
     start, *more = map(tokens.of, texts.starts)
     ends = list(map(tokens.of, texts.ends))

@@ -29,9 +29,11 @@ from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.sequences.conversation import Conversation
 from bridgepack.data.sequences.markers import ASSISTANT, BoolArray, ScannedTurns, TurnMarkers, find_all, scan_turns
 from bridgepack.data.sequences.marking.tokens import why_missing
+from bridgepack.data.sequences.places import TokenPlaces, touching_blocks
 from bridgepack.data.sequences.prefixes import CuttingTokens, FoundTurns, Message, Prefixes, find_span
 from bridgepack.data.sequences.splitting.untrained import take_off_untrained, without_untrained
 from bridgepack.data.tokenizers.engines import FlatIds, joined
+from bridgepack.data.tokenizers.limits import TimeLimit
 from bridgepack.data.tokenizers.texts import is_unicode
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
@@ -62,8 +64,10 @@ class ChatMasks:
         self._marker_texts = _texts_in(tokenizer, self._stops)
         self._cutting = CuttingTokens(tokenizer)
 
-    def scanned(self, chats: Sequence[RenderedChat], flat: FlatIds) -> tuple[ScannedTurns, BoolArray]:
-        """Return what a scan finds, and per conversation whether the result is certain."""
+    def scan(
+        self, chats: Sequence[RenderedChat], flat: FlatIds, errors: dict[int, RowError], limit: TimeLimit
+    ) -> tuple[ScannedTurns, BoolArray]:
+        """Return what a scan finds, and whether each is certain; adds to `errors` what takes too much to render."""
         assert self._markers is not None
         roles = [[message["role"] for message in chat.conversation.messages] for chat in chats]
         counts = np.fromiter((self._markers.num_turns(turns) for turns in roles), dtype=np.int64, count=len(roles))
@@ -75,15 +79,17 @@ class ChatMasks:
                 scanned.is_found[index] = False
         is_open, has_only_answer = scanned.is_open.tolist(), scanned.ends_with_only_answer.tolist()
         for index in np.flatnonzero(scanned.is_found).tolist():
-            chat, turns = chats[index], roles[index]
-            is_piece = chat.conversation.is_piece
+            chat, turns, is_piece = chats[index], roles[index], chats[index].conversation.is_piece
             is_settled = is_piece or self._markers.joins_starts or (has_only_answer[index] and turns[-1] == ASSISTANT)
-            is_decided[index] = (
-                (is_piece or not chat.conversation.untrained)
-                and is_open[index] == chat.lacks_end
-                and (is_settled or self._shows_turns(chat, turns) or self._loses_first_answer(chat, turns))
-                and not self._has_any(chat.conversation, self._stops)
-            )
+            is_whole = is_piece or not chat.conversation.untrained
+            try:
+                is_decided[index] = (
+                    (is_whole and is_open[index] == chat.lacks_end)
+                    and (is_settled or self._shows_turns(chat, turns) or limit(self._loses_first_answer, chat))
+                    and not self._has_any(chat.conversation, self._stops)
+                )
+            except RowError as error:
+                errors[index] = error
             if is_piece and is_decided[index]:
                 bits = scanned.mask[flat.offsets[index] : flat.offsets[index + 1]]
                 is_decided[index] = take_off_untrained(bits, chat.conversation)
@@ -106,14 +112,14 @@ class ChatMasks:
         answers = [index for index, role in enumerate(roles) if role == ASSISTANT]
         return self._cutting.lie_between(chat.text, chat.ends, answers, start, self._markers.end_texts)
 
-    def _loses_first_answer(self, chat: RenderedChat, roles: Sequence[str]) -> bool:
+    def _loses_first_answer(self, chat: RenderedChat) -> bool:
         """Return whether the first answer certainly does not lie between the renders around it."""
-        turn, start = roles.index(ASSISTANT), self._start_text
-        if start is None or turn + 1 == len(roles):
+        whole, start = chat.conversation, self._start_text
+        turn = [message["role"] for message in whole.messages].index(ASSISTANT)
+        if start is None or turn + 1 == len(whole.messages):
             return False
         if chat.ends is not None and chat.ends[turn + 1] >= 0:
             return False  # the text begins with the render of these turns
-        whole = chat.conversation
         try:
             prefix = self._tokenizer.render_text(whole.messages[: turn + 1], whole.tools, whole.template_kwargs)
         except RowError:
@@ -150,7 +156,9 @@ class ChatMasks:
         has_others = conversation.untrained and not turns.has_only_trained and not is_certain
         kept = turns.mask
         if has_others:
-            kept = without_untrained(turns.mask, conversation, prefixes, has_markers=self._markers is not None)
+            cuts = touching_blocks(chat.spans, TokenPlaces.of(self._tokenizer, chat.text)) if has_own else ()
+            has_markers = self._markers is not None
+            kept = without_untrained(turns.mask, conversation, prefixes, has_markers=has_markers, cuts=cuts)
         if self._settings.loss_mode == "last_turn":
             start = self._last_turn_start(turns, conversation, prefixes, has_own=has_own)
             kept = [bit if index >= start else 0 for index, bit in enumerate(kept)]
@@ -213,7 +221,7 @@ class ChatMasks:
         if found is None and not self.has_markers_in_text(conversation):
             found = scanned
             if own is not None or self._has_any(conversation, self._stops):
-                found = self._scanned(conversation, ids, includes_content=not has_own)
+                found = self._scan_one(conversation, ids, includes_content=not has_own)
         if found is None and scan_is_first:
             found = by_prefixes()
         if found is not None and own is not None:
@@ -229,7 +237,7 @@ class ChatMasks:
         """Return at how many places the texts of messages have some of the markers' or openers' tokens."""
         return self._num_in(list(_texts_of([said_in(message) for message in messages])), patterns)
 
-    def _scanned(self, conversation: Conversation, ids: list[int], *, includes_content: bool) -> FoundTurns | None:
+    def _scan_one(self, conversation: Conversation, ids: list[int], *, includes_content: bool) -> FoundTurns | None:
         """Return what a scan finds of one conversation whose texts have no marker, but perhaps openers.
 
         Openers in the assistant's texts do not open turns. A scan for markers alone then counts, if it runs over as

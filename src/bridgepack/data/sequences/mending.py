@@ -45,7 +45,7 @@ class Mender:
         }
         self._change = changes.get(wanted)
 
-    def mended(self, message: dict[str, Any], where: str, *, is_legacy: bool = False) -> dict[str, Any]:
+    def mend(self, message: dict[str, Any], where: str, *, is_legacy: bool = False) -> dict[str, Any]:
         """Return a message with its content and calls in the right form; `is_legacy` for turns of `from` and `value`.
 
         Raises:
@@ -55,7 +55,7 @@ class Mender:
         if content and not calls and type(content) is str:
             return message
         if isinstance(content, list) and self._parts != "keep":
-            content = self._joined(content, message["role"], where)
+            content = self._join_texts(content, message["role"], where)
         leaves_null = is_legacy and "null_content" in self._as_host
         if (content is None or content == "") and not leaves_null:
             is_call = calls or message.get("function_call")
@@ -66,7 +66,7 @@ class Mender:
             message = {**message, "tool_calls": self._with_arguments(calls, where, self._change)}
         return message
 
-    def _joined(self, parts: list[Any], role: str, where: str) -> Any:
+    def _join_texts(self, parts: list[Any], role: str, where: str) -> Any:
         if self._parts == "drop":
             detail = f"{where}: content is a list of parts; preprocessing.content_parts is drop"
             raise RowError(DropReason.INVALID_FIELD, detail)
@@ -125,7 +125,7 @@ def text_of_part(part: Any) -> str | None:
         return part
     if not isinstance(part, Mapping):
         return None
-    kind, given = part.get("type"), _given(part)
+    kind, given = part.get("type"), _given_fields(part)
     if kind not in _TEXT_TYPES and (kind is not None or len(given) != 1):
         return None
     found = [given[name] for name in _TEXT_FIELDS if name in given]
@@ -137,10 +137,10 @@ def text_of_part(part: Any) -> str | None:
 def _says_nothing(part: Any) -> bool:
     """Return whether a part is null, or a part of text without any."""
     is_text = isinstance(part, Mapping) and part.get("type") in (None, *_TEXT_TYPES)
-    return part is None or (is_text and not _given(part))
+    return part is None or (is_text and not _given_fields(part))
 
 
-def _given(part: Mapping[str, Any]) -> dict[str, Any]:
+def _given_fields(part: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a part that are not null, but its type."""
     return {name: value for name, value in part.items() if value is not None and name != "type"}
 

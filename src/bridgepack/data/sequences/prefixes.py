@@ -222,7 +222,7 @@ class Prefixes:
         known = self._known.get(num_turns)
         if known is not None:
             return known
-        prefix, boundary = self._rendered(num_turns), None
+        prefix, boundary = self._render(num_turns), None
         if self._text.startswith(prefix):
             self._exact.add(num_turns)
             boundary = self._token_at(len(prefix))
@@ -233,7 +233,7 @@ class Prefixes:
         differs = ids[:size] != np.array(self._input_ids[:size], dtype=ids.dtype)
         return int(differs.argmax()) if differs.any() else size
 
-    def _rendered(self, num_turns: int) -> str:
+    def _render(self, num_turns: int) -> str:
         """Return the render of the first turns; raises RowError if the template rejects them."""
         if self._ends is not None and self._ends[num_turns] >= 0:
             return self._text[: self._ends[num_turns]]

@@ -44,7 +44,8 @@ from bridgepack.records import MaskArray, ServedKind, TokenArray
 
 _OTHER_CONTEXT = "the tokens before the answer are not what the server sends"
 _NEVER_SHOWN = (
-    f"{_OTHER_CONTEXT}; the template shows the answer behind another text even as the last one, so no split helps"
+    f"{_OTHER_CONTEXT}; the template writes other text before the answer even if it is the last, so splitting does not "
+    "help"
 )
 _OTHER_ANSWER = "the training text of the answer is not what the model writes when it is served"
 _OTHER_TOKENS = "the training text ends the answer with other tokens, as what follows is cut together with it"
@@ -162,7 +163,7 @@ class ServedComparer:
             return case.found(ServedKind.ANSWER, f"{which} is not trained{self._why(case, missing)}", int(missing[0]))
         extra = next((token for token in case.trained_from(stop) if not self._may_follow(case.known, token)), None)
         if extra is not None and not case.is_followed:
-            return case.found(ServedKind.ANSWER, "text behind the end of the answer is trained", extra)
+            return case.found(ServedKind.ANSWER, "text after the end of the answer is trained", extra)
         begin = case.begin
         if begin < start:
             detail = f"{_tokens(start - begin)} trained that the server writes, in its generation prompt"

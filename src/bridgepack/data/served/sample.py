@@ -10,10 +10,10 @@ from bridgepack.data.reading.rows import pick_evenly, read_range
 from bridgepack.data.reading.sampling import Window, file_windows
 from bridgepack.data.served.compare import ServedAnswer
 from bridgepack.data.served.rows import ServedRows
-from bridgepack.data.served.switches import NO_SWITCH, find_switch
+from bridgepack.data.served.switches import SwitchRows, find_switch
 from bridgepack.data.served.tally import ServedTally
 from bridgepack.errors import DataError, RowError
-from bridgepack.records import SWITCHED_KINDS, ServedRecord
+from bridgepack.records import ServedRecord
 
 if TYPE_CHECKING:
     from bridgepack.data.sequences.loading import LoadedStage
@@ -44,17 +44,15 @@ def sample_answers(stage: "LoadedStage", files: Sequence[InputFile]) -> ServedRe
     Raises:
         ConfigError: the recipe's rows are no conversations.
     """
-    rows, tally = ServedRows.of(stage, shows_texts=False), ServedTally()
-    differing: Mapping[str, Any] | None = None
+    rows, tally, kept = ServedRows.of(stage, shows_texts=False), ServedTally(), SwitchRows()
     for item, answers in _compared(rows, iter_sample(files, max_row_bytes=stage.recipe.data.max_row_bytes)):
         if isinstance(answers, RowError) or not answers:
             continue
         tally.add(item.file_index, item.row, answers, is_row_exact=item.is_row_exact)
-        if differing is None and any(answer.kind in SWITCHED_KINDS for answer in answers):
-            differing = item.columns
+        kept.add(item.columns, answers)
         if tally.num_answers >= MAX_ANSWERS or rows.comparer.num_rendered >= _BUDGET:
             break
-    return tally.record(NO_SWITCH if differing is None else find_switch(rows, differing), rows.settings)
+    return tally.record(find_switch(rows, kept), rows.settings)
 
 
 def _compared(

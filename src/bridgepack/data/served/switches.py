@@ -1,64 +1,150 @@
 """Finds the template's own switch that shows answers in training as they are served, by trying its variables."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 from bridgepack.data.sequences.masks import RenderedChat
 from bridgepack.data.served.compare import ServedAnswer
 from bridgepack.data.served.rows import ServedRows, chat_of
-from bridgepack.data.tokenizers.limits import TimeLimit
+from bridgepack.data.tokenizers.limits import STOPPED, TimeLimit
 from bridgepack.data.tokenizers.variables import settable
 from bridgepack.errors import RowError
-from bridgepack.records import SWITCHED_KINDS
+from bridgepack.records import SWITCHED_KINDS, ServedKind
 
 #: Maximum variables to try.
 _MOST = 32
+#: Rows to keep of those with the same kinds of answers, and in all.
+_MOST_ALIKE, _MOST_ROWS = 4, 16
+#: Differing rows for which variables are tried, and characters rendered after which no further one is.
+_MOST_SEEDS, _BUDGET = 3, 4_000_000
+_BAD = SWITCHED_KINDS | {ServedKind.REFUSED}
+_Kinds = frozenset[ServedKind]
 
-#: (name of a variable, its value); the name is empty if there is none.
-Switch = tuple[str, bool]
-NO_SWITCH: Switch = ("", False)
+
+class Switch(NamedTuple):
+    """A variable of the template and its value."""
+
+    name: str = ""  #: empty if there is none
+    value: bool = False
+    is_partial: bool = False  #: set for all rows, it would make answers differ that do not
 
 
-def find_switch(rows: ServedRows, columns: Mapping[str, Any]) -> Switch:
-    """Return the switch that makes a row's answers the same in training and serving when it is set in both.
+NO_SWITCH = Switch()
 
-    Answers may still differ at the boundary, and no trained token may get lost. Of several switches, the one with the
-    most equal answers counts, then the first by name.
+
+class SwitchRows:
+    """Rows for which a switch is looked for: the first ones of each mix of kinds."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[Mapping[str, Any], _Kinds]] = []  #: row as layouts read it, kinds of its answers
+        self._alike = Counter[_Kinds]()
+
+    def add(self, columns: Mapping[str, Any], answers: Sequence[ServedAnswer]) -> None:
+        """Keep a row if there is room; `answers` are its own, at least one."""
+        kinds = frozenset(answer.kind for answer in answers)
+        if self._alike[kinds] < _MOST_ALIKE and len(self.rows) < _MOST_ROWS:
+            self._alike[kinds] += 1
+            self.rows.append((columns, kinds))
+
+    def seeds(self) -> list[Mapping[str, Any]]:
+        """Return the first differing row of each mix of kinds, for some mixes."""
+        firsts: dict[_Kinds, Mapping[str, Any]] = {}
+        for columns, kinds in self.rows:
+            if not kinds.isdisjoint(SWITCHED_KINDS):
+                firsts.setdefault(kinds, columns)
+        return list(firsts.values())[:_MOST_SEEDS]
+
+
+def find_switch(rows: ServedRows, kept: SwitchRows) -> Switch:
+    """Return the switch that makes answers the same in training and serving when it is set in both.
+
+    It cures all answers of a differing row and harms none of another; failing that, it is partial. Answers may still
+    differ at the boundary, and no text that the model must write may get lost. Of several switches for a row, the one
+    with the most equal answers counts, then the first by name.
     """
-    names = sorted(settable(rows.stage.tokenizer))
+    names, found, budget = sorted(settable(rows.stage.tokenizer))[:_MOST], NO_SWITCH, rows.comparer.num_rendered
     with TimeLimit() as limit:
-        try:
-            prepared = limit(rows.stage.encoder.prepare, columns)
-            pieces = [chat for value in prepared.values if (chat := chat_of(value)) is not None]
-            before = _answers(rows, pieces) if pieces else []
-        except RowError:
-            return NO_SWITCH
-        if not before:
-            return NO_SWITCH
-        found = [
-            (-sum(answer.kind == "equal" for answer in answers), name, value)
-            for name, value, answers in _try_all(rows, pieces, names[:_MOST], limit)
-            if _is_cured(before, answers)
-        ]
-    return min(found)[1:] if found else NO_SWITCH
+        trial = _Trial(rows, limit)
+        for seed in kept.seeds():
+            others = [columns for columns, _ in kept.rows if columns is not seed]
+            for switch in trial.cures(seed, names):
+                if not any(trial.is_harmed(columns, switch) for columns in others):
+                    return switch
+                found = found if found.name else switch._replace(is_partial=True)
+            if rows.comparer.num_rendered - budget > _BUDGET:
+                break
+    return found
 
 
-def _try_all(
-    rows: ServedRows, pieces: Sequence[RenderedChat], names: list[str], limit: TimeLimit
-) -> Iterator[tuple[str, bool, list[ServedAnswer]]]:
-    """Yield each variable and value with the answers that it gives; skips what the template or the masks reject."""
-    for name, value in product(names, (True, False)):
-        changed = [_with_variable(chat, name, value) for chat in pieces]
+class _Shown(NamedTuple):
+    """A row's texts and answers with some variables."""
+
+    texts: list[str]
+    answers: list[ServedAnswer]
+
+
+class _Trial:
+    """Tries variables on rows, until one takes too much time or memory to render."""
+
+    def __init__(self, rows: ServedRows, limit: TimeLimit) -> None:
+        self._rows, self._limit, self._is_stopped = rows, limit, False
+
+    def cures(self, columns: Mapping[str, Any], names: Sequence[str]) -> list[Switch]:
+        """Return the switches that cure a row, the best first."""
+        pieces = self._pieces(columns)
+        before = self._shown(pieces)
+        if before is None:
+            return []
+        found = []
+        for name, value in product(names, (True, False)):
+            if self._is_stopped:
+                break
+            after = self._shown([_with_variable(chat, name, value) for chat in pieces])
+            if after is not None and _is_cured(before, after):
+                found.append((-sum(answer.kind == ServedKind.EQUAL for answer in after.answers), name, value))
+        return [Switch(name, value) for _, name, value in sorted(found)]
+
+    def is_harmed(self, columns: Mapping[str, Any], switch: Switch) -> bool:
+        """Return whether an answer of a row differs with a switch that does not without it, or loses text."""
+        pieces = self._pieces(columns)
+        before = self._shown(pieces)
+        if before is None:
+            return False
+        after = self._shown([_with_variable(chat, switch.name, switch.value) for chat in pieces])
+        if after is None or len(after.answers) != len(before.answers) or _loses(before, after):
+            return True
+        pairs = zip(before.answers, after.answers, strict=True)
+        return any(one.kind not in _BAD and other.kind in _BAD for one, other in pairs)
+
+    def _pieces(self, columns: Mapping[str, Any]) -> list[RenderedChat]:
         try:
-            yield name, value, limit(lambda some: _answers(rows, [_rendered(rows, one) for one in some]), changed)
+            prepared = self._limit(self._rows.stage.encoder.prepare, columns)
         except RowError:
-            continue
+            return []
+        return [chat for value in prepared.values if (chat := chat_of(value)) is not None]
+
+    def _shown(self, pieces: Sequence[RenderedChat]) -> _Shown | None:
+        """Return what pieces show; None if the template or the masks reject them, or nothing is trained."""
+        try:
+            return self._limit(self._compared, pieces)
+        except RowError as error:
+            self._is_stopped |= error.reason in STOPPED
+            return None
+
+    def _compared(self, pieces: Sequence[RenderedChat]) -> _Shown | None:
+        chats = [_rendered(self._rows, chat) for chat in pieces]
+        compared = self._rows.compare_chats(chats)
+        answers = [answer for found in compared if not isinstance(found, RowError) for answer in found]
+        has_any = any(not isinstance(found, RowError) for found in compared)
+        return _Shown([chat.text for chat in chats], answers) if has_any and answers else None
 
 
 def _with_variable(chat: RenderedChat, name: str, value: bool) -> RenderedChat:
+    """Return a chat with a variable that the recipe sets; a row's own value stays."""
     conversation = chat.conversation
-    kwargs = {**conversation.template_kwargs, name: value}
+    kwargs = {name: value, **conversation.template_kwargs}
     return chat._replace(conversation=conversation._replace(template_kwargs=kwargs, is_plain=False))
 
 
@@ -71,16 +157,15 @@ def _rendered(rows: ServedRows, chat: RenderedChat) -> RenderedChat:
     return chat._replace(text=tokenizer.render_text(*inputs), ends=None)
 
 
-def _answers(rows: ServedRows, pieces: Sequence[RenderedChat]) -> list[ServedAnswer]:
-    """Return the answers of a row's pieces; raises RowError if none gives a sequence."""
-    compared = rows.compare_chats(pieces)
-    errors = [found for found in compared if isinstance(found, RowError)]
-    if len(errors) == len(compared) and errors:
-        raise errors[0]
-    return [answer for found in compared if not isinstance(found, RowError) for answer in found]
+def _is_cured(before: _Shown, after: _Shown) -> bool:
+    """Return whether contexts and answers are as served now, and nothing is lost."""
+    return not _loses(before, after) and all(answer.kind not in SWITCHED_KINDS for answer in after.answers)
 
 
-def _is_cured(before: list[ServedAnswer], after: list[ServedAnswer]) -> bool:
-    """Return whether contexts and answers are as served now, and as many tokens are trained."""
-    num_before, num_after = (sum(answer.num_trained_tokens for answer in one) for one in (before, after))
-    return num_after >= num_before and not any(answer.kind in SWITCHED_KINDS for answer in after)
+def _loses(before: _Shown, after: _Shown) -> bool:
+    """Return whether fewer tokens are trained although the text changes.
+
+    Fewer tokens of the same text are no loss: the server then writes the others.
+    """
+    num_before, num_after = (sum(answer.num_trained_tokens for answer in one.answers) for one in (before, after))
+    return num_after < num_before and after.texts != before.texts

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from bridgepack.data.served.compare import ServedAnswer
+from bridgepack.data.served.switches import Switch
 from bridgepack.records import ServedCount, ServedKind, ServedRecord
 
 
@@ -28,11 +29,10 @@ class ServedTally:
             count[1] += answer.num_trained_tokens
             self._first.setdefault(answer.kind, (file_index, row, is_row_exact, answer))
 
-    def record(self, switch: tuple[str, bool], settings: Mapping[str, object]) -> ServedRecord:
+    def record(self, switch: Switch, settings: Mapping[str, object]) -> ServedRecord:
         """Return the counts.
 
-        `switch` is (variable of the template, value) as `find_switch` returns it, `settings` as of
-        `ServedRows.settings`.
+        `switch` is as `find_switch` returns it, `settings` as of `ServedRows.settings`.
         """
         counts = []
         for kind in (kind for kind in ServedKind if kind in self._counts):
@@ -50,7 +50,11 @@ class ServedTally:
                     is_row_exact=is_exact,
                 )
             )
-        name, value = switch
         return ServedRecord(
-            num_rows=self.num_rows, counts=tuple(counts), switch=name, switch_value=value, settings=settings
+            num_rows=self.num_rows,
+            counts=tuple(counts),
+            switch=switch.name,
+            switch_value=switch.value,
+            is_switch_partial=switch.is_partial,
+            settings=settings,
         )

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from bridgepack.data.packing.order import seeded_hash
 from bridgepack.data.sequences.over_long import REASONS, HistoryCut, Piece, SequencePolicy
-from bridgepack.data.stages.notes import Notes, noted
+from bridgepack.data.stages.notes import Notes, write_notes
 from bridgepack.data.stages.rows import DroppedSequence, RowFates, of_duplicates, row_fates
 from bridgepack.data.store.token_file import Int32Array, TokenIndex, read_token_index, token_arrays, write_token_file
 from bridgepack.errors import DataError, RowError
@@ -153,7 +153,7 @@ def finish_range(
     drops.sort(key=lambda drop: drop.row_offset)
     _refuse_bad_rows(settings, place, [*drops, *(RowNote(*drop[:3]) for drop in fates.piece_drops)])
     cut_file = settings.folder / f"{settings.split}-{place.file_index:06d}-{place.first_row}.cut" if cut else None
-    kept = _kept(policy, index, is_whole, cut, cut_file, counts, fates)
+    kept = _keep_sequences(policy, index, is_whole, cut, cut_file, counts, fates)
     if settings.hashes_rows:
         kept = kept._replace(hashes=_hashes(policy, place.token_file, kept.sources, cut))
     of_kept = np.isin(index.loss_rows, kept.sequences["row_offset"])
@@ -178,7 +178,7 @@ class _Kept(NamedTuple):
     hashes: npt.NDArray[np.uint64] | None = None
 
 
-def _kept(
+def _keep_sequences(
     policy: SequencePolicy,
     index: TokenIndex,
     is_whole: npt.NDArray[np.bool_],
@@ -261,7 +261,7 @@ def _part(
 
     def notes[Item: (Drop, LostContent)](items: Sequence[Item], of_what: str, field: str) -> Notes[Item]:
         ledger = settings.folder / f"{settings.split}-{file:06d}-{first}-{name}-{of_what}.jsonl"
-        return noted(ledger, items, split=name, file=place.label, field=field)
+        return write_notes(ledger, items, split=name, file=place.label, field=field)
 
     return RangePart(
         sequences=sequences,

@@ -48,7 +48,7 @@ class _Amount:
     epochs: Fraction  #: how often its sequences are used without weights
 
 
-def mixed(
+def mix_sources(
     split: TokenizedSplit,
     sources: Sequence[Source],
     mixture: MixtureConfig,
@@ -87,7 +87,7 @@ def mixed(
     amounts = list(_amounts(tree, mixture.total))
     counts = _counts(split, amounts, members, units, mixture.by)
     records = _records(split, amounts, (bounds, firsts), counts, units)
-    return replace(_taken(split, firsts, counts), sources=tuple(records))
+    return replace(_take_rows(split, firsts, counts), sources=tuple(records))
 
 
 def _bounds(split: TokenizedSplit, firsts: IntArray) -> list[int]:
@@ -236,7 +236,7 @@ def _nothing_of(node: _Node, why: str) -> DataError:
     return DataError(f"the source {'/'.join(node.name)!r} ({node.settings}) {why}, or remove it.")
 
 
-def _taken(split: TokenizedSplit, firsts: IntArray, uses: IntArray) -> TokenizedSplit:
+def _take_rows(split: TokenizedSplit, firsts: IntArray, uses: IntArray) -> TokenizedSplit:
     """Return a split in which each row occurs as often as it is used; `firsts` are the rows' first sequences."""
     if (uses == 1).all():
         return split

@@ -27,7 +27,7 @@ type Drops = Notes[Drop]
 type Losses = Notes[LostContent]
 
 
-def noted[Item: (Drop, LostContent)](
+def write_notes[Item: (Drop, LostContent)](
     ledger: Path, items: Sequence[Item], *, split: str, file: str, field: str
 ) -> Notes[Item]:
     """Return a range's notes, whose reason or kind is in `field`, after writing a ledger line for each."""
@@ -43,7 +43,7 @@ def noted[Item: (Drop, LostContent)](
     return Notes(counts=counts, examples=_first_of_each(items, field), ledgers=(ledger,))
 
 
-def joined[Item: (Drop, LostContent)](parts: Sequence[Notes[Item]], field: str) -> Notes[Item]:
+def join_notes[Item: (Drop, LostContent)](parts: Sequence[Notes[Item]], field: str) -> Notes[Item]:
     """Return the notes of a split from those of its ranges, in order; the largest counts come first."""
     total: Counter[str] = Counter()
     for part in parts:

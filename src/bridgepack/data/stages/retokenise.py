@@ -76,11 +76,11 @@ def tokenized_from(
     for batch in stage.batches(rows, first_row=first, max_text_bytes=max_text_bytes):
         batches.append(batch)
         beat(sum(one.num_rows for one in batches))
-    made = _joined(batches)
+    made = _join_batches(batches)
     if (index.unread or made.unread) and _drops(index) != list(made.drops):
         return None  # other rows count what nobody reads, which a file has only in total
     eos_token_id = stage.tokenizer.eos_token_id
-    for batch in _merged(index, arrays, again, made):
+    for batch in _merge(index, arrays, again, made):
         writer.add(batch, eos_token_id)
     return index.num_rows - len(again)
 
@@ -109,7 +109,7 @@ def _losses(index: TokenIndex) -> list[RowNote]:
     return [RowNote(row, *index.kinds[kind]) for row, kind in pairs]
 
 
-def _joined(batches: Sequence[TokenBatch]) -> TokenBatch:
+def _join_batches(batches: Sequence[TokenBatch]) -> TokenBatch:
     """Return batches of consecutive rows as one."""
     lengths = [np.empty(0, np.int64), *(np.diff(batch.offsets) for batch in batches)]
     return TokenBatch(
@@ -124,7 +124,7 @@ def _joined(batches: Sequence[TokenBatch]) -> TokenBatch:
     )
 
 
-def _merged(index: TokenIndex, arrays: TokenArrays, again: frozenset[int], made: TokenBatch) -> Iterator[TokenBatch]:
+def _merge(index: TokenIndex, arrays: TokenArrays, again: frozenset[int], made: TokenBatch) -> Iterator[TokenBatch]:
     """Yield the sequences of a range in row order, those of rows in `again` as they are in `made`."""
     kept = np.flatnonzero(~np.isin(index.row_offsets, list(again)))
     old, new = (arrays.input_ids, arrays.loss_mask, arrays.offsets), (made.input_ids, made.loss_mask, made.offsets)
@@ -144,7 +144,7 @@ def _merged(index: TokenIndex, arrays: TokenArrays, again: frozenset[int], made:
         )
     losses = [loss for loss in _losses(index) if loss.row_offset not in again]
     yield replace(
-        _joined(()),
+        _join_batches(()),
         drops=made.drops,
         losses=tuple(sorted([*losses, *made.losses], key=lambda loss: loss.row_offset)),
         unread=index.unread or made.unread,

@@ -17,7 +17,7 @@ from bridgepack.data.sequences.over_long import HistoryCut, SequencePolicy
 from bridgepack.data.shards.row_groups import arrow_array
 from bridgepack.data.shards.write import ShardPlan, shard_name
 from bridgepack.data.stages.finish import SEQUENCE, RangeResult, Sequences
-from bridgepack.data.stages.notes import Drops, Losses, joined
+from bridgepack.data.stages.notes import Drops, Losses, join_notes
 from bridgepack.errors import DataError
 from bridgepack.geometry import IntArray, aligned_runtime_lengths
 from bridgepack.records import VALIDATION, DropReason, InputRecord, PackPlan, SourceRecord, SplitStatistics, UnreadField
@@ -136,9 +136,9 @@ def gather_split(
         num_rows_in=sum(part.num_rows for part in parts),
         num_rows_of_files=np.bincount(files_of_parts, [part.num_rows for part in parts], len(inputs)).astype(np.int64),
         num_blank_lines=0 if is_aside else sum(result.num_blank_lines for result in results),
-        drops=joined([part.drops for part in parts], "reason"),
-        dropped_pieces=joined([part.dropped_pieces for part in parts], "reason"),
-        losses=joined([part.losses for part in parts], "kind"),
+        drops=join_notes([part.drops for part in parts], "reason"),
+        dropped_pieces=join_notes([part.dropped_pieces for part in parts], "reason"),
+        losses=join_notes([part.losses for part in parts], "kind"),
         cut=HistoryCut.total(part.cut for part in parts),
         unread=() if is_aside else unread_fields([record.source for record in inputs], results),
     )

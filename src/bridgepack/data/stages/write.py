@@ -24,7 +24,7 @@ from bridgepack.data.sequences.over_long import SequencePolicy
 from bridgepack.data.shards.row_groups import numpy_array
 from bridgepack.data.shards.write import ShardPlan, WriteTask, WrittenShard, write_planned_shard
 from bridgepack.data.stages.finish import FinishSettings, RangePart, RangePlace, RangeResult, finish_range
-from bridgepack.data.stages.mixture import mixed
+from bridgepack.data.stages.mixture import mix_sources
 from bridgepack.data.stages.notes import write_ledger
 from bridgepack.data.stages.split import TokenizedSplit, gather_split, shard_plans, split_statistics, write_provenance
 from bridgepack.data.tasks import Beat, Progress, Runner, TaskFailure, result_of
@@ -162,7 +162,7 @@ class ArtifactWriter:
         is_train, aside = source == TRAIN, (settings.validation_fraction, split.name != source)
         sources = recipe.data.train if is_train else recipe.data.validation
         mixture = recipe.data.mixture if is_train else recipe.data.mixture.model_copy(update={"total": None})
-        return mixed(split, listed(sources), mixture, seed=recipe.packing.seed, aside=aside)
+        return mix_sources(split, listed(sources), mixture, seed=recipe.packing.seed, aside=aside)
 
     def _write_split(self, split: TokenizedSplit) -> SplitRecord:
         artifact, resolved = self.folder / staging.ARTIFACT, self.spec.resolved
@@ -249,7 +249,7 @@ def without_duplicates(
         for position, result in enumerate(ranges)
         if split in result.parts
     ]
-    rows = [_hashed(results[source][position].parts[split]) for source, position, split in parts]
+    rows = [_hash_part(results[source][position].parts[split]) for source, position, split in parts]
     part_of = np.repeat(np.arange(len(parts), dtype=np.int32), [len(one.offsets) for one in rows])
     offsets, indices = (
         np.concatenate([np.empty(0, dtype=np.int32), *(getattr(one, name) for one in rows)])
@@ -290,7 +290,7 @@ class _Hashed(NamedTuple):
     hashes: npt.NDArray[np.uint64]  #: shape [num_sequences, 2]
 
 
-def _hashed(part: RangePart) -> _Hashed:
+def _hash_part(part: RangePart) -> _Hashed:
     assert part.hashes is not None
     assert part.sources is not None
     is_first = np.diff(part.sources, prepend=-1) != 0

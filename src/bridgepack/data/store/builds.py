@@ -108,7 +108,10 @@ def find_build_record(store: TokenStore, fingerprint: str) -> BuildRecord | None
         if record.fingerprint == fingerprint and record.is_checked:
             return record
         if record.fingerprint == fingerprint:
-            problem = problem or _unusable_record(path, "an earlier bridgepack wrote it, without a checksum")
+            problem = problem or StoreError(
+                f"{str(path)!r}, the store's record of an artifact, has no checksum: an earlier bridgepack wrote it. "
+                "Use `bridgepack build` with the changed recipe instead: it tokenises only what is missing."
+            )
     if problem is not None:
         raise problem
     return None

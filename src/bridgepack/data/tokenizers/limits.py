@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
-from bridgepack.errors import RowError
+from bridgepack.errors import DataError, RowError
 from bridgepack.records import DropReason
 
 if sys.platform != "win32":
@@ -19,24 +19,29 @@ if sys.platform != "win32":
 MAX_ROW_S = 10.0
 #: Times that a row's CPU time is looked at until that is over.
 _TICKS = 10
-#: Address space that preparing a row may take, beside what the process has. Other threads of the process reserve
-#: gigabytes of it at once, for memory pools and libraries, and abort where they cannot.
-MAX_ROW_BYTES = 1 << 34
+#: Private memory that preparing a row may take, beside what the process has. Memory pools of other threads take a
+#: gigabyte of it at once, and some libraries abort where they cannot. A row of 32 MiB takes less than an eighth.
+MAX_ROW_BYTES = 1 << 32
 #: Characters that a template may write for any row, and times the row's own characters that it may write beyond that.
 _MAX_CHARACTERS, _MAX_TIMES = 1_000_000, 100
 #: Reasons of rows that a limit stopped: if there are many, the rows are not the cause.
 STOPPED = frozenset({DropReason.TIME_OUT, DropReason.OUT_OF_MEMORY})
-_ADDRESS_SPACE = Path("/proc/self/statm")
+#: Maximum calls that one limit stops; if there are more, the rows are not the cause.
+MAX_STOPPED = 10
+_SIZES = Path("/proc/self/statm")
+#: Its column of pages that the process can write to and shares with no other.
+_PRIVATE = 5
 
 
 class MemoryLimit:
-    """Lets functions ask for MAX_ROW_BYTES of memory at most; without a limit where there is no /proc.
+    """Lets functions ask for MAX_ROW_BYTES of memory at most; without a limit where the system does not say its size.
 
-    The limit holds for the whole process while a function runs.
+    The limit holds for the whole process while a function runs. It is not one on address space, of which libraries
+    reserve far more than they use.
     """
 
     def __init__(self) -> None:
-        self._given = resource.getrlimit(resource.RLIMIT_AS) if _ADDRESS_SPACE.exists() else None
+        self._given = resource.getrlimit(resource.RLIMIT_DATA) if _num_private_bytes() else None
         self._num_bytes = self._limited = 0
         if self._given is not None:
             self._measure()
@@ -59,11 +64,11 @@ class MemoryLimit:
 
     def _limited_call[T, R](self, function: Callable[[T], R], argument: T) -> R:
         assert self._given is not None
-        resource.setrlimit(resource.RLIMIT_AS, (self._limited, self._given[1]))
+        resource.setrlimit(resource.RLIMIT_DATA, (self._limited, self._given[1]))
         try:
             return function(argument)
         finally:
-            resource.setrlimit(resource.RLIMIT_AS, self._given)
+            resource.setrlimit(resource.RLIMIT_DATA, self._given)
 
     def _has_grown(self) -> bool:
         """Measure again and return whether the process has become so much larger that a function had less memory."""
@@ -72,11 +77,18 @@ class MemoryLimit:
         return self._num_bytes > before + MAX_ROW_BYTES // 8
 
     def _measure(self) -> None:
-        """Set the limit by the address space that the process has now."""
+        """Set the limit by the memory that the process has now."""
         assert self._given is not None
-        self._num_bytes = int(_ADDRESS_SPACE.read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        self._num_bytes = _num_private_bytes()
         most, soft = self._num_bytes + MAX_ROW_BYTES, self._given[0]
         self._limited = most if soft == resource.RLIM_INFINITY else min(most, soft)
+
+
+def _num_private_bytes() -> int:
+    """Return how much memory the process can write to and shares with no other; 0 if unknown."""
+    if not _SIZES.exists():
+        return 0
+    return int(_SIZES.read_text().split()[_PRIVATE]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def check_length(text: str, *sources: Any) -> None:
@@ -104,6 +116,7 @@ class TimeLimit:
     def __enter__(self) -> Self:
         self._is_on = threading.current_thread() is threading.main_thread()
         self._is_running, self._num_ticks = False, 0
+        self._num_stopped = 0
         if self._is_on:
             self._memory = MemoryLimit()
             self._before = signal.signal(signal.SIGVTALRM, self._tick)
@@ -117,7 +130,12 @@ class TimeLimit:
             signal.signal(signal.SIGVTALRM, self._before or signal.SIG_DFL)
 
     def __call__[T, R](self, function: Callable[[T], R], argument: T) -> R:
-        """Return `function(argument)`; raises RowError if it takes too much; reason `time_out` or `out_of_memory`."""
+        """Return `function(argument)`.
+
+        Raises:
+            RowError: it takes too much; reason `time_out` or `out_of_memory`.
+            DataError: the same, after MAX_STOPPED others.
+        """
         if not self._is_on:
             return function(argument)
         self._num_ticks, self._is_running = 0, True
@@ -125,9 +143,23 @@ class TimeLimit:
             return self._memory(function, argument)
         except _TooSlowError:
             detail = f"the chat template takes more than {MAX_ROW_S:g} seconds of CPU time"
-            raise RowError(DropReason.TIME_OUT, detail) from None
+            raise self._counted(RowError(DropReason.TIME_OUT, detail)) from None
+        except RowError as error:
+            if error.reason in STOPPED:
+                raise self._counted(error) from None
+            raise
         finally:
             self._is_running = False
+
+    def _counted(self, error: RowError) -> RowError | DataError:
+        """Return a row's error, or the one for too many rows."""
+        self._num_stopped += 1
+        if self._num_stopped <= MAX_STOPPED:
+            return error
+        return DataError(
+            f"{self._num_stopped} rows took too much time or memory ({error.detail}), so the rows are not the "
+            "cause. Correct the template, or set tokenizer.chat_template to another."
+        )
 
     def _tick(self, *_: object) -> None:
         self._num_ticks += 1

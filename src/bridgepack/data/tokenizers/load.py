@@ -1,8 +1,10 @@
 """Loads and probes the recipe's tokenizer; owns the import of transformers."""
 
+import copy
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,8 @@ _VOCABULARIES = "tokenizer.json, or vocab.json with merges.txt, or tokenizer.mod
 _MOST_LOST_PERCENT = 10
 #: Flags of an added token that change the tokens around it.
 _ADDED_FLAGS = ("lstrip", "rstrip", "single_word", "normalized")
+#: Maximum characters of an added token, special or not: long ones take minutes to compare with others.
+_MOST_CHARACTERS = 10_000
 #: Text that every language model's tokenizer keeps: words, spaces, line ends, indentation, digits, other scripts.
 _PROBE = "Hello world, 12345.\n    def f(x):\n\treturn x  # na\u00efve \u4f60\u597d\n"
 
@@ -28,7 +32,8 @@ def load_tokenizer(config: TokenizerConfig) -> ChatTokenizer:
     """Return the recipe's tokenizer.
 
     Raises:
-        TokenizerError: it cannot be loaded, has no end-of-sequence token, or its template file cannot be read.
+        TokenizerError: it cannot be loaded, has no end-of-sequence token or a token of absurd length, or its template
+            file cannot be read.
     """
     quiet_transformers()
     refuse_missing_folder(config)
@@ -38,6 +43,7 @@ def load_tokenizer(config: TokenizerConfig) -> ChatTokenizer:
             f"tokenizer.name_or_path is {config.name_or_path!r}; model_max_length of its tokenizer_config.json is "
             f"{tokenizer.model_max_length!r}; allowed: a number. Correct it, or remove it."
         )
+    _refuse_long_tokens(tokenizer, config)
     template = tokenizer.chat_template if config.chat_template is None else _template_file(config.chat_template)
     tokens, flags = tokenizer.special_tokens_map, _flags_of_added(tokenizer)
     if "eos_token" not in tokens and "sep_token" in tokens:
@@ -116,7 +122,7 @@ def _from_pretrained(config: TokenizerConfig) -> Any:
 
     loader = PreTrainedTokenizerFast if config.loader == "tokenizer_json" else AutoTokenizer
     try:
-        with hub_or_cache(config.name_or_path):
+        with hub_or_cache(config.name_or_path), _sharing_backends():
             return loader.from_pretrained(
                 config.name_or_path, revision=config.revision, trust_remote_code=config.trust_remote_code
             )
@@ -127,6 +133,35 @@ def _from_pretrained(config: TokenizerConfig) -> Any:
             f"tokenizer.name_or_path is {config.name_or_path!r}; it cannot be loaded: {reason}. Give a folder with "
             "tokenizer.json and tokenizer_config.json, or a Hugging Face id that this machine can reach."
         ) from None
+
+
+@contextmanager
+def _sharing_backends() -> Iterator[None]:
+    """Let transformers keep the `tokenizers.Tokenizer` that it reads: copying it takes half of a load's time."""
+    from tokenizers import Tokenizer
+
+    deepcopy = copy.deepcopy
+
+    def shared(value: Any, *arguments: Any) -> Any:
+        return value if isinstance(value, Tokenizer) else deepcopy(value, *arguments)
+
+    copy.deepcopy = shared  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        copy.deepcopy = deepcopy
+
+
+def _refuse_long_tokens(tokenizer: Any, config: TokenizerConfig) -> None:
+    names = {text: name for name, text in tokenizer.special_tokens_map.items() if isinstance(text, str)}
+    for index, token in tokenizer.added_tokens_decoder.items():
+        text = str(token.content)
+        if len(text) > _MOST_CHARACTERS:
+            raise TokenizerError(
+                f"tokenizer.name_or_path is {config.name_or_path!r}; its {names.get(text, 'added token')} "
+                f"{text[:20]!r}..., id {index}, has {len(text):,} characters; allowed: at most {_MOST_CHARACTERS:,}. "
+                "Correct it in its tokenizer_config.json or tokenizer.json."
+            )
 
 
 def _fill_special_tokens(tokenizer: Any) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -97,15 +98,37 @@ def rendered(
     """
     if tokenizer.chat_template is None:
         return None
-    where = f"tokenizer.name_or_path is {tokenizer.config.name_or_path!r}"
-    too_much = "for a small conversation. Correct the template, or set tokenizer.chat_template to another."
+    try:
+        return limited(tokenizer, lambda turns: tokenizer.render_text(turns, tools), messages)
+    except RowError:
+        return None
+
+
+def check_prompt(tokenizer: ChatTokenizer) -> None:
+    """Check that the chat template writes a generation prompt, or none; raises TokenizerError as `limited`."""
+    if tokenizer.chat_template is not None:
+        with suppress(RowError):
+            question: Sequence[Mapping[str, Any]] = [{"role": "user", "content": _QUESTION}]
+            limited(tokenizer, lambda turns: tokenizer.render_served(turns, None, {}), question)
+
+
+def limited[T, R](tokenizer: ChatTokenizer, render: Callable[[T], R], argument: T) -> R:
+    """Return `render(argument)`, which renders small conversations.
+
+    Raises:
+        RowError: the template rejects one.
+        TokenizerError: the template takes too much time or memory.
+    """
     try:
         with TimeLimit() as limit:
-            return limit(lambda turns: tokenizer.render_text(turns, tools), messages)
+            return limit(render, argument)
     except RowError as error:
-        if error.reason in STOPPED:
-            raise TokenizerError(f"{where}; {error.detail} {too_much}") from None
-        return None
+        if error.reason not in STOPPED:
+            raise
+        raise TokenizerError(
+            f"tokenizer.name_or_path is {tokenizer.config.name_or_path!r}; {error.detail} for a small conversation. "
+            "Correct the template, or set tokenizer.chat_template to another."
+        ) from None
 
 
 def keeps_bytes(backend: Any) -> bool:

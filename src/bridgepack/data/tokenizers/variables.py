@@ -1,16 +1,28 @@
 """Refuses variables of the recipe that the chat template does not read."""
 
 from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
 
 from bridgepack.config.errors import nearest_name
 from bridgepack.config.recipe.layout import OWN_TEMPLATE_VARIABLES
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.tokenizers.templates import names_read, variables_of
-from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import ConfigError
 
 
-def refuse_unread_variables(recipe: SFTRecipe, tokenizer: ChatTokenizer) -> None:
+class HasTemplate(Protocol):
+    """A tokenizer, or what is known of it without loading it."""
+
+    @property
+    def chat_template(self) -> str | None:
+        """The text of its chat template."""
+
+    @property
+    def special_tokens(self) -> Mapping[str, Any]:
+        """Name -> text of the special tokens that the template can use."""
+
+
+def refuse_unread_variables(recipe: SFTRecipe, tokenizer: HasTemplate) -> None:
     """Check that the chat template reads every variable of `tokenizer` and `serving`.
 
     Raises:
@@ -30,7 +42,7 @@ def refuse_unread_variables(recipe: SFTRecipe, tokenizer: ChatTokenizer) -> None
             raise ConfigError(f"{field} {unread}. Correct the name, or remove it.")
 
 
-def why_unread(tokenizer: ChatTokenizer, variables: Mapping[str, object] | Iterable[str]) -> str:
+def why_unread(tokenizer: HasTemplate, variables: Mapping[str, object] | Iterable[str]) -> str:
     """Return which variables the chat template does not read, and which it does; empty if it reads them all.
 
     Example: `has enable_thinkin, which the chat template does not read; it reads enable_thinking; the nearest is
@@ -50,7 +62,7 @@ def why_unread(tokenizer: ChatTokenizer, variables: Mapping[str, object] | Itera
     )
 
 
-def settable(tokenizer: ChatTokenizer) -> frozenset[str]:
+def settable(tokenizer: HasTemplate) -> frozenset[str]:
     """Return the variables of the chat template that a recipe, a row or a request may set."""
     template = tokenizer.chat_template or ""
     return variables_of(template) - OWN_TEMPLATE_VARIABLES - tokenizer.special_tokens.keys()

@@ -16,6 +16,7 @@ from bridgepack.data.sequences.conversation import Conversation, ConversationRea
 from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.data.sequences.markers import infer_markers, markers_from_recipe
 from bridgepack.data.tokenizers.forms import AS_GIVEN
+from bridgepack.data.tokenizers.probe import limited
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.geometry import IntArray
 from bridgepack.proof.masks.markers import NO_END, LearnedMarks, derive_from_blocks, derive_from_marks, learn_marks
@@ -38,11 +39,11 @@ from bridgepack.proof.masks.votes import (
     TokenCase,
     TrainedTurn,
     VoteArray,
+    exclude_spans,
     only_last_turn,
     token_votes,
     tokens_differ,
     tokens_within,
-    untrained,
     without_tokens,
 )
 from bridgepack.records import MaskArray, TokenArray
@@ -65,15 +66,15 @@ class ChatJudge:
     """Judges conversations of one recipe."""
 
     def __init__(self, recipe: SFTRecipe, settings: ChatPreprocessing, tokenizer: ChatTokenizer) -> None:
-        """Learn the marks that the template writes around turns."""
+        """Learn the marks that the template writes around turns; raises TokenizerError if that takes too much."""
         self._settings, self._tokenizer = settings, tokenizer
         forms = tokenizer.forms if recipe.fields_on_auto else AS_GIVEN
         self._read = ConversationReader(
             settings, recipe.data.role_aliases, forms, as_host=recipe.host_habits.keys()
         ).read
-        self._rendering = Rendering(tokenizer)
+        self._rendering = limited(tokenizer, Rendering, tokenizer)
         self._has_blocks = _BLOCK.search(tokenizer.chat_template or "") is not None
-        self._marks = learn_marks(self._rendering.text)
+        self._marks = limited(tokenizer, learn_marks, self._rendering.text)
         self._never = tokenizer.never_trained_ids if settings.masks_control_tokens else frozenset()
         self._only_empty, self._keeps_empty = settings.reasoning_loss == "mask_empty", settings.mask_generation_prompt
         self._trims_openings = recipe.trims_thought_openings and has_trimmed_openings(tokenizer.chat_template or "")
@@ -93,7 +94,9 @@ class ChatJudge:
         blocks: list[Span] = []
         text = None
         if self._has_blocks:
-            marked = self._rendering.marked(conversation.messages, conversation.tools, conversation.template_kwargs)
+            marked = self._rendering.render_marked(
+                conversation.messages, conversation.tools, conversation.template_kwargs
+            )
             text, blocks = marked or (None, [])
         else:
             text = render(conversation.messages)
@@ -116,8 +119,9 @@ class ChatJudge:
             votes = {EVERYTHING: without_tokens(np.full(len(ids), TRAINED, dtype=np.int8), ids, self._never)}
         findings, prompt = tuple(self._findings(chat, ids, mask, votes, derivations)), np.empty(0, dtype=np.int64)
         if findings and {finding.kind for finding in findings} <= _ABOUT_OTHER_TEXT and self._may_train_prompts:
-            answers = chat.trained(self._settings.loss_mode)
-            prompt = trained_prompt(chat.text, answers, chat.renders, chat.bounds, mask, ids.tolist(), self._starts)
+            answers = chat.trained_messages(self._settings.loss_mode)
+            tokens = chat.bounds, mask, ids.tolist()
+            prompt = trained_prompt(chat.text, answers, chat.renders, *tokens, self._starts, votes.get(BLOCKS))
         if len(prompt):
             for item in votes.values():
                 item[prompt] = NOT_JUDGED
@@ -149,14 +153,14 @@ class ChatJudge:
             found = {name: leave_ends(item, chat.text, ends) for name, item in found.items()}
         excluded = [turn for turn, index in enumerate(answers) if index in chat.conversation.untrained]
         for name, item in found.items():
-            item = untrained(item, [item.turns[turn] if item.turns else None for turn in excluded])
+            item = exclude_spans(item, [item.turns[turn] if item.turns else None for turn in excluded])
             if self._settings.loss_mode == "last_turn":
                 item = only_last_turn(item)
             if self._settings.reasoning_loss != "keep":
                 kinds = {"only_empty": self._only_empty, "keeps_empty": self._keeps_empty}
                 item = without_thoughts(item, chat.text, chat.answers, **kinds)
             if self._trims_openings:
-                item = untrained(item, [opening_of(turn, chat.text, chat.bounds) for turn in item.turns if turn])
+                item = exclude_spans(item, [opening_of(turn, chat.text, chat.bounds) for turn in item.turns if turn])
             found[name] = item
         return found
 
@@ -264,7 +268,7 @@ class _Chat:
         """The assistant's messages."""
         return [message for message in self.conversation.messages if message["role"] == ASSISTANT]
 
-    def trained(self, loss_mode: str) -> list[int]:
+    def trained_messages(self, loss_mode: str) -> list[int]:
         """Return the positions of the assistant's messages that the recipe trains."""
         turns = [index for index, role in enumerate(self.roles) if role == ASSISTANT]
         turns = turns[-1:] if loss_mode == "last_turn" else turns

@@ -144,7 +144,7 @@ def derive_from_blocks(
     """Return the derivation of a conversation by the template's own generation blocks.
 
     Does not judge a turn's end after its block: some templates put it inside, some outside. The turns come from
-    another derivation, to find the last one.
+    another derivation, to find the last one; a block that has begun before a turn is the turn's, header included.
     """
     votes = no_votes(len(text))
     votes[:] = NOT_TRAINED
@@ -156,7 +156,13 @@ def derive_from_blocks(
             closed = marks.closing_at(text, stop)
         votes[stop:closed] = NOT_JUDGED
     leave_blanks(votes, text, [*blocks, *turns])
-    return Derivation(votes=votes, turns=tuple(turns))
+    return Derivation(votes=votes, turns=tuple(None if turn is None else _with_header(turn, blocks) for turn in turns))
+
+
+def _with_header(turn: Span, blocks: Sequence[Span]) -> Span:
+    """Return a turn from where the block around its beginning begins."""
+    first, stop = turn
+    return next((start for start, end in blocks if start < first < end), first), stop
 
 
 def _end(text: str, marks: LearnedMarks, first: int, limit: int) -> int | None:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from bridgepack.data.reading.ranges import iter_ranges
 from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.data.sequences.plain.tokenized import IGNORED_LABEL
 from bridgepack.data.tasks import Progress, SilentProgress
+from bridgepack.data.tokenizers.limits import STOPPED, TimeLimit
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import ConfigError, DataError, RowError
 from bridgepack.proof.masks.chats import EVERYTHING, ChatJudge
@@ -56,7 +58,7 @@ class PairJudge:
         if self._settings.loss_mode == "full":
             votes = {EVERYTHING: _trained_from(len(ids), 0)}
         else:
-            decoded = self._decoded(ids.tolist(), completion, len(end))
+            decoded = self._first_completion_token(ids.tolist(), completion, len(end))
             reasons[DECODED] = () if decoded is not None else (_LOSSY,)
             votes = {
                 PARTS: _trained_from(len(ids), len(before)),
@@ -83,7 +85,7 @@ class PairJudge:
         index = self._tokenizer.special_token_id(name)
         return [index] if getattr(self._settings, f"add_{name}") and index is not None else []
 
-    def _decoded(self, ids: list[int], completion: str, num_end: int) -> int | None:
+    def _first_completion_token(self, ids: list[int], completion: str, num_end: int) -> int | None:
         """Return the first token of the completion's text; None if the tokenizer does not preserve the text."""
         low, high = 0, len(ids) - num_end
         while low < high:
@@ -107,7 +109,7 @@ class TokenizedJudge:
     def judge(self, columns: Mapping[str, Any], encoded: Encoded) -> RowVerdict:
         """Return the columns' verdict on a row's tokens and mask."""
         ids, mask = np.array(encoded.ids, dtype=np.int32), np.array(encoded.mask, dtype=np.int8)
-        kept = self._kept(columns)
+        kept = self._kept_tokens(columns)
         wanted = np.asarray(columns["input_ids"], dtype=np.int64)[kept]
         if not np.array_equal(ids, wanted):
             return tokens_differ(self.names, ids, wanted.astype(np.int32), self._tokenizer.decode)
@@ -115,7 +117,7 @@ class TokenizedJudge:
         case = TokenCase(input_ids=ids, mask=mask, votes={COLUMNS: votes}, decode=self._tokenizer.decode, advice=_OURS)
         return RowVerdict(reasons={COLUMNS: ()}, findings=tuple(case.findings()))
 
-    def _kept(self, columns: Mapping[str, Any]) -> Any:
+    def _kept_tokens(self, columns: Mapping[str, Any]) -> Any:
         """Return which tokens a row's attention mask keeps; shape [num_tokens]."""
         kept = columns.get("attention_mask")
         return slice(None) if kept is None else np.asarray(kept) != 0
@@ -191,7 +193,7 @@ def check_masks(target: str | Path | SFTRecipe, options: MaskOptions | None = No
     Raises:
         ConfigError: the recipe does not exist, an override is invalid, or the chat template does not read a variable.
         ArtifactError: the folder is not an artifact.
-        DataError: a source is missing or cannot be read.
+        DataError: a source is missing or cannot be read, or many rows take too much time or memory.
         TokenizerError: the tokenizer cannot be loaded, or cannot do what the recipe asks.
     """
     options = options or MaskOptions()
@@ -257,12 +259,21 @@ class _Comparison:
         chosen, self._num_rows = choose_rows(inputs, self._options, self._recipe.data.max_row_bytes)
         total = None if self._options.num_rows is None else min(self._options.num_rows, self._num_rows)
         progress.start("Comparing masks", total, "rows")
-        for (split, file), rows in zip(inputs, chosen, strict=True):
-            if rows is None or rows:
-                self._judge_file(split, file, rows)
+        with TimeLimit() as limit:
+            for (split, file), rows in zip(inputs, chosen, strict=True):
+                if rows is None or rows:
+                    self._judge_file(split, file, rows, limit)
         progress.finish()
 
-    def _judge_file(self, split: str, file: InputFile, rows: set[int] | None) -> None:
+    def _verdict(self, columns: Mapping[str, Any], encoded: Encoded, limit: TimeLimit) -> RowVerdict:
+        try:
+            return limit(partial(self._judge.judge, columns), encoded)
+        except RowError as error:
+            if error.reason not in STOPPED:
+                raise
+            return RowVerdict.unjudged(self._judge.names, f"{error.detail} for the conversation's parts")
+
+    def _judge_file(self, split: str, file: InputFile, rows: set[int] | None, limit: TimeLimit) -> None:
         before = 0
         for row, columns, encoded in encoded_rows(self._recipe, file, rows):
             is_next, before = row != before, row  # a row may have several sequences
@@ -274,7 +285,7 @@ class _Comparison:
                 for kind, detail in encoded.losses if is_next else ():
                     self._lost[kind] += 1
                     self._first_lost.setdefault(kind, f"{file.label} row {row}: {detail}; {LOSS_CURES[kind]}")
-                verdict = self._judge.judge(columns, encoded)
+                verdict = self._verdict(columns, encoded, limit)
                 self._empty_thoughts += [f"{file.label} row {row}"] if verdict.trains_empty_thoughts else []
                 self._prompts += [f"{file.label} row {row}"] if verdict.trains_prompt else []
                 self._note(split, file.label, row, verdict)

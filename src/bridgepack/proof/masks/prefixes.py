@@ -42,7 +42,7 @@ UNSTABLE = "the template renders a turn differently once the conversation contin
 NO_PROMPT = "the template has no generation prompt before a turn, so the turn's header is not judged"
 OTHER_PROMPT = "the template's generation prompt is not how it begins a turn, so the turn's header is not judged"
 PROMPT_GOES_ON = "the template's generation prompt begins the answer, too, so the turn's header is not judged"
-MOVED = "the template writes another message behind the turn, so the turn's end is not judged"
+MOVED = "the template writes another message after the turn, so the turn's end is not judged"
 NOTHING_WRITTEN = "the template writes nothing of an assistant turn"
 
 
@@ -65,13 +65,13 @@ class Renders:
             self._before[index] = self._render(self._messages[:index])
         return self._before[index]
 
-    def prompted(self, index: int) -> str | None:
+    def with_prompt(self, index: int) -> str | None:
         """Return the text of the messages before `index`, with the generation prompt."""
         if index not in self._prompted:
             self._prompted[index] = self._render(self._messages[:index], has_prompt=True)
         return self._prompted[index]
 
-    def opened(self, index: int) -> str | None:
+    def up_to_words(self, index: int) -> str | None:
         """Return the text up to a message's own words."""
         return opening_of(self._render, self._messages[: index + 1], index)
 
@@ -161,14 +161,14 @@ class _Walk:
         return start.first, stop
 
     def _start(self, index: int) -> _Start:
-        before, prompted = self._renders.before(index), self._renders.prompted(index)
+        before, prompted = self._renders.before(index), self._renders.with_prompt(index)
         if prompted is not None and prompted != before and self._text.startswith(prompted):
             if not self._renders.prompt_goes_on:
                 return _Start(len(prompted), len(prompted))
             self._reasons[PROMPT_GOES_ON] = None
             return _Start(self._length(index), len(prompted))
         floor = self._length(index)
-        opened = self._renders.opened(index)
+        opened = self._renders.up_to_words(index)
         if opened is None or not self._text.startswith(opened) or len(opened) < (floor or 0):
             self._reasons[REFUSED if opened is None else UNSTABLE] = None
             return _Start(floor, None)
@@ -207,7 +207,7 @@ class _Walk:
             )
             self._votes[first : first + length] = TRAINED
             leave_blanks(self._votes, self._text, [(first, first + length)])
-        following = self._renders.opened(index + 1) if index + 1 < len(self._roles) else None
+        following = self._renders.up_to_words(index + 1) if index + 1 < len(self._roles) else None
         if following is not None and self._roles[index + 1] != ASSISTANT:
             shared = common_prefix(following, self._text)
             self._known_to = shared if shared == len(following) and shared >= first else None
@@ -266,7 +266,7 @@ class Rendering:
             return None
         return text if isinstance(text, str) and is_unicode(text) else None
 
-    def marked(self, messages: Messages, tools: Any, kwargs: Kwargs) -> tuple[str, list[Span]] | None:
+    def render_marked(self, messages: Messages, tools: Any, kwargs: Kwargs) -> tuple[str, list[Span]] | None:
         """Return (text of a conversation, positions of the template's generation blocks), both from transformers."""
         arguments = self._arguments(messages, tools, kwargs, has_prompt=False)
         try:

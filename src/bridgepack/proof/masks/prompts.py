@@ -18,6 +18,7 @@ from bridgepack.proof.masks.votes import (
     TRAINED,
     Derivation,
     Span,
+    VoteArray,
     tokens_within,
 )
 from bridgepack.records import MaskArray
@@ -32,20 +33,20 @@ def as_served(derivation: Derivation, text: str, answers: Sequence[int], renders
     """
     votes, reasons, turns = derivation.votes.copy(), dict.fromkeys(derivation.reasons), list[Span | None]()
     for index, turn in zip(answers, derivation.turns, strict=False):
-        served = renders.prompted(index)
+        served = renders.with_prompt(index)
         turns.append(turn)
         if turn is None:
             continue
         first, stop = turn
         own = votes[first : first + len(text[first:stop].rstrip())]
+        prompt = _prompt(renders.before(index), served)
         if served is not None and text.startswith(served) and len(served) <= stop:
             turns[-1] = len(served), stop
             own[own == NOT_TRAINED] = TRAINED
-            votes[min(first, len(served)) : len(served)] = NOT_TRAINED
+            votes[min(first, len(served) - len(prompt)) : len(served)] = NOT_TRAINED
             votes[len(served) : first] = TRAINED
         else:
-            prompt = _prompt(renders.before(index), served)
-            votes[slice(*_shared(text, first, prompt))] = NOT_JUDGED
+            votes[slice(*_shared_characters(text, first, prompt))] = NOT_JUDGED
             own[own == NOT_TRAINED] = NOT_JUDGED
             reasons[NOT_AS_SERVED] = None
     return replace(derivation, votes=votes, turns=tuple(turns), reasons=tuple(reasons))
@@ -59,23 +60,26 @@ def trained_prompt(
     mask: MaskArray,
     ids: Sequence[int],
     starts: Sequence[tuple[int, ...]],
+    blocks: VoteArray | None,
 ) -> IntArray:
     """Return the trained tokens that a server writes before a turn, its generation prompt; ascending.
 
     `answers` are the positions of trained messages, `bounds` each token's characters, and `mask` is token-aligned. Only
     tokens right before what the model writes count, and if there are `starts`, only those right behind one of them: a
-    mask that begins within the marker of a turn is wrong.
+    mask that begins within the marker of a turn is wrong, unless the template's own `blocks` hold that, whose votes
+    have shape [num_tokens].
     """
     found: list[int] = []
     for index in answers:
-        before, served = renders.before(index), renders.prompted(index)
+        before, served = renders.before(index), renders.with_prompt(index)
         if before is None or served is None or not (text.startswith(served) and served.startswith(before)):
             continue
         within = tokens_within((len(before), len(served)), bounds)
         untrained = np.flatnonzero(mask[within] == 0)
         trained = within[int(untrained[-1]) + 1 if len(untrained) else 0 :].tolist()
         behind = tuple(ids[: trained[0]]) if trained else ()
-        if not starts or any(behind[-len(start) :] == start for start in starts):
+        is_own = blocks is not None and bool((blocks[trained] == TRAINED).all())
+        if not starts or is_own or any(behind[-len(start) :] == start for start in starts):
             found += trained
     return np.array(sorted(set(found)), dtype=np.int64)
 
@@ -96,7 +100,7 @@ def _prompt(before: str | None, served: str | None) -> str:
     return "" if served is None or before is None else served[common_prefix(served, before) :]
 
 
-def _shared(text: str, first: int, prompt: str) -> Span:
+def _shared_characters(text: str, first: int, prompt: str) -> Span:
     """Return the characters around a turn's beginning that are those of the generation prompt."""
     num_before = next((size for size in range(len(prompt), 0, -1) if text.endswith(prompt[:size], 0, first)), 0)
     rest = prompt[num_before:]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from bridgepack.records.results import Result
+from bridgepack.proof.compared import ComparedRows, InRow
 from bridgepack.records.words import counted
 
 #: Kinds of problems with a row's tokens and mask.
@@ -63,12 +63,9 @@ class RowVerdict:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MaskFinding:
+class MaskFinding(InRow):
     """A finding and its location."""
 
-    split: str
-    file: str
-    row: int  #: row of that file, from 1
     finding: RowFinding
 
 
@@ -84,17 +81,14 @@ class DerivationCount:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MaskReport(Result):
-    """Result of a comparison.
+class MaskReport(ComparedRows):
+    """Result of a comparison; rows as of `ComparedRows`.
 
     Attributes:
-        mode: `all` rows, or a `sample`.
-        seed: seed of the sample; None for all rows.
         num_agreed: sequences whose mask every judging derivation confirms.
         num_with_findings: sequences with one or more findings.
         num_not_judged: sequences that no derivation could judge.
         judged_by: number of derivations -> sequences that this many judged.
-        drops: reason -> rows that gave no sequence.
         kinds: kind of finding -> sequences.
         notes: further remarks.
     """
@@ -102,17 +96,11 @@ class MaskReport(Result):
     DERIVED: ClassVar = ("outcome",)
     TABLE: ClassVar = "findings"
 
-    target: str
-    mode: Literal["all", "sample"]
-    seed: int | None
-    num_rows: int
-    num_rows_read: int
     num_sequences: int
     num_agreed: int
     num_with_findings: int
     num_not_judged: int
     judged_by: Mapping[int, int]
-    drops: Mapping[str, int]
     derivations: tuple[DerivationCount, ...]
     kinds: Mapping[str, int]
     findings: tuple[MaskFinding, ...]

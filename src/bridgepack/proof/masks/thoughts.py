@@ -14,7 +14,7 @@ import numpy as np
 
 from bridgepack.data.sequences.marked_text import REASONING
 from bridgepack.geometry import IntArray
-from bridgepack.proof.masks.votes import NOT_JUDGED, TRAINED, Derivation, Span, untrained
+from bridgepack.proof.masks.votes import NOT_JUDGED, TRAINED, Derivation, Span, exclude_spans
 from bridgepack.records import THOUGHT_MARKERS
 
 _THINK = ("<think>", "</think>")
@@ -40,7 +40,7 @@ def without_thoughts(
         for turn in derivation.turns:
             is_unknown[slice(*turn or (0, 0))] = False
         derivation = replace(derivation, votes=np.where(is_unknown, np.int8(NOT_JUDGED), derivation.votes))
-    return untrained(derivation, spans)
+    return exclude_spans(derivation, spans)
 
 
 def thoughts_of(
@@ -56,8 +56,8 @@ def thoughts_of(
     for span, message in zip(turns, answers, strict=False):
         if span is not None:
             turn = text[slice(*span)]
-            marked = _marked(turn, only_empty=only_empty, keeps_empty=keeps_empty)
-            parts = [*marked, *([] if only_empty else _given(turn, message))]
+            marked = _marked_spans(turn, only_empty=only_empty, keeps_empty=keeps_empty)
+            parts = [*marked, *([] if only_empty else _given_spans(turn, message))]
             found += [(span[0] + first, span[0] + stop) for first, stop in parts]
     return found
 
@@ -88,7 +88,7 @@ def opening_of(turn: Span, text: str, bounds: IntArray) -> Span:
     return first, place
 
 
-def _marked(turn: str, *, only_empty: bool, keeps_empty: bool) -> Iterator[Span]:
+def _marked_spans(turn: str, *, only_empty: bool, keeps_empty: bool) -> Iterator[Span]:
     for opening, closing, is_own in THOUGHT_MARKERS:
         place, since, inner, end = 0, 0 if is_own else None, 0, 0
         for part in re.split(f"({re.escape(opening)}|{re.escape(closing)})", turn):
@@ -106,7 +106,7 @@ def _marked(turn: str, *, only_empty: bool, keeps_empty: bool) -> Iterator[Span]
             yield since, len(turn)
 
 
-def _given(turn: str, message: Mapping[str, Any]) -> Iterator[Span]:
+def _given_spans(turn: str, message: Mapping[str, Any]) -> Iterator[Span]:
     """Yield the spans of a field's thoughts before the answer's own words."""
     words = message.get("content")
     limit = turn.rfind(words.strip()) if isinstance(words, str) and words.strip() else len(turn)

@@ -71,7 +71,7 @@ def leave_blanks(votes: VoteArray, text: str, turns: Iterable[Span | None]) -> N
         votes[first:last] = NOT_JUDGED
 
 
-def untrained(derivation: Derivation, spans: Sequence[Span | None], reason: str = "") -> Derivation:
+def exclude_spans(derivation: Derivation, spans: Sequence[Span | None], reason: str = "") -> Derivation:
     """Return the derivation with votes against training some character spans.
 
     If a span is unknown (None), only text that no mode trains is judged; `reason` says why.
@@ -92,7 +92,7 @@ def only_last_turn(derivation: Derivation) -> Derivation:
         return derivation
     last = derivation.turns[-1] if derivation.turns else None
     reason = "nothing tells where the last assistant turn begins"
-    return untrained(derivation, [None if last is None else (0, last[0])], reason)
+    return exclude_spans(derivation, [None if last is None else (0, last[0])], reason)
 
 
 def token_bounds(offsets: Sequence[Span], *, closes_gaps: bool) -> IntArray:

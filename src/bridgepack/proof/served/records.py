@@ -4,19 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from bridgepack.proof.compared import ComparedRows, InRow
 from bridgepack.records import ServedRecord
-from bridgepack.records.results import Result
 from bridgepack.records.words import counted
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ServedFinding:
+class ServedFinding(InRow):
     """An answer that a server does not show as it is trained."""
 
     kind: str  #: value of a `ServedKind`
-    split: str
-    file: str
-    row: int  #: row of that file, from 1
     turn: int  #: its message, from 1
     num_trained_tokens: int
     detail: str
@@ -26,14 +23,11 @@ class ServedFinding:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ServedReport(Result):
-    """Result of a comparison with what is served.
+class ServedReport(ComparedRows):
+    """Result of a comparison with what is served; rows as of `ComparedRows`.
 
     Attributes:
-        mode: `all` rows, or a `sample`.
-        seed: seed of the sample; None for all rows.
         record: counts of answers and trained tokens by kind.
-        drops: reason -> rows that give no sequence.
         cures: kind that occurs -> what to do about it.
         findings: the first answers that differ.
     """
@@ -41,13 +35,7 @@ class ServedReport(Result):
     DERIVED: ClassVar = ("outcome",)
     TABLE: ClassVar = "findings"
 
-    target: str
-    mode: Literal["all", "sample"]
-    seed: int | None
-    num_rows: int
-    num_rows_read: int
     record: ServedRecord
-    drops: Mapping[str, int]
     cures: Mapping[str, str]
     findings: tuple[ServedFinding, ...]
 

@@ -1,9 +1,7 @@
 """Compares what a recipe's or an artifact's rows train with what a server sends and a model must then write."""
 
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
@@ -11,14 +9,14 @@ from bridgepack.data.reading.inputs import InputFile
 from bridgepack.data.sequences.loading import load_stage
 from bridgepack.data.served.compare import ServedAnswer
 from bridgepack.data.served.rows import ServedRows
-from bridgepack.data.served.switches import NO_SWITCH, find_switch
+from bridgepack.data.served.switches import SwitchRows, find_switch
 from bridgepack.data.served.tally import ServedTally
 from bridgepack.errors import DataError, RowError
 from bridgepack.proof.masks.masks import MaskOptions, choose_rows, input_files
 from bridgepack.proof.packs import opened_artifact, recorded_recipe
 from bridgepack.proof.served.records import ServedFinding, ServedReport
 from bridgepack.proof.sources import found_sources, row_batches, stage_tokenizer
-from bridgepack.records import EXPECTED_KINDS, SWITCHED_KINDS
+from bridgepack.records import EXPECTED_KINDS
 
 #: Section of an artifact's recipe that may be another one: packs do not depend on it.
 _SERVING = "serving"
@@ -58,7 +56,7 @@ class _Comparison:
         self._num_rows = self._num_read = 0
         self._tally, self._drops = ServedTally(), Counter[str]()
         self._findings: list[ServedFinding] = []
-        self._differing: Mapping[str, Any] | None = None
+        self._switch_rows = SwitchRows()
 
     def run(self, inputs: list[tuple[str, InputFile]]) -> None:
         """Compare every row, or the rows of the sample."""
@@ -84,8 +82,8 @@ class _Comparison:
                 for answer in found:
                     self._keep(split, file.label, row, answer)
                 self._tally.add(index, row, found)
-                if self._differing is None and any(answer.kind in SWITCHED_KINDS for answer in found):
-                    self._differing = columns
+                if found:
+                    self._switch_rows.add(columns, found)
 
     def _keep(self, split: str, file: str, row: int, answer: ServedAnswer) -> None:
         """Keep a finding while there is room, and always one of each kind."""
@@ -111,8 +109,7 @@ class _Comparison:
     def report(self, target: str) -> ServedReport:
         """Return the findings."""
         is_sample = self._options.num_rows is not None
-        switch = NO_SWITCH if self._differing is None else find_switch(self._rows, self._differing)
-        record = self._tally.record(switch, self._rows.settings)
+        record = self._tally.record(find_switch(self._rows, self._switch_rows), self._rows.settings)
         return ServedReport(
             target=target,
             mode="sample" if is_sample else "all",

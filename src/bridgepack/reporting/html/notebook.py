@@ -1,8 +1,8 @@
 """Results as parts of a page, as notebooks show them: figures, findings, texts with what is trained, tables."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import singledispatch
+from functools import partial, singledispatch
 from itertools import islice
 from typing import Any
 
@@ -36,6 +36,16 @@ from bridgepack.rules.judging.report import CheckReport
 
 #: Maximum rows of a table, findings, sequences, and characters of a stretch of text; the result itself has all.
 _ROWS, _FINDINGS, _SEQUENCES, _CHARACTERS = 20, 20, 10, 600
+#: Class of results that are shown as the command writes them -> what writes one.
+_WRITTEN: Mapping[type[Result], Callable[[Any], str]] = {
+    VerifyReport: describe_verification,
+    MaskReport: describe_masks,
+    ServedReport: describe_served,
+    DiffReport: describe_artifact_diff,
+    StepTrace: partial(describe_step, has_colour=False, limit=_SEQUENCES),
+    PackTrace: partial(describe_pack, has_colour=False, limit=_SEQUENCES),
+    SourceTrace: partial(describe_source, has_colour=False),
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,7 +76,9 @@ def result_html(result: Result) -> str:
 
 @singledispatch
 def _parts(result: Result) -> Parts:
-    """Return the table of `to_pandas`; classes that have more to show are registered below."""
+    """Return the command's text or the table of `to_pandas`; classes that have more to show are registered below."""
+    if (write := _WRITTEN.get(type(result))) is not None:
+        return Parts(text=write(result))
     rows = [dict(leaves(plain_values(row))) for row in islice(result.table(), _ROWS + 1)]
     head = tuple(dict.fromkeys(name for row in rows for name in row))
     cells = [[_cell(row.get(name, "")) for name in head] for row in rows[:_ROWS]]
@@ -237,38 +249,3 @@ def _candidate(one: Candidate, plan: Plan) -> list[str]:
         f"{one.tokens_per_s:,.0f}",
         "best" if one is plan.best else one.loses(plan.best),
     ]
-
-
-@_parts.register
-def _of_verify(report: VerifyReport) -> Parts:
-    return Parts(text=describe_verification(report))
-
-
-@_parts.register
-def _of_masks(report: MaskReport) -> Parts:
-    return Parts(text=describe_masks(report))
-
-
-@_parts.register
-def _of_served(report: ServedReport) -> Parts:
-    return Parts(text=describe_served(report))
-
-
-@_parts.register
-def _of_diff(report: DiffReport) -> Parts:
-    return Parts(text=describe_artifact_diff(report))
-
-
-@_parts.register
-def _of_step(trace: StepTrace) -> Parts:
-    return Parts(text=describe_step(trace, has_colour=False, limit=_SEQUENCES))
-
-
-@_parts.register
-def _of_pack_trace(trace: PackTrace) -> Parts:
-    return Parts(text=describe_pack(trace, has_colour=False, limit=_SEQUENCES))
-
-
-@_parts.register
-def _of_source(trace: SourceTrace) -> Parts:
-    return Parts(text=describe_source(trace, has_colour=False))

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from bridgepack import __version__
+from bridgepack.config.recipe.fingerprint import NOT_IN_ROWS
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.inspection import SequenceView, TextSpan
@@ -14,6 +15,7 @@ from bridgepack.proof.masks.masks import MaskOptions, check_masks
 from bridgepack.proof.masks.records import MaskReport
 from bridgepack.proof.packs import recorded_recipe
 from bridgepack.records import Manifest
+from bridgepack.records.results import leaves
 from bridgepack.records.words import counted
 from bridgepack.reporting.html.page import ArtifactPage
 from bridgepack.reporting.html.render import render_template
@@ -21,6 +23,8 @@ from bridgepack.reporting.text import without_middle
 
 #: Maximum stretches of the sequence that is shown, and characters of each, so that two pages are enough.
 _SPANS, _SPAN_CHARACTERS = 8, 300
+#: Sections of a recipe that decide what is in the packs.
+_OF_PACKS = ("data", "tokenizer", "preprocessing", "packing")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,6 +35,8 @@ class SignOff:
     manifest: Manifest
     recipe: SFTRecipe  #: of the run: the given one, or the packs' own
     masks: MaskReport | str  #: comparison of a sample of the masks; or why there is none
+    #: fields of the recipe whose value differs from that in the packs' own, each with both
+    other_settings: tuple[str, ...]
     memory: Candidate | str  #: the recipe's own layout and pack size as `plan` estimates it; or why it does not
 
     @property
@@ -59,10 +65,12 @@ class SignOff:
             doubts.append(counted(report.num_errors, "error"))
         if self.num_doubted:
             doubts.append(f"{counted(self.num_doubted, 'loss mask')} in doubt")
-        warned = counted(report.num_warnings, "warning") if report.num_warnings else ""
+        warned = [counted(report.num_warnings, "warning")] if report.num_warnings else []
+        if self.other_settings:
+            warned.append(f"{counted(len(self.other_settings), 'setting')} other than the packs'")
         if doubts:
-            return "bad", f"Not ready: {', '.join(filter(None, (*doubts, warned)))}"
-        accept = f", with {warned} to accept" if warned else ""
+            return "bad", f"Not ready: {', '.join([*doubts, *warned])}"
+        accept = f", with {' and '.join(warned)} to accept" if warned else ""
         if not self.page.has_recipe:
             return "warn", f"The packs are ready{accept}; the run was not judged"
         return ("warn", f"Ready{accept}") if warned else ("good", "Ready: no errors, no warnings")
@@ -129,8 +137,27 @@ def sign_off(page: ArtifactPage, recipe: SFTRecipe | None) -> SignOff:
             f"--sign-off: {str(page.folder)!r} has no manifest, so nobody knows which rows were read and dropped. "
             "Build the packs with bridgepack, or leave --sign-off out."
         )
-    recipe = recipe or recorded_recipe(Artifact(page.folder), {})
-    return SignOff(page=page, manifest=manifest, recipe=recipe, masks=_masks(page), memory=_memory(page.plan, recipe))
+    packs = recorded_recipe(Artifact(page.folder), {})
+    recipe = recipe or packs
+    return SignOff(
+        page=page,
+        manifest=manifest,
+        recipe=recipe,
+        masks=_masks(page),
+        other_settings=tuple(_other_settings(recipe, packs)),
+        memory=_memory(page.plan, recipe),
+    )
+
+
+def _other_settings(recipe: SFTRecipe, packs: SFTRecipe) -> Iterator[str]:
+    """Yield the fields about rows that differ between a run's recipe and the one of its packs, with both values."""
+    here, there = (
+        dict(leaves(one.model_dump(mode="json", include=set(_OF_PACKS), exclude={"packing": set(NOT_IN_ROWS)})))
+        for one in (recipe, packs)
+    )
+    for name in dict.fromkeys([*here, *there]):
+        if here.get(name) != there.get(name):
+            yield f"{name} {here.get(name)} (packs: {there.get(name)})"
 
 
 def _masks(page: ArtifactPage) -> MaskReport | str:

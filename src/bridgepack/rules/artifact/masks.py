@@ -75,7 +75,7 @@ def label_after_eos_trained(rows: Rows) -> Offenders | None:
 
 
 @row_rule("BP318", WARNING, "PSB318")
-def row_without_trained_token(rows: Rows) -> Offenders | None:
+def pack_without_trained_token(rows: Rows) -> Offenders | None:
     """No token of a pack is trained (EOS inputs do not count).
 
     Why: Silent: the pack costs a full forward and adds nothing; a whole step of such packs logs a loss of 0 or NaN.

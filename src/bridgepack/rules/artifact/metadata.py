@@ -139,7 +139,7 @@ def metadata_pack_size_differs(facts: ArtifactFacts) -> Found:
 
 
 @artifact_rule("BP412", WARNING, "PSB411")
-def metadata_differs_from_rows(facts: ArtifactFacts) -> Found:
+def metadata_differs_from_packs(facts: ArtifactFacts) -> Found:
     """A bound of a split's entry is wider than its packs need, or its packing_factor or packing_efficiency is wrong.
 
     Why: Slow, with pad_cu_seqlens: too wide bounds cost time and memory; a wrong factor or efficiency misleads.

@@ -9,12 +9,12 @@ from bridgepack.rules.judging.context import CannotJudgeError, require_known
 from bridgepack.rules.judging.rows import BoolArray, Offenders, Rows, rows_where, rows_with_tokens, sequences_where
 from bridgepack.rules.judging.rule import ERROR, WARNING, row_rule, structure_rule
 
-#: The unfused rotary embedding loops over a row's sequences in Python, in every layer.
-MAX_SEQUENCES_PER_ROW = 1024
+#: The unfused rotary embedding loops over a pack's sequences in Python, in every layer.
+MAX_SEQUENCES_PER_PACK = 1024
 
 
 @row_rule("BP330", ERROR, "PSB107")
-def row_wider_than_pack(rows: Rows) -> Offenders | None:
+def pack_exceeds_its_size(rows: Rows) -> Offenders | None:
     """A pack has more runtime tokens than packed_sequence_size.
 
     Why: Crash, later, when the pack is read: the collate fails an assertion without a message, in a DataLoader worker.
@@ -87,7 +87,7 @@ def token_in_vocabulary_padding(rows: Rows) -> Offenders | None:
 
 
 @row_rule("BP322", WARNING, "PSB322")
-def too_many_sequences_in_row(rows: Rows) -> Offenders | None:
+def too_many_sequences_in_pack(rows: Rows) -> Offenders | None:
     """A pack has very many sequences.
 
     Why: Slow: the unfused rotary embedding and some metrics loop over a pack's sequences in Python, in every layer.
@@ -95,14 +95,14 @@ def too_many_sequences_in_row(rows: Rows) -> Offenders | None:
     Fix: Cap max_sequences_per_pack, drop the shortest sequences, or keep the fused rotary embedding on.
     """
     return rows_where(
-        rows.sequences_per_row > MAX_SEQUENCES_PER_ROW,
+        rows.sequences_per_row > MAX_SEQUENCES_PER_PACK,
         lambda row: f"{rows.sequences_per_row[row]} sequences",
-        f"at most {MAX_SEQUENCES_PER_ROW} sequences",
+        f"at most {MAX_SEQUENCES_PER_PACK} sequences",
     )
 
 
 @structure_rule("BP328", ERROR, "PSB302")
-def row_empty(rows: Rows) -> Offenders:
+def pack_empty(rows: Rows) -> Offenders:
     """A pack has no tokens.
 
     Why: Crash, later: the host's collate concatenates zero sequences, in a DataLoader worker, when the pack is read.
@@ -115,7 +115,7 @@ def row_empty(rows: Rows) -> Offenders:
 
 
 @structure_rule("BP327", ERROR, "PSB304")
-def row_without_sequence(rows: Rows) -> Offenders:
+def pack_without_sequence(rows: Rows) -> Offenders:
     """A pack has tokens and an empty seq_start_id.
 
     Why: Crash, later: the host's collate concatenates zero sequences, in a DataLoader worker, when the pack is read.
@@ -168,7 +168,7 @@ def final_boundary_stored(rows: Rows) -> Offenders:
 
 
 @structure_rule("BP307", ERROR, "PSB307")
-def start_outside_row(rows: Rows) -> Offenders:
+def start_outside_pack(rows: Rows) -> Offenders:
     """A seq_start_id is negative or beyond the pack's end.
 
     Why: Crash or silent: position ids and inputs differ in length; the host compares them in a batch's first pack only.

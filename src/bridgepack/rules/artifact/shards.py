@@ -163,7 +163,7 @@ def shard_checksum_differs(facts: ArtifactFacts) -> Found:
 
 
 @artifact_rule("BP344", ERROR, "bridgepack manifest")
-def shard_row_count_differs(facts: ArtifactFacts) -> Found:
+def shard_pack_count_differs(facts: ArtifactFacts) -> Found:
     """A shard's number of packs differs from the manifest.
 
     Why: Silent: step counts and epochs are computed from the manifest.

@@ -117,6 +117,8 @@ def select_rules[R: Rule](rules: Sequence[R], *, select: Sequence[str], ignore: 
 
     A selector is a code, its beginning or a name, in upper or lower case: `BP101`, `BP3`, `micro-batch-size-not-one`.
     """
+    if not select and not ignore:
+        return tuple(rules)
     return tuple(rule for rule in rules if _strength(rule, select or ("BP",)) > _strength(rule, ignore))
 
 

@@ -52,7 +52,7 @@ class Rule:
     judges: ClassVar[str] = ""  #: its subject, as text
 
     code: str  #: `BP` and three digits; never reused. `rules.registry` explains the first digits.
-    name: str  #: name of the fault, e.g. `row-wider-than-pack`.
+    name: str  #: name of the fault, e.g. `pack-exceeds-its-size`.
     severity: Severity  #: severity of its findings
     source: str  #: numbers in the rule catalogue and places in the host's code that it is based on
     summary: str  #: the fault in one sentence

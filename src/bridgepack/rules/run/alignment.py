@@ -228,7 +228,7 @@ def longest_sequence_one_short(run: Run) -> Found:
 
 
 @rule("BP112", ERROR, "PSB112; bridge/data/packing/gpt_sft.py:191, data/datasets/gpt_sft.py:569", when=HAS_SPECS)
-def row_width_not_divisible(run: Run) -> Found:
+def pack_width_not_divisible(run: Run) -> Found:
     """pad_to_max_length is off, and pack widths are rounded to a multiple that the parallel sizes do not divide.
 
     Why: Crash at the first step, or at a later step whose packs are all short.
@@ -247,7 +247,7 @@ def row_width_not_divisible(run: Run) -> Found:
 
 
 @rule("BP113", WARNING, when=HAS_SPECS, noticed="first step, or later")
-def row_width_differs_among_experts(run: Run) -> Found:
+def pack_width_differs_among_experts(run: Run) -> Found:
     """The allgather dispatcher needs the same number of tokens on every rank, but pack widths differ among the ranks.
 
     Why: Crash or hang: each data-parallel rank rounds the width of its own packs.

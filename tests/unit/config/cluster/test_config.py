@@ -269,12 +269,19 @@ FAULT_TOLERANT = {"resource_shape": "s", "node_group": "g", "launcher": {"kind":
             {"kind": "kubeflow", "image": "i", "workdir_pvc": "p", "workdir_pvc_path": "/a;id"},
             "workdir_pvc_path is '/a;",
         ),
+        ({**BARE, "container_env": ["A;id"]}, "executor.container_env.0 is 'A;id'; nemo-run writes it unquoted"),
+        ({**BARE, "container_env": ["$(id)"]}, "executor.container_env.0 is '$(id)'; nemo-run"),
+        ({**BARE, "srun_args": ["-v", "--mpi=pmix;id"]}, "executor.srun_args.1 is '--mpi=pmix;id'; nemo-run"),
+        ({**BARE, "srun_args": ["$(id)"]}, "allowed: arguments of srun, with special characters in quotes, and $NAME"),
         ({**BARE, "container_image": "it's"}, "nemo-run writes it unquoted into a shell script; allowed: one word"),
         ({**BARE, "container_mounts": ["/a b:/c"]}, "executor.container_mounts.0 is '/a b:/c'; nemo-run writes it"),
         ({**BARE, "container_mounts": ["/$(id):/c"]}, "$NAME or ${NAME}, which the node expands"),
-        (NO_VOLUME, "it is on no volume (there is none)"),
-        ({**NO_VOLUME, "pvcs": [{"claimName": "a"}]}, "it is on no volume (there is none)"),
-        ({**NO_VOLUME, "pvcs": [{"path": "/data"}]}, "it is on no volume (/data)"),
+        (NO_VOLUME, "a folder on a volume of the cluster file (it has none)"),
+        (
+            {**NO_VOLUME, "pvcs": [{"claimName": "a"}]},
+            "a folder on a volume of the cluster file (it has none)",
+        ),
+        ({**NO_VOLUME, "pvcs": [{"path": "/data"}]}, "allowed: a folder on a volume of the cluster file (/data)"),
     ],
 )
 def test_a_mistake_gets_one_message(executor: Any, expected: str) -> None:
@@ -310,8 +317,20 @@ def test_values_that_a_shell_leaves_alone_are_allowed(executor: Any) -> None:
 
 @pytest.mark.parametrize(("name", "value"), [("python", "python -u;id"), ("train_script", "/a/train.py --x $(id)")])
 def test_options_of_a_program_are_words(name: str, value: str) -> None:
-    with pytest.raises(ConfigError, match=f"^{name} is .*a shell on the nodes reads its options"):
+    with pytest.raises(ConfigError, match=f"^{name} is .*options without spaces, .* a shell on the nodes splits them"):
         ClusterConfig.from_mapping({**SLURM, name: value})
+
+
+def test_a_programs_path_stays_in_the_quotes_around_it() -> None:
+    with pytest.raises(ConfigError, match=r"^train_script is '/a/b\"c'; nemo-run writes it between quotes"):
+        ClusterConfig.from_mapping({**SLURM, "train_script": '/a/b"c'})
+
+    profiled = {**BARE, "launcher": {"kind": "none", "nsys_profile": True, "nsys_gpu_metrics": True}}
+    for value in ("/a/b c", "/a/b;touch x"):
+        plain = ClusterConfig.from_mapping({**SLURM, "executor": BARE, "train_script": value})
+        assert plain.train_script == value
+        with pytest.raises(ConfigError, match=rf"^train_script is '{value}'; with launcher.nsys_gpu_metrics, nemo-run"):
+            ClusterConfig.from_mapping({**SLURM, "executor": profiled, "train_script": value})
 
 
 @pytest.mark.parametrize("kind", sorted(set(FACTS) - {"local", "torchrun"}))

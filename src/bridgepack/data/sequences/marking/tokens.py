@@ -49,11 +49,11 @@ class MarkerTokens:
     def _probes(self) -> list["_Probe"]:
         if self._tokenizer.backend is None:
             return []
-        texts = dict.fromkeys(text for text in map(self._rendered, _conversations()) if text is not None)
+        texts = dict.fromkeys(text for text in map(self._render, _conversations()) if text is not None)
         encode, places = self._tokenizer.encode, TokenPlaces.of
         return [_Probe(encode(text), places(self._tokenizer, text)) for text in texts]
 
-    def _rendered(self, turns: list[dict[str, Any]]) -> str | None:
+    def _render(self, turns: list[dict[str, Any]]) -> str | None:
         return rendered(self._tokenizer, turns)
 
     @property
@@ -98,7 +98,7 @@ def why_missing(tokenizer: ChatTokenizer, texts: Sequence[str], starts: Sequence
         return f"{named}, but not as these tokens, {spelled}. {cure}"
     found = next(tokens_in(TokenPlaces.of(tokenizer, row), tokenizer.encode(row), there), None)
     if found is None:
-        return f"{named}, but a token there holds an end of it and what is beside it. {cure}"
+        return f"{named}, but one token spans its edge and the text beside it. {cure}"
     other = [tokenizer.decode([token]) for token in found]
     return f"{named}, but not as these tokens, {spelled}; there it is {other}. {cure}"
 
@@ -115,7 +115,7 @@ def check_appended_turn(tokenizer: ChatTokenizer, start_texts: Sequence[str]) ->
     if start is not None:
         raise TokenizerError(
             f"tokenizer.name_or_path is {tokenizer.config.name_or_path!r}; its chat template writes "
-            f"{behind[behind.index(start) :]!r} behind the last answer of every conversation, as if another followed. "
+            f"{behind[behind.index(start) :]!r} after the last answer of every conversation, as if another followed. "
             "Set tokenizer.chat_template to a template that writes it only if add_generation_prompt is true."
         )
 
@@ -132,7 +132,7 @@ def check_family(tokenizer: ChatTokenizer, tokens: MarkerTokens, starts: Sequenc
     raise TokenizerError(
         f"tokenizer.name_or_path is {tokenizer.config.name_or_path!r}; its chat template has the markers of a family "
         f"whose answers begin with {' or '.join(map(repr, shown))}, but it writes {gap!r} before an answer and {end!r} "
-        "behind it. Set preprocessing.assistant_markers, with assistant_start and assistant_end as the template writes "
+        "after it. Set preprocessing.assistant_markers, with assistant_start and assistant_end as the template writes "
         "them."
     )
 

@@ -47,7 +47,7 @@ class TextEncoder:
         if not isinstance(text, str):
             raise RowError(DropReason.MISSING_FIELD, f"text is missing; it has: {names_of(columns)}")
         if not text or text.isspace():
-            raise RowError(DropReason.MISSING_FIELD, "the text is empty, so that there is nothing to train")
+            raise RowError(DropReason.MISSING_FIELD, "the text is empty, so there is nothing to train")
         unread = tuple(unread_fields(unread_of(columns), (text,)))
         return Prepared(len(text), (text,), (*losses_of(unread), *self._losses(text)), unread)
 

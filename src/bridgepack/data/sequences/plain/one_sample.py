@@ -32,7 +32,7 @@ LAYOUT_COLUMNS = frozenset({SEQ_START_ID, _MASK, *_POSITIONS, *_NUMBERS, *_LENGT
 #: Pads without a mask are told by as many pad tokens: one may begin or end a text.
 _MIN_PADS = 2
 _SHOWN = 4
-_ONE_EACH = "give one sample a row"
+_ONE_EACH = "give one sample per row"
 
 
 def sample_of(columns: Mapping[str, Any], ids: Sequence[int], pad_id: int | None, *, read: Sequence[str]) -> slice:
@@ -104,7 +104,7 @@ def _check_positions(positions: Sequence[int], name: str, kept: slice) -> None:
 
 
 def _check_sample_numbers(value: Any, name: str, num_ids: int, kept: slice) -> None:
-    values = _listed(value)
+    values = _to_list(value)
     if values is None or len(values) == 1:  # the row's own
         return
     _check_is_flat(values, name)
@@ -122,7 +122,7 @@ def _check_is_one(values: Sequence[Any], name: str, kept: slice) -> None:
 
 
 def _check_lengths(value: Any, name: str, num_ids: int, kept: slice) -> None:
-    values = _listed(value)
+    values = _to_list(value)
     if values is None:
         if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
             return  # a name or a flag
@@ -139,7 +139,7 @@ def _check_lengths(value: Any, name: str, num_ids: int, kept: slice) -> None:
 
 
 def _numbers_of(value: Any, name: str, num_ids: int) -> list[int]:
-    values = _listed(value)
+    values = _to_list(value)
     if values is None:
         _refuse(f"{name} is a {type(value).__name__}; it must be a list of whole numbers")
     found = _whole(values, name)
@@ -148,7 +148,7 @@ def _numbers_of(value: Any, name: str, num_ids: int) -> list[int]:
     return found
 
 
-def _listed(value: Any) -> list[Any] | None:
+def _to_list(value: Any) -> list[Any] | None:
     value = value.tolist() if isinstance(value, np.ndarray) else value
     return list(value) if isinstance(value, (list, tuple)) else None
 

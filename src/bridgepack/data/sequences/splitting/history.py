@@ -51,7 +51,7 @@ class HistoryCutter:
         self.max_runtime_length = max_runtime_length
         self._keeps_bytes, self._trains_all = keeps_bytes, trains_all
 
-    def fitted(self, chat: RenderedChat) -> FittedChat:
+    def fit(self, chat: RenderedChat) -> FittedChat:
         """Return a conversation without as few of its oldest exchanges as make it fit.
 
         The exchange of the last trained answer always stays. Turns after that answer go first.

@@ -64,7 +64,7 @@ class ConversationSplitter:
             return [self._render(conversation)]
         found: list[tuple[RenderedChat, list[int]]] = []  # the last sequence first
         for answer in reversed(answers):
-            chat = self._rendered(conversation, answer)
+            chat = self._render_up_to(conversation, answer)
             own = chat.text[: self._stop(chat)]
             home = next((members for longer, members in reversed(found) if longer.text.startswith(own)), None)
             if home is None:
@@ -73,7 +73,7 @@ class ConversationSplitter:
                 home.append(answer)
         return [chat._replace(conversation=conversation.piece(members)) for chat, members in reversed(found)]
 
-    def _rendered(self, conversation: Conversation, answer: int) -> RenderedChat:
+    def _render_up_to(self, conversation: Conversation, answer: int) -> RenderedChat:
         """Return the render of the turns up to an answer."""
         try:
             return self._render(conversation.through(answer + 1))
@@ -151,8 +151,8 @@ class PartMaker:
             chats = self._splitter.pieces(conversation)
             turns = tuple(frozenset(chat.conversation.trained) for chat in chats)
         whole = Parts(chats, turns if any(turns) else ())
-        fitted = whole if self._cutter is None else _fitted(whole, self._cutter)
-        return self._stopped(fitted, conversation) if self._stops and fitted.turns else fitted
+        fitted = whole if self._cutter is None else _fit_history(whole, self._cutter)
+        return self._add_stop_tokens(fitted, conversation) if self._stops and fitted.turns else fitted
 
     def _split(self, conversation: Conversation, exchanges: ExchangeSplitter) -> Parts:
         """Return the whole conversation if it fits or trains nothing, otherwise its runs of exchanges."""
@@ -166,9 +166,9 @@ class PartMaker:
             losses = (Loss(LostKind.CUT_HISTORY, left_out.detail(self._cutter.max_runtime_length)),)
         turns, removed = tuple(run.trained for run in runs), tuple(run.removed for run in runs)
         parts = Parts([run.chat for run in runs], turns, removed, losses)
-        return self._stopped(parts, conversation) if self._stops else parts
+        return self._add_stop_tokens(parts, conversation) if self._stops else parts
 
-    def _stopped(self, parts: Parts, conversation: Conversation) -> Parts:
+    def _add_stop_tokens(self, parts: Parts, conversation: Conversation) -> Parts:
         """Return sequences that end with the token of the next turn at which a server stops the last answer."""
         stops = []
         for chat, turns in zip(parts.chats, parts.turns, strict=True):
@@ -189,9 +189,9 @@ def _stops_by_role(tokenizer: ChatTokenizer, markers: TurnMarkers | None) -> dic
     return {role: tokenizer.decode(end) for role, end in found.items() if end} if is_endless else {}
 
 
-def _fitted(parts: Parts, cutter: HistoryCutter) -> Parts:
+def _fit_history(parts: Parts, cutter: HistoryCutter) -> Parts:
     """Return sequences without the history that makes them too long."""
-    found = [cutter.fitted(chat) for chat in parts.chats]
+    found = [cutter.fit(chat) for chat in parts.chats]
     cuts = [one.cut for one in found if one.cut is not None]
     if not cuts:
         return parts

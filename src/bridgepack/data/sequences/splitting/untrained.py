@@ -1,9 +1,12 @@
 """Takes turns out of a mask: those that the row excludes from training, or that another sequence of it trains."""
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from bridgepack.data.sequences.conversation import Conversation
 from bridgepack.data.sequences.markers import ASSISTANT
+from bridgepack.data.sequences.places import Span, cut_spans
 from bridgepack.data.sequences.prefixes import Prefixes
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason, MaskArray
@@ -25,9 +28,9 @@ def take_off_untrained(mask: MaskArray, conversation: Conversation) -> bool:
 
 
 def without_untrained(
-    mask: list[int], conversation: Conversation, prefixes: Prefixes, *, has_markers: bool
+    mask: list[int], conversation: Conversation, prefixes: Prefixes, *, has_markers: bool, cuts: Iterable[int]
 ) -> list[int]:
-    """Return a mask without the untrained turns; one span of ones is one turn.
+    """Return a mask without the untrained turns; one span of ones is one turn, and `cuts` are tokens where two touch.
 
     A turn found by markers is one span, its end included. A template's own blocks may differ, so each must lie in
     its turn; of a piece, those of the trained turns.
@@ -35,7 +38,7 @@ def without_untrained(
     Raises:
         RowError: spans and turns do not match.
     """
-    turns, edges = _answers(conversation), _spans(mask)
+    turns, edges = _answers(conversation), cut_spans(_spans(mask), cuts)
     is_told = len(turns) == len(edges)
     if is_told and not has_markers:
         judged = conversation.trained if conversation.is_piece else turns
@@ -56,7 +59,6 @@ def _answers(conversation: Conversation) -> list[int]:
     return [index for index, message in enumerate(conversation.messages) if message["role"] == ASSISTANT]
 
 
-def _spans(mask: list[int]) -> list[list[int]]:
+def _spans(mask: list[int]) -> list[Span]:
     """Return (start, stop) of each span of ones."""
-    spans: list[list[int]] = np.flatnonzero(np.diff([0, *mask, 0])).reshape(-1, 2).tolist()
-    return spans
+    return [(start, stop) for start, stop in np.flatnonzero(np.diff([0, *mask, 0])).reshape(-1, 2).tolist()]

@@ -63,7 +63,7 @@ def packs_prepared_by_nemotron(run: Run) -> Found:
 
 
 @rule("BP107", ERROR, "PSB107; bridge/data/packing/gpt_sft.py:199", when=HAS_SPECS, noticed="a later step")
-def artifact_row_exceeds_pack(run: Run) -> Found:
+def artifact_pack_exceeds_run(run: Run) -> Found:
     """A pack of the artifact is wider than this run's packed_sequence_size.
 
     Why: Crash when the pack is read, perhaps hours later: an AssertionError without a message in a DataLoader worker.

@@ -103,7 +103,7 @@ def attention_mask_of_the_dataset_ignored(run: Run) -> Found:
 
 
 @rule("BP721", ERROR, noticed="first step", evidence="read in TransformerEngine 2.17.1 and 2.18")
-def fp8_attention_over_packed_rows(run: Run) -> Found:
+def fp8_attention_over_packs(run: Run) -> Found:
     """Attention runs in FP8 over packs with context parallelism.
 
     Why: Crash at the first step, "No dot product attention backend is available": no kernel supports FP8 attention

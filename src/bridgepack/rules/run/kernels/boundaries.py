@@ -81,7 +81,7 @@ def very_short_sequences_with_old_kernels(run: Run) -> Found:
 
 
 @rule("BP719", ERROR, when=IS_PACKED, evidence="read in megatron-bridge 0.6.2")
-def core_cannot_split_packed_rows(run: Run) -> Found:
+def core_cannot_split_packs(run: Run) -> Found:
     """This megatron-core is too old to split packs over context-parallel ranks.
 
     Why: Crash at the first step: "THD context-parallel partitioning requires Megatron-Core >= 0.18.0". Versions such as

@@ -47,7 +47,7 @@ def _back_to_ring(run: Run) -> Any:
 
 
 @rule("BP704", ERROR, when=(IS_PACKED, splits_context, uses_engine_attention), versions={ENGINE: "<2.18"})
-def all_gather_exchange_of_packed_rows(run: Run) -> Found:
+def all_gather_exchange_of_packs(run: Run) -> Found:
     """cp_comm_type is all_gather with packs, which this version of TransformerEngine does not support.
 
     Why: Crash at the first step: "No support for cp_comm_type='all_gather' and qkv_format='thd'", or no backend.
@@ -62,7 +62,7 @@ def all_gather_exchange_of_packed_rows(run: Run) -> Found:
 
 
 @rule("BP705", ERROR, when=(IS_PACKED, splits_context, uses_engine_attention), versions={ENGINE: "<2.19"})
-def hierarchical_exchange_of_packed_rows(run: Run) -> Found:
+def hierarchical_exchange_of_packs(run: Run) -> Found:
     """Context parallelism is hierarchical (a2a+p2p) with packs.
 
     Why: Crash at the first step: "thd format is not supported with hierarchical CP implementation yet!"

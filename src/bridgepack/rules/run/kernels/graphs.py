@@ -25,7 +25,7 @@ def _describe(capture: GraphCapture) -> str:
 
 
 @rule("BP921", ERROR, "PSC101; bridge/training/config.py:1172-1179", when=PACKS_OFFLINE, noticed=VALIDATE)
-def graphs_over_rows_of_varying_width(run: Run) -> Found:
+def graphs_over_packs_of_varying_width(run: Run) -> Found:
     """CUDA graphs are on, but packs are not all padded to the same width.
 
     Why: Crash in validate(), because a graph replays one shape. The check misses the old external_cuda_graph, where the
@@ -130,7 +130,7 @@ def full_iteration_graph_checks_loss(run: Run) -> Found:
 
 
 @rule("BP920", WARNING, when=PACKS_OFFLINE, noticed="capture", evidence="read in the source of 0.6.2; not run")
-def full_iteration_graph_of_packed_rows(run: Run) -> Found:
+def full_iteration_graph_of_packs(run: Run) -> Found:
     """A full-iteration CUDA graph captures packs, whose max_seqlen is copied to the CPU inside the graph.
 
     Why: Crash at capture, as read in the source: the forward step copies max_seqlen_q to the CPU, which CUDA refuses.
@@ -145,7 +145,7 @@ def full_iteration_graph_of_packed_rows(run: Run) -> Found:
 
 
 @rule("BP926", ERROR, when=PACKS_IN_BATCH, noticed="capture or replay", evidence="read in megatron-bridge 0.6.2")
-def graphs_over_rows_packed_in_the_batch(run: Run) -> Found:
+def graphs_with_in_batch_packing(run: Run) -> Found:
     """CUDA graphs are on with in-batch packing, whose packs have varying widths.
 
     Why: Crash at capture or replay, or stale shapes: the host neither pads such packs to one width nor checks them.
@@ -294,7 +294,7 @@ def num_shares(run: Run) -> int:
 
 
 @rule("BP928", ERROR, "PSC108; TransformerEngine 2.17 pytorch/utils.py:608-624", when=PACKS_OFFLINE)
-def row_width_unfit_for_low_precision(run: Run) -> Found:
+def pack_width_unfit_for_low_precision(run: Run) -> Found:
     """The tokens of a pack on one rank are not a multiple of the number that FP8 or FP4 matrix products need.
 
     Why: Crash at the first step: "FP8 execution requires the product of all dimensions except the last to be divisible

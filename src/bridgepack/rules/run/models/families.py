@@ -213,7 +213,7 @@ def mamba_kernels_missing_or_old(run: Run) -> Found:
 
 
 @rule("BP908", ADVICE, when=(has_gated_delta_net, has_own_dataset), evidence="read in megatron-core 0.19.2")
-def rows_of_own_dataset_must_be_full(run: Run) -> Found:
+def packs_of_own_dataset_must_be_full(run: Run) -> Found:
     """Your own dataset is used with gated delta net layers, which need boundaries up to the pack's end.
 
     Why: Crash at the first step: "GDN: cu_seqlens_q[-1]=... does not match total_sequence_length=...".

@@ -115,7 +115,7 @@ def _batches_of_rows(run: Run) -> bool:
 
 
 @rule("BP947", WARNING, when=(PACKS_OFFLINE, _batches_of_rows), versions=_VERSIONS, evidence=_EVIDENCE)
-def rows_of_unequal_counts_without_positions(run: Run) -> Found:
+def packs_of_unequal_counts_without_positions(run: Run) -> Found:
     """A rank takes several packs a step, for a class that computes positions sequence by sequence.
 
     Why: Crash at the first step whose packs hold unequally many sequences: the host appends sequences without tokens,
