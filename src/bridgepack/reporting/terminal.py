@@ -219,7 +219,8 @@ def describe_unread(fields: Sequence[UnreadField], sources: Sequence[str] = ()) 
 def _unread_line(field: UnreadField, sources: Sequence[str]) -> str:
     share = f"{field.holds} in {field.num_rows / max(field.num_rows_read, 1):.0%} of the rows"
     where = f" of {sources[field.source]}" if sources else ""
-    return f"    {without_middle(field.name, _NAME_CHARACTERS):<28}{field.num_rows:>8,}   {share}{where}, e.g. {field.example}"
+    name = without_middle(field.name, _NAME_CHARACTERS)
+    return f"    {name:<28}{field.num_rows:>8,}   {share}{where}, e.g. {field.example}"
 
 
 def source_tree(split: SplitRecord) -> Iterator[tuple[int, Sequence[SourceRecord]]]:
