@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import re
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -437,3 +438,15 @@ def test_a_file_that_goes_on_with_blank_lines_is_refused(tmp_path: Path, name: s
     assert num_rows(200_000) == 200_001
     with pytest.raises(DataError, match=r"1,048,576 bytes of blank lines from row \d+ on. Remove them"):
         num_rows(3 << 20)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.jsonl.gz"])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_json_in_utf_16_is_refused(tmp_path: Path, name: str, encoding: str) -> None:
+    """Every row of it would be dropped, with as many reasons as lines."""
+    content = '{"a": 1}\n{"a": 2}\n'.encode(encoding)
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+
+    with pytest.raises(DataError, match=re.escape(f"{path} is in UTF-16; allowed: UTF-8. Save it as UTF-8.")):
+        list(ranges.iter_ranges(_file(path), sha256="", max_row_bytes=1 << 20))

@@ -10,13 +10,14 @@ import json
 from collections.abc import Iterator
 from typing import IO
 
+from bridgepack.data.reading.lines import refuse_utf_16
 from bridgepack.errors import DataError, RowError
 from bridgepack.records import DropReason
 
 #: Kind of file -> its delimiter.
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 _NAMES = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "vertical bars"}
-_BYTE_ORDER_MARK, _WIDE_MARKS = "\ufeff", (b"\xff\xfe", b"\xfe\xff")
+_BYTE_ORDER_MARK = "\ufeff"
 #: A row of more bytes is taken for one whose quote is never closed, unless the recipe allows larger rows.
 _ROW_BYTES, _MAX_ROW_BYTES = 1 << 25, 1 << 40
 _BLOCK_BYTES = 1 << 20
@@ -67,8 +68,8 @@ class CsvLines:
     def _texts(self, stream: IO[bytes]) -> Iterator[str]:
         """Yield the stream's lines; bytes that are not UTF-8 become surrogates."""
         while line := stream.readline(self._row_bytes + 1):
-            if not self.num_bytes and line.startswith(_WIDE_MARKS):
-                raise DataError(f"{self._label} is in UTF-16; allowed: UTF-8. Save it as UTF-8.")
+            if not self.num_bytes:
+                refuse_utf_16(line, self._label)
             text = line.decode(errors="surrogateescape")
             if not self.num_bytes:
                 text = text.removeprefix(_BYTE_ORDER_MARK)

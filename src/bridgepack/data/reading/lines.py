@@ -23,6 +23,8 @@ _ALWAYS_ALLOWED_BYTES = 1 << 30
 _BLOCK_BYTES = 1 << 20
 _SPACE = b" \t\r\n"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+#: How UTF-16 begins: with its byte order marks, or without one a row.
+_WIDE = (b"\xff\xfe", b"\xfe\xff", '{"'.encode("utf-16-le"), '{"'.encode("utf-16-be"))
 #: Kinds of bytes: quote, opening and closing brackets, comma and newline; 0 for all others.
 _KINDS = bytes(b'"{[}],\n'.find(byte) + 1 for byte in range(256))
 _QUOTE, _COMMA, _NEWLINE = 1, 6, 7
@@ -203,6 +205,12 @@ class _Scan:
         is_inside = (np.cumsum(kinds == _QUOTE) + self._is_inside) % 2 == 1
         depths = self._depth + np.cumsum(np.where(is_inside, 0, _STEPS[kinds]))
         return places, kinds, depths, is_inside
+
+
+def refuse_utf_16(beginning: bytes, label: str) -> None:
+    """Raise DataError if a file, of which this is the beginning, is in UTF-16: every row of it would be dropped."""
+    if beginning.startswith(_WIDE):
+        raise DataError(f"{label} is in UTF-16; allowed: UTF-8. Save it as UTF-8.")
 
 
 def iter_line_blocks(stream: IO[bytes], max_line_bytes: int) -> Iterator[LineBlock]:

@@ -14,7 +14,14 @@ import numpy as np
 
 from bridgepack.data.reading.csv_files import DELIMITERS, CsvLines
 from bridgepack.data.reading.inputs import ARROW, JSON_ARRAY, PARQUET, InputFile
-from bridgepack.data.reading.lines import MIN_BLOCK_BYTES, iter_array_lines, iter_line_blocks, open_stream, stream_of
+from bridgepack.data.reading.lines import (
+    MIN_BLOCK_BYTES,
+    iter_array_lines,
+    iter_line_blocks,
+    open_stream,
+    refuse_utf_16,
+    stream_of,
+)
 from bridgepack.data.reading.remote import CloudFile
 from bridgepack.errors import DataError
 from bridgepack.geometry import IntArray
@@ -49,7 +56,7 @@ def iter_ranges(file: InputFile, *, sha256: str, max_row_bytes: int) -> Iterator
     A row over `max_row_bytes` is its own range and is not read; `sha256` is of the file's bytes.
 
     Raises:
-        DataError: the file cannot be read, or has too many blank lines in a row.
+        DataError: the file cannot be read, or is in UTF-16, or has too many blank lines in a row.
     """
     if is_table(file):
         yield from _table_ranges(file, sha256, max_row_bytes)
@@ -59,6 +66,8 @@ def iter_ranges(file: InputFile, *, sha256: str, max_row_bytes: int) -> Iterator
         for start, stop, content in iter_line_blocks(_lines(file, stream, max_row_bytes), max_row_bytes):
             if content is not None and len(content) >= MIN_BLOCK_BYTES and content.isspace():
                 raise DataError(f"{file.label}: {len(content):,} bytes of blank lines from row {row} on. Remove them.")
+            if row == 1 and content is not None:
+                refuse_utf_16(content, file.label)
             num_rows = 1 if content is None else content.count(b"\n") + (not content.endswith(b"\n"))
             yield InputRange(
                 first_row=row,
