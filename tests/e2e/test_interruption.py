@@ -21,13 +21,27 @@ pytestmark = pytest.mark.full
 
 #: The command, with ranges and shards so small that a little data keeps two workers busy for a second.
 PROGRAM = """
-import resource, sys
+import pathlib, resource, sys, time
 from bridgepack.data import build
 from bridgepack.data.reading import lines
 from bridgepack.data.stages import split
 build._BYTES_PER_WORKER, lines.MIN_BLOCK_BYTES, split._SHARD_TOKENS = 1, 20_000, 20_000
 if {file_bytes}:
     resource.setrlimit(resource.RLIMIT_FSIZE, ({file_bytes}, {file_bytes}))
+if {held!r}:
+    from bridgepack.reporting.progress import TerminalProgress as Told
+    method, stage = {held!r}
+    start, own, stages = Told.start, getattr(Told, method), []
+    def begin(self, *given):
+        stages.append(given[0])
+        start(self, *given)
+    def hold(self, *given, **named):
+        (begin if method == "start" else own)(self, *given, **named)
+        if stages[-1] == stage:
+            pathlib.Path("held").touch()
+            time.sleep(600)
+    Told.start = begin
+    setattr(Told, method, hold)
 from bridgepack.cli import main
 main(sys.argv[1:])
 """
@@ -43,9 +57,15 @@ class Project:
         self.output = folder / "out"
         self.staging = folder / ".out.building"
 
-    def start(self, num_workers: int, *, file_bytes: int = 0) -> subprocess.Popen[str]:
-        """Start a build in a process group of its own, as a terminal does."""
-        program = (sys.executable, "-c", PROGRAM.format(file_bytes=file_bytes))
+    def start(
+        self, num_workers: int, *, file_bytes: int = 0, held: tuple[str, str] | None = None
+    ) -> subprocess.Popen[str]:
+        """Start a build in a process group of its own, as a terminal does.
+
+        `held` is a method of its progress and a stage; the build goes on at the first such call only when it gets a
+        signal, and makes the file `held` before.
+        """
+        program = (sys.executable, "-c", PROGRAM.format(file_bytes=file_bytes, held=held))
         build = ("build", "recipe.yaml", "--output", "out", "--workers", num_workers)
         return started(
             *program, *build, folder=self.folder, variables=small.environment(self.folder), has_own_group=True
@@ -120,30 +140,31 @@ def test_killed_builds_end_in_the_same_bytes(project: Project, reference: tuple[
 
 
 @pytest.mark.parametrize(
-    ("number", "num_workers", "expected_code", "is_far"),
+    ("number", "num_workers", "held"),
     [
-        (signal.SIGINT, 2, 130, False),
-        (signal.SIGHUP, 1, 129, False),
-        (signal.SIGINT, 1, 130, True),
-        (signal.SIGTERM, 2, 143, True),
+        (signal.SIGHUP, 1, ("start", "Tokenising training")),
+        (signal.SIGTERM, 2, ("advance", "Tokenising training")),
+        (signal.SIGINT, 1, ("start", "Packing training")),
+        (signal.SIGHUP, 2, ("start", "Writing training")),
+        (signal.SIGTERM, 2, ("advance", "Writing training")),
     ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
 def test_interrupted_build_says_so_in_one_line(
     project: Project,
     reference: tuple[Path, dict[str, bytes], float],
     number: signal.Signals,
     num_workers: int,
-    expected_code: int,
-    is_far: bool,
+    held: tuple[str, str],
 ) -> None:
-    process = project.start(num_workers)
-    wait_until(lambda: any((project.staging / RECEIPTS).glob("*/*")) if is_far else project.staging.exists())
+    process = project.start(num_workers, held=held)
+    wait_until((project.folder / "held").exists, process=process)
     (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
 
     code, output, errors = project.finish(process)
 
     after_the_terminal_s_own_line = errors.removeprefix("\n")
-    assert (code, output) == (expected_code, "")
+    assert (code, output) == (128 + number, "")
     assert after_the_terminal_s_own_line.startswith("interrupted; ")
     assert after_the_terminal_s_own_line.endswith(("resumes there\n", "no partial files remain\n"))
     assert after_the_terminal_s_own_line.count("\n") == 1

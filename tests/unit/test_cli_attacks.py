@@ -158,3 +158,14 @@ def test_what_may_be_there_is_accepted(artifact: Path, command: Command) -> None
     assert {word: one.code for word, one in ran.items()} == codes
     assert "BP408" in ran["check"].output
     assert "3 splits; the manifest has 2" in ran["verify"].output
+
+
+def test_output_that_is_a_link_to_itself_is_an_error(artifact: Path, command: Command) -> None:
+    (artifact.parent / "loop").symlink_to("loop")
+
+    ran = command("repack", artifact, "--set", "packing.packed_sequence_size=32", "--output", "loop")
+
+    assert ran.code == 2
+    assert ran.output == ""
+    assert ran.errors.startswith("error: ")
+    assert "loop" in ran.errors

@@ -31,6 +31,8 @@ _WORDS: Mapping[Any, str] = MappingProxyType(
         NoneType: "None",
     }
 )
+#: Beginning of what pathlib says of symbolic links that lead to each other.
+_LOOP = "Symlink loop"
 
 
 def check_arguments[**P, R](function: Callable[P, R]) -> Callable[P, R]:
@@ -49,6 +51,10 @@ def check_arguments[**P, R](function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
         except OSError as error:
             raise ConfigError(unusable(error)) from error
+        except RuntimeError as error:  # of pathlib before Python 3.13, in place of an OSError
+            if not str(error).startswith(_LOOP):
+                raise
+            raise ConfigError(f"{error}, which is a link to itself. Give another path.") from None
 
     return refusing
 
