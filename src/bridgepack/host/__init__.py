@@ -6,7 +6,7 @@ name in RELEASES; a new habit is one field of `HostRelease` and its one reader.
 """
 
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 
 from packaging.version import InvalidVersion, Version
 
@@ -26,6 +26,7 @@ TARGET = V06
 UPDATE = f"bridgepack knows Megatron-Bridge up to {RELEASES[-1].name}; update it with pip install -U bridgepack"
 
 
+@lru_cache(maxsize=64)
 def release_of(bridge_version: str, *, place: str = "--bridge-version") -> HostRelease:
     """Return the release that a version of Megatron-Bridge belongs to, e.g. 0.6 for `0.6`, `0.6.1` and `0.6.2rc1`.
 
