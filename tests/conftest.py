@@ -59,6 +59,8 @@ _LONG_FILES = (
     "unit/test_bench.py",
     "unit/proof/test_masks.py",
     "unit/test_quirks.py",
+    "unit/planning/test_golden_plans.py",
+    "unit/planning/test_new.py",
     "unit/test_cli_attacks.py",
     "unit/data/test_rescue.py",
 )
