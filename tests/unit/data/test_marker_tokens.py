@@ -114,7 +114,7 @@ def test_a_template_that_is_taken_for_a_family(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(TokenizerConfig(name_or_path=str(folder)))
     told = (
         "its chat template has the markers of a family whose answers begin with '<|im_start|>assistant', but it "
-        "writes '<|im_start|>assistant<|im_sep|>' before an answer and '<|im_end|>' behind it. Set preprocessing.assist"
+        "writes '<|im_start|>assistant<|im_sep|>' before an answer and '<|im_end|>' after it. Set preprocessing.assist"
     )
 
     with pytest.raises(TokenizerError, match=re.escape(told)):

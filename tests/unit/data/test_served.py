@@ -449,4 +449,4 @@ def test_an_answer_that_no_split_shows_as_it_is_served_is_told(tmp_path: Path, n
 
     details = [answer.detail for answer in found if answer.kind == CONTEXT]
     assert details
-    assert all(("no split helps" in detail) == is_never_shown for detail in details)
+    assert all(("splitting does not help" in detail) == is_never_shown for detail in details)
