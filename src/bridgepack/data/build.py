@@ -140,14 +140,9 @@ def planned_build(
             inputs=inputs,
             skipped=skipped_beside(recipe, files),
         )
+        existing = staging.existing_manifest(folder)
         yield BuildPlan(
-            output=folder,
-            spec=spec,
-            existing=staging.existing_manifest(folder),
-            files=files,
-            stamps=stamps,
-            workers=workers,
-            engine=engine,
+            output=folder, spec=spec, existing=existing, files=files, stamps=stamps, workers=workers, engine=engine
         )
 
 

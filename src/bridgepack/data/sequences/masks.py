@@ -3,16 +3,13 @@
 Megatron-Bridge looks for each assistant turn between two renders of the conversation's first turns, and scans for
 markers only if it does not find a turn that way. For markers whose starts are joined it scans first. Otherwise, three
 kinds of conversations need no such renders, provided that no turn's text has a marker and the scan finds every turn:
-
 - The only answer is the last turn. The rest of the text lies between the renders and has the answer's marker and one
   end marker once: the result is either the span that the scan finds, or none, and then the scan counts.
 - The render of the turns up to the first answer differs from the whole from where that answer begins. The answer then
   does not lie between the renders, and the scan counts. This is so if a template shows only the last answer's thoughts.
 - The markers of each answer stand where the renders around it end (`RenderedChat.ends`): both find the same.
-
 Megatron-Bridge knows no pieces of conversations. Of a piece only the trained turns are looked for; a scan that finds
 every turn counts.
-
 Where Megatron-Bridge leaves an answer untrained because nothing ends it, it is trained here to where the next turn or
 the text's end is. The chat's text must then show the same (`RenderedChat.lacks_end`), or the row is dropped.
 """
