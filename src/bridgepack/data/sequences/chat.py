@@ -12,7 +12,7 @@ from bridgepack.config.layouts.contents import holds
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.layouts.unread import FLAGS, losses_of, unread_fields, unread_of, unread_turn_fields
 from bridgepack.data.layouts.values import is_empty, variables_in
-from bridgepack.data.sequences.conversation import Conversation, ConversationReader
+from bridgepack.data.sequences.conversation import Conversation, ConversationReader, texts_of
 from bridgepack.data.sequences.doubled_tokens import DoubledInChats
 from bridgepack.data.sequences.encoding import FlatBatch, Loss, Prepared, mask_out
 from bridgepack.data.sequences.generation_prompts import GenerationPrompts
@@ -20,7 +20,7 @@ from bridgepack.data.sequences.lost_content import LostContentFinder
 from bridgepack.data.sequences.marked_text import OLD_CALL, REASONING, REFUSAL
 from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers, infer_markers, markers_from_recipe
 from bridgepack.data.sequences.marking.tokens import MarkerTokens, check_appended_turn, check_family
-from bridgepack.data.sequences.masks import ChatMasks, RenderedChat, found_turns, texts_of
+from bridgepack.data.sequences.masks import ChatMasks, RenderedChat, found_turns
 from bridgepack.data.sequences.splitting.parts import PartMaker, Parts
 from bridgepack.data.sequences.thoughts import ReasoningMasks, ThoughtOpenings, has_thoughts
 from bridgepack.data.sequences.tool_findings import ToolFindings

@@ -1,6 +1,6 @@
 """A row's turns -> OpenAI-style messages, tools and variables; turns may be OpenAI's or ShareGPT's."""
 
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple, Self
 
 from bridgepack.config.layouts.contents import flag_of, is_mask_claim, plain_name
@@ -239,3 +239,31 @@ def _function_call(value: Any, where: str) -> dict[str, Any]:
         function = {"name": call["name"], "arguments": call.get("arguments", {})}
         tool_calls.append({"type": "function", "function": function})
     return {"role": "assistant", "content": "", "tool_calls": tool_calls}
+
+
+def texts_of(conversation: Conversation) -> list[str]:
+    """Return every text inside a conversation's turns, tools and variables; keys and roles do not count."""
+    if conversation.is_plain:
+        return [message["content"] for message in conversation.messages]
+    said = (value for message in conversation.messages for value in said_in(message))
+    return list(texts_within([conversation.tools, conversation.template_kwargs, *said]))
+
+
+def said_in(message: Mapping[str, Any]) -> list[Any]:
+    """Return the values of a message's fields but its role."""
+    return [value for key, value in message.items() if key != "role"]
+
+
+def texts_within(values: list[Any]) -> Iterator[str]:
+    """Yield every text in values, however deep, and others but numbers and booleans as texts."""
+    stack = list(values)
+    while stack:
+        value = stack.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, Mapping):
+            stack.extend(value.values())
+        elif isinstance(value, (list, tuple)):
+            stack.extend(value)
+        elif value is not None and not isinstance(value, (bool, int, float)):
+            yield str(value)

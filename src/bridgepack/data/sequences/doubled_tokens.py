@@ -4,10 +4,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bridgepack.config.recipe.preprocessing import PromptCompletionPreprocessing
-from bridgepack.data.sequences.conversation import Conversation
+from bridgepack.data.sequences.conversation import Conversation, texts_of
 from bridgepack.data.sequences.encoding import Loss
 from bridgepack.data.sequences.markers import TurnMarkers
-from bridgepack.data.sequences.masks import texts_of
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.records import LostKind
 

@@ -3,27 +3,30 @@
 Megatron-Bridge looks for each assistant turn between two renders of the conversation's first turns, and scans for
 markers only if it does not find a turn that way. For markers whose starts are joined it scans first. Otherwise, three
 kinds of conversations need no such renders, provided that no turn's text has a marker and the scan finds every turn:
+
 - The only answer is the last turn. The rest of the text lies between the renders and has the answer's marker and one
   end marker once: the result is either the span that the scan finds, or none, and then the scan counts.
 - The render of the turns up to the first answer differs from the whole from where that answer begins. The answer then
   does not lie between the renders, and the scan counts. This is so if a template shows only the last answer's thoughts.
 - The markers of each answer stand where the renders around it end (`RenderedChat.ends`): both find the same.
+
 Megatron-Bridge knows no pieces of conversations. Of a piece only the trained turns are looked for; a scan that finds
 every turn counts.
+
 Where Megatron-Bridge leaves an answer untrained because nothing ends it, it is trained here to where the next turn or
 the text's end is. The chat's text must then show the same (`RenderedChat.lacks_end`), or the row is dropped.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
-from bridgepack.data.sequences.conversation import Conversation
+from bridgepack.data.sequences.conversation import Conversation, said_in, texts_of, texts_within
 from bridgepack.data.sequences.markers import ASSISTANT, BoolArray, ScannedTurns, TurnMarkers, find_all, scan_turns
 from bridgepack.data.sequences.marking.tokens import why_missing
 from bridgepack.data.sequences.places import TokenPlaces, touching_blocks
@@ -232,7 +235,7 @@ class ChatMasks:
 
     def _num_quoted(self, messages: Sequence[Message], patterns: Sequence[Sequence[int]]) -> int:
         """Return at how many places the texts of messages have some of the markers' or openers' tokens."""
-        return self._num_in(list(_texts_of([said_in(message) for message in messages])), patterns)
+        return self._num_in(list(texts_within([said_in(message) for message in messages])), patterns)
 
     def _scan_one(self, conversation: Conversation, ids: list[int], *, includes_content: bool) -> FoundTurns | None:
         """Return what a scan finds of one conversation whose texts have no marker, but perhaps openers.
@@ -297,33 +300,6 @@ def found_turns(mask: list[int], conversation: Conversation, *, is_open: bool) -
         return FoundTurns(mask, {})
     start = _last_span_start(mask) if mask[-1] else len(mask)
     return FoundTurns(mask, {len(conversation.messages) - 1: (start, len(mask))})
-
-
-def texts_of(conversation: Conversation) -> list[str]:
-    """Return every text inside a conversation's turns, tools and variables; keys and roles do not count."""
-    if conversation.is_plain:
-        return [message["content"] for message in conversation.messages]
-    said = (value for message in conversation.messages for value in said_in(message))
-    return list(_texts_of([conversation.tools, conversation.template_kwargs, *said]))
-
-
-def said_in(message: Message) -> list[Any]:
-    """Return the values of a message's fields but its role."""
-    return [value for key, value in message.items() if key != "role"]
-
-
-def _texts_of(values: list[Any]) -> Iterator[str]:
-    stack = list(values)
-    while stack:
-        value = stack.pop()
-        if isinstance(value, str):
-            yield value
-        elif isinstance(value, Mapping):
-            stack.extend(value.values())
-        elif isinstance(value, (list, tuple)):
-            stack.extend(value)
-        elif value is not None and not isinstance(value, (bool, int, float)):
-            yield str(value)
 
 
 def _marked_text_error() -> RowError:
