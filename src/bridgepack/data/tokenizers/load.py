@@ -1,6 +1,7 @@
 """Loads and probes the recipe's tokenizer; owns the import of transformers."""
 
 import copy
+import json
 import logging
 import os
 from collections.abc import Iterable, Iterator
@@ -24,6 +25,8 @@ _MOST_LOST_PERCENT = 10
 _ADDED_FLAGS = ("lstrip", "rstrip", "single_word", "normalized")
 #: Maximum characters of an added token, special or not: long ones take minutes to compare with others.
 _MOST_CHARACTERS = 10_000
+#: Files with special tokens, which transformers adds one by one.
+_TOKEN_FILES = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 #: Text that every language model's tokenizer keeps: words, spaces, line ends, indentation, digits, other scripts.
 _PROBE = "Hello world, 12345.\n    def f(x):\n\treturn x  # na\u00efve \u4f60\u597d\n"
 
@@ -37,6 +40,7 @@ def load_tokenizer(config: TokenizerConfig) -> ChatTokenizer:
     """
     quiet_transformers()
     refuse_missing_folder(config)
+    _refuse_long_tokens_in(config)
     tokenizer = _from_pretrained(config)
     if not isinstance(tokenizer.model_max_length, (int, float)):
         raise TokenizerError(
@@ -152,16 +156,40 @@ def _sharing_backends() -> Iterator[None]:
         copy.deepcopy = deepcopy
 
 
+def _refuse_long_tokens_in(config: TokenizerConfig) -> None:
+    """Refuse long tokens in a folder's small files, before transformers takes minutes to add them."""
+    for name in _TOKEN_FILES:
+        try:
+            settings = json.loads((Path(config.name_or_path) / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError):
+            continue  # not there, or loading says what is wrong with it
+        for field, value in settings.items() if isinstance(settings, dict) else ():
+            for text in (field, *_texts_in(value)) if field != "chat_template" else ():
+                _refuse_long_token(text, "added token" if text is field else field, config)
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (dict, list)):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _texts_in(part)
+
+
 def _refuse_long_tokens(tokenizer: Any, config: TokenizerConfig) -> None:
     names = {text: name for name, text in tokenizer.special_tokens_map.items() if isinstance(text, str)}
-    for index, token in tokenizer.added_tokens_decoder.items():
+    for token in tokenizer.added_tokens_decoder.values():
         text = str(token.content)
-        if len(text) > _MOST_CHARACTERS:
-            raise TokenizerError(
-                f"tokenizer.name_or_path is {config.name_or_path!r}; its {names.get(text, 'added token')} "
-                f"{text[:20]!r}..., id {index}, has {len(text):,} characters; allowed: at most {_MOST_CHARACTERS:,}. "
-                "Correct it in its tokenizer_config.json or tokenizer.json."
-            )
+        _refuse_long_token(text, names.get(text, "added token"), config)
+
+
+def _refuse_long_token(text: str, name: str, config: TokenizerConfig) -> None:
+    if len(text) > _MOST_CHARACTERS:
+        raise TokenizerError(
+            f"tokenizer.name_or_path is {config.name_or_path!r}; its {name} {text[:20]!r}... has {len(text):,} "
+            f"characters; allowed: at most {_MOST_CHARACTERS:,}. Correct it in its tokenizer_config.json or "
+            "tokenizer.json."
+        )
 
 
 def _fill_special_tokens(tokenizer: Any) -> None:
