@@ -92,6 +92,10 @@ def test_arguments_of_a_function_call_turn_become_an_object() -> None:
     [
         ([{"name": "f", "arguments": "a=1"}], "turn 2: arguments of tool call 1 is not JSON: "),
         ([{"name": "f", "arguments": ""}], "turn 2: arguments of tool call 1 is not JSON: "),
+        (
+            [{"name": "f", "arguments": '{"a": 1, "a": 2}'}],
+            'turn 2: arguments of tool call 1: an object has the key "a"',
+        ),
         ([{"name": "f", "arguments": "[1]"}], "turn 2: arguments of tool call 1 are a JSON list; they must be an"),
         ([{"name": "f", "arguments": "null"}], "turn 2: arguments of tool call 1 are a JSON NoneType; they must"),
         ({"name": "f"}, "turn 2: tool_calls must be a list of objects"),
@@ -334,6 +338,7 @@ def test_masks_are_found_with_the_variables_of_the_row(tmp_path: Path) -> None:
         ([1], "variables is a list; it must be an object"),
         ("[1]", "variables is a list; it must be an object"),
         ("{", "variables is not JSON"),
+        ('{"a": 1, "a": 1}', 'variables: an object has the key "a" twice'),
         ({"tools": [], "messages": []}, "variables sets messages, tools, which is reserved"),
     ],
 )
