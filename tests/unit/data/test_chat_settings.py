@@ -87,6 +87,14 @@ def test_arguments_of_a_function_call_turn_become_an_object() -> None:
     assert message["tool_calls"][0]["function"] == {"name": "add", "arguments": {"a": 1}}
 
 
+@pytest.mark.parametrize("parts", ["auto", "keep", "join_text", "drop"])
+@pytest.mark.parametrize(("part", "kind"), [([["Deep."]], "list"), (3.5, "float"), (True, "bool")])
+def test_part_of_content_that_can_hold_no_text_drops_the_row(parts: str, part: Any, kind: str) -> None:
+    with pytest.raises(RowError) as raised:
+        read(QUESTION, {"role": "assistant", "content": ["Deep.", part]}, content_parts=parts)
+    assert str(raised.value) == (f"invalid_field: turn 2: content: part 2 is a {kind}; it must be text or an object")
+
+
 @pytest.mark.parametrize(
     ("calls", "detail"),
     [
@@ -149,7 +157,6 @@ def test_parts_of_the_system_column_become_one_text() -> None:
         ({"type": "text", "text": {"text": "x"}}, "text"),
         ({"text": "x", "image": "x.png"}, None),
         ({}, None),
-        (1, "int"),
     ],
 )
 def test_part_that_is_no_text_drops_the_row(part: Any, kind: Any) -> None:
