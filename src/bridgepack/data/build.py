@@ -146,8 +146,7 @@ def planned_build(
         tokenizer = identity()
         inputs = _input_records(files, hashes, progress or SilentProgress())
         digest = fingerprint(resolved, tokenizer, inputs)
-        if copy is not None and not options.replaces:
-            refuse_replacing_at(copy, digest)
+        _refuse_replacing(copy, digest, options)
         folder = named or artifacts / f"{recipe.name}-{digest[:12]}"
         staging.refuse_foreign_folder(folder)
         spec = ArtifactSpec(
@@ -158,17 +157,13 @@ def planned_build(
             inputs=inputs,
             skipped=skipped_beside(recipe, files),
         )
-        existing = staging.existing_manifest(folder)
-        yield BuildPlan(
-            output=folder,
-            copy=copy,
-            spec=spec,
-            existing=existing,
-            files=files,
-            stamps=stamps,
-            workers=workers,
-            engine=engine,
-        )
+        existing, plan = staging.existing_manifest(folder), partial(BuildPlan, workers=workers, engine=engine)
+        yield plan(output=folder, copy=copy, spec=spec, existing=existing, files=files, stamps=stamps)
+
+
+def _refuse_replacing(copy: str | None, digest: str, options: BuildOptions) -> None:
+    if copy is not None and not options.replaces:
+        refuse_replacing_at(copy, digest)
 
 
 def _is_url(output: Path | str | None) -> TypeGuard[str]:
