@@ -29,6 +29,15 @@ def unusable(error: OSError) -> str:
     return f"{place}{error.strerror or error}. Check the path and its permissions."
 
 
+def forget_interrupt() -> None:
+    """Let the process end with its exit code after a KeyboardInterrupt that was caught.
+
+    `python -m` notes a KeyboardInterrupt that left code in a text, such as that of a dataclass as it is made, and ends
+    the process by SIGINT even if it was caught since; the next code in a text clears the note.
+    """
+    exec("")
+
+
 class BridgepackError(Exception):
     """Base of every error that the user can fix; the CLI prints it and exits with code 2.
 

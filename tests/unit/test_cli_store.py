@@ -65,6 +65,28 @@ def test_broken_file_is_a_finding_until_it_is_removed(folder: Path, command: Com
     assert command("store", "verify", "--workers", "1")[0] == 0
 
 
+def test_folder_in_place_of_a_file_is_named_and_removed(folder: Path, command: Command) -> None:
+    (tokens,), (record,) = (
+        folder.rglob("*.tokens"),
+        (folder / "artifacts" / ".bridgepack" / "tokens" / "builds").iterdir(),
+    )
+    for path in (tokens, record):
+        path.unlink()
+        (path / "mine").mkdir(parents=True)
+
+    code, output, _ = command("store", "prune", "--max-size", "0K")
+    assert (code, tokens.is_dir(), record.is_dir()) == (0, True, True)
+    code, output, _ = command("store", "verify", "--workers", "1")
+    assert (code, "2 files verified, 2 broken" in output, f"'{tokens}' cannot be used: it is a folder" in output) == (
+        1,
+        True,
+        True,
+    )
+    code, output, _ = command("store", "verify", "--remove", "--workers", "1")
+    assert (code, "They were removed" in output, tokens.exists(), record.exists()) == (1, True, False, False)
+    assert command("store", "verify", "--workers", "1")[0] == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

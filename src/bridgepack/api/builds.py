@@ -10,7 +10,7 @@ from bridgepack.api.targets import Recipe, recipe_of
 from bridgepack.bridge.targets import Target
 from bridgepack.config.arguments import check_arguments, local_path
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.data.build import build_artifact, planned_build
+from bridgepack.data.build import build_artifact, checked_places, planned_build
 from bridgepack.data.reading.kept_rows import recipe_with_rows
 from bridgepack.data.repack import RepackPlan, repack_artifact
 from bridgepack.data.repack import plan_repack as planned_repack
@@ -99,8 +99,9 @@ def plan_build(
     """
     options = _options(num_workers, store, memory, engine, ray_address, replace=replace)
     loaded = _recipe(recipe, overrides, output, options)
+    copy = checked_places(loaded, output=output, options=options)
     how: dict[str, Any] = {"output": output, "balance": balance_for(loaded), "progress": progress, "options": options}
-    with planned_build(loaded, **how) as plan:
+    with planned_build(loaded, copy=copy, **how) as plan:
         return plan
 
 

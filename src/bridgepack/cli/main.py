@@ -10,7 +10,7 @@ import click
 
 from bridgepack import __version__, api
 from bridgepack.cli.output import COULD_NOT_RUN, StopSignals, print_json, silence
-from bridgepack.errors import BridgepackError, ConfigError, unusable
+from bridgepack.errors import BridgepackError, ConfigError, forget_interrupt, unusable
 from bridgepack.reporting.text import printable
 
 #: Command -> its heading in the list of commands, its module in this package, and the first line of its help.
@@ -101,9 +101,7 @@ def main(arguments: list[str] | None = None) -> None:
         code = stop.code
     if arguments is None:  # otherwise the caller's process continues
         stop.ignore()
-        # `python -m` notes a KeyboardInterrupt that left code in a text, such as that of a dataclass as it is made, and
-        # ends the process by SIGINT even if it was caught since; the next code in a text clears the note.
-        exec("")
+        forget_interrupt()
     sys.exit(code)
 
 

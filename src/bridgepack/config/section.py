@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from textwrap import dedent
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 if TYPE_CHECKING:
     from pydantic import GetJsonSchemaHandler
@@ -29,16 +29,8 @@ class Before:
     value: Any  #: as JSON writes it
 
 
-def _refuse_null(text: str) -> str:
-    if "\0" in text:
-        raise ValueError(f" is {text!r}; allowed: text without null characters, which no path can have. Remove them.")
-    return text
-
-
-#: Text of a path or of an id on a hub.
-Name = Annotated[str, AfterValidator(_refuse_null)]
-
-
+#: Characters of a text that a message shows.
+_SHOWN = 80
 #: True or false; other YAML says neither: `no` and `off` are texts in YAML 1.2, and false in 1.1.
 Flag = Annotated[bool, Field(strict=True)]
 
@@ -51,6 +43,17 @@ class Section(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False, str_min_length=1, defer_build=True
     )
+
+    @field_validator("*")
+    @classmethod
+    def _refuse_impossible_text(cls, value: Any) -> Any:
+        """Refuse text that no path, column, variable or file of JSON can have, wherever it stands in a field."""
+        if isinstance(value, str | Mapping | list | tuple):
+            for path, text, is_name in _texts_in(value):
+                if kind := _impossible(text):
+                    what = f"{'has a name' if is_name else 'is'} {repr(text)[:_SHOWN]}"
+                    raise ValueError(f"{path} {what}; allowed: text without {kind}. Remove them.")
+        return value
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
@@ -67,6 +70,31 @@ class Section(BaseModel):
         if is_tag and "kind" not in found.setdefault("required", []):
             found["required"].append("kind")
         return schema
+
+
+def _texts_in(value: Any, path: str = "") -> Iterator[tuple[str, str, bool]]:
+    """Yield (dotted path in the field, text, whether it is a mapping's key) of the texts outside inner sections."""
+    if isinstance(value, str):
+        yield path, value, False
+    elif isinstance(value, Mapping):
+        for name, item in value.items():
+            if isinstance(name, str):
+                yield path, name, True
+            yield from _texts_in(item, f"{path}.{name}" if path else str(name))
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _texts_in(item, f"{path}.{index}" if path else str(index))
+
+
+def _impossible(text: str) -> str:
+    """Return what a text has that no file can; empty if nothing."""
+    if "\0" in text:
+        return "null characters"
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "halves of surrogate pairs"
+    return ""
 
 
 @cache

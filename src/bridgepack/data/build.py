@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 from bridgepack.config.recipe.data import as_sources, path_of
 from bridgepack.config.recipe.recipe import SFTRecipe
@@ -75,22 +75,37 @@ def build_artifact(
         ArtifactInUseError: another build is writing it.
     """
     shown, options = progress or SilentProgress(), options or BuildOptions()
-    url = upload_place(output) if _is_url(output) else None
-    expected = _named_folder(recipe, output) or artifacts / recipe.name
-    staging.refuse_unwritable(expected, options.store or default_store(expected))
+    copy = checked_places(recipe, output=output, artifacts=artifacts, options=options)
+    how: dict[str, Any] = {"output": output, "artifacts": artifacts, "progress": shown, "balance": balance}
     with ExitStack() as stack:
-        plan = stack.enter_context(
-            planned_build(recipe, output=output, artifacts=artifacts, progress=shown, options=options, balance=balance)
-        )
-        if url is not None and not options.replaces:
-            refuse_replacing_at(url, plan.spec.fingerprint)
+        plan = stack.enter_context(planned_build(recipe, options=options, copy=copy, **how))
         result = plan.reused(options)
         if result is None:
             with workplace(plan, options.store or default_store(plan.output), shown) as place:
                 result = finish_build(plan, place, options)
         with complete_on_interrupt(result.output):
             stack.close()
-            return result if url is None else replace(result, upload=upload_artifact(result.output, url, shown))
+            if plan.copy is None:
+                return result
+            return replace(result, upload=upload_artifact(result.output, plan.copy, shown))
+
+
+def checked_places(
+    recipe: SFTRecipe,
+    *,
+    output: Path | str | None,
+    options: BuildOptions,
+    artifacts: Path = Path(DEFAULT_FOLDER),
+) -> str | None:
+    """Return the URL of a build's copy, None without one, after checking that all places can be written.
+
+    Raises:
+        ConfigError, ArtifactError, StoreError: one cannot.
+    """
+    copy = upload_place(output) if _is_url(output) else None
+    expected = _named_folder(recipe, output) or artifacts / recipe.name
+    staging.refuse_unwritable(expected, options.store or default_store(expected))
+    return copy
 
 
 @contextmanager
@@ -102,10 +117,11 @@ def planned_build(
     progress: Progress | None = None,
     options: BuildOptions | None = None,
     balance: BalanceRecord | None = None,
+    copy: str | None = None,
 ) -> Iterator[BuildPlan]:
     """Yield the plan of a build; the first worker loads the tokenizer and its engine while inputs are hashed.
 
-    Writes only Hugging Face data sets, to a folder that is removed afterwards.
+    Writes only Hugging Face data sets, to a folder that is removed afterwards. `copy` is from `checked_places`.
     """
     options, named, resolved = options or BuildOptions(), _named_folder(recipe, output), recipe.resolve(balance)
     if named is not None:
@@ -130,6 +146,7 @@ def planned_build(
         tokenizer = identity()
         inputs = _input_records(files, hashes, progress or SilentProgress())
         digest = fingerprint(resolved, tokenizer, inputs)
+        _refuse_replacing(copy, digest, options)
         folder = named or artifacts / f"{recipe.name}-{digest[:12]}"
         staging.refuse_foreign_folder(folder)
         spec = ArtifactSpec(
@@ -140,10 +157,13 @@ def planned_build(
             inputs=inputs,
             skipped=skipped_beside(recipe, files),
         )
-        existing = staging.existing_manifest(folder)
-        yield BuildPlan(
-            output=folder, spec=spec, existing=existing, files=files, stamps=stamps, workers=workers, engine=engine
-        )
+        existing, plan = staging.existing_manifest(folder), partial(BuildPlan, workers=workers, engine=engine)
+        yield plan(output=folder, copy=copy, spec=spec, existing=existing, files=files, stamps=stamps)
+
+
+def _refuse_replacing(copy: str | None, digest: str, options: BuildOptions) -> None:
+    if copy is not None and not options.replaces:
+        refuse_replacing_at(copy, digest)
 
 
 def _is_url(output: Path | str | None) -> TypeGuard[str]:

@@ -42,6 +42,7 @@ class ArtifactPlan(Result):
     output: Path  #: folder of the artifact
     spec: ArtifactSpec
     existing: Manifest | None  #: manifest of the artifact at `output`, even if incomplete; None if there is none
+    copy: str | None = None  #: URL of the copy in an object store; None if no copy was requested
 
     @property
     def is_built(self) -> bool:
@@ -106,6 +107,7 @@ class ArtifactPlan(Result):
         spec = self.spec
         return {
             "output": str(self.output),
+            **({} if self.copy is None else {"copy": self.copy}),
             "fingerprint": spec.fingerprint,
             "is_built": self.is_built,
             "replaces": self.existing.fingerprint if self.existing is not None and not self.is_built else None,

@@ -46,15 +46,16 @@ _REFUSED = (
 )
 
 
-def served_cure(kind: ServedKind, settings: Mapping[str, object]) -> str:
+def served_cure(kind: ServedKind, settings: Mapping[str, object], *, tried: tuple[int, int] = (0, 0)) -> str:
     """Return what to do about a kind, apart from a switch of the template.
 
-    `settings` are those of CURING_SETTINGS that are set already, which it does not propose.
+    `settings` are those of CURING_SETTINGS that are set already, which it does not propose; `tried` are the rows on
+    which `mask_generation_prompt` was tried, and those of them that it would drop.
     """
     if kind == ServedKind.CONTEXT:
         return f"{_split_cure(settings)}; {_OTHER_CONTEXT}"
     if kind == ServedKind.BOUNDARY:
-        return _boundary_cure(settings)
+        return _boundary_cure(settings, *tried)
     if kind != ServedKind.ANSWER:
         return _REFUSED
     mode = settings.get("loss_mode")
@@ -79,10 +80,11 @@ def _split_cure(settings: Mapping[str, object]) -> str:
     return f"set preprocessing.loss_mode to assistant and {_SPLIT}" if mode == "full" else f"set {_SPLIT}"
 
 
-def _boundary_cure(settings: Mapping[str, object]) -> str:
+def _boundary_cure(settings: Mapping[str, object], num_tried: int, num_dropped: int) -> str:
     same = "tokenizer.chat_template_kwargs as the server has them"
     is_masked = "mask_generation_prompt" in settings
-    begin = f"set preprocessing.mask_generation_prompt to true, and {same}"
+    loss = f", which would drop {num_dropped:,} of {num_tried:,} rows that were tried" if num_dropped else ""
+    begin = f"set preprocessing.mask_generation_prompt to true{loss}, and {same}"
     if is_masked:
         begin = f"preprocessing.mask_generation_prompt is true already; set {same}"
     elif settings.get("loss_mode") == "full":
@@ -135,6 +137,10 @@ class ServedRecord:
     is_switch_partial: bool = False  #: set for all rows, it would make answers differ that do not
     #: settings of conversations, of CURING_SETTINGS, that are set already
     settings: Mapping[str, object] = field(default_factory=dict)
+    #: rows of the sample on which `mask_generation_prompt` was tried, because it cures a kind that occurs; both numbers
+    #: are left out of the manifest if it was not
+    num_rows_tried: int = 0
+    num_rows_dropped: int = 0  #: rows of those that it would drop, e.g. because a token straddles the boundary
 
     @property
     def num_answers(self) -> int:
@@ -153,7 +159,7 @@ class ServedRecord:
 
     def cure(self, kind: str) -> str:
         """Return what to do about a kind; first the template's own switch, which costs no tokens."""
-        cure = served_cure(ServedKind(kind), self.settings)
+        cure = served_cure(ServedKind(kind), self.settings, tried=(self.num_rows_tried, self.num_rows_dropped))
         if not self.switch or kind not in SWITCHED_KINDS:
             return cure
         switch = switch_cure(self.switch, self.switch_value, is_partial=self.is_switch_partial)

@@ -282,7 +282,8 @@ def describe_plan(plan: ArtifactPlan, *, source: Path | None = None, tokenises_a
         action += f", and replace the artifact {plan.existing.fingerprint[:12]}{needs}{why}"
     if plan.is_built:
         action = "nothing: it is already built"
-    lines = [f"would do: {action}", f"output: {plan.output}", f"fingerprint: {plan.spec.fingerprint}", ""]
+    copy = [] if plan.copy is None else [f"copy: {plan.copy}"]
+    lines = [f"would do: {action}", f"output: {plan.output}", *copy, f"fingerprint: {plan.spec.fingerprint}", ""]
     for split, records in plan.spec.inputs.items() if source is None else ():
         lines.append(f"{split} inputs:")
         inputs = (f"  {record.path}  {record.num_bytes:,} bytes  sha256 {record.sha256[:12]}" for record in records)

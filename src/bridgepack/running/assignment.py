@@ -29,7 +29,7 @@ from bridgepack.config.load import load_recipe, parse_overrides
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.write import recipe_to_yaml, written_values
 from bridgepack.data.files import write_text
-from bridgepack.errors import BridgepackError, ConfigError
+from bridgepack.errors import BridgepackError, ConfigError, forget_interrupt
 from bridgepack.reporting.text import printable
 
 SUCCEEDED, FINDINGS, COULD_NOT_RUN, INTERRUPTED = 0, 1, 2, 130
@@ -50,6 +50,8 @@ def exit_code_of(step: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         say("interrupted")
         return INTERRUPTED
+    finally:
+        forget_interrupt()
 
 
 def message_of(error: BridgepackError | OSError) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 
 from bridgepack.bridge.forward_steps import forward_step_for
 from bridgepack.bridge.shipped import import_host
-from bridgepack.errors import BridgepackError, ConfigError
+from bridgepack.errors import BridgepackError, ConfigError, forget_interrupt
 from bridgepack.reporting.checks import render_report
 from bridgepack.reporting.text import printable
 from bridgepack.rules.judging.text import report_to_dict
@@ -68,6 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:  # any error in one process must end all
         _fail(job, error)
         return FINDINGS
+    finally:
+        forget_interrupt()
 
 
 def _in_job(job: Job, run: _Run, arguments: Sequence[str] | None) -> int:

@@ -12,6 +12,7 @@ import pytest
 
 from bridgepack.config.load import load_recipe, parse_overrides
 from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.config.recipe.training import LoggingConfig
 from bridgepack.errors import ConfigError
 from tests.support.catalogue import SMALL, SMALL_TOML, SMALL_YAML
 from tests.support.small_builds import Command, small_recipe
@@ -158,12 +159,64 @@ def test_aliases_that_multiply_values_are_refused(tmp_path: Path, field: str) ->
             load_recipe(tmp_path / f"{name}.yaml")
 
 
+_CHAT = {
+    "name": "small",
+    "data": {"train": ["a.jsonl"]},
+    "tokenizer": {"name_or_path": "tokenizer"},
+    "preprocessing": {"kind": "chat"},
+    "packing": {"packed_sequence_size": 16},
+}
+#: Fields that hold text as such, in lists or in mappings, and a value with `X` in each.
+_FIELDS_OF_TEXT = {
+    "environment": [{"NAME": "X"}, {"X": "1"}],
+    "bridge_overrides": [{"model.x": "X"}, {"model.x": [{"y": "X"}]}, {"X": 1}],
+    "tokenizer.chat_template_kwargs": [{"a": {"X": 1}}],
+    "serving.chat_template_kwargs": [{"a": ["X"]}],
+    "serving.system": ["X"],
+    "ignore": [{"BP101": "X"}],
+    "data.train": ["X", ["b.jsonl", "X"]],
+    "data.layout": [{"kind": "tokenized", "input_ids": "X"}],
+    **{f"preprocessing.{name}_column": ["X"] for name in ("conversation", "prompt", "completion", "tools")},
+    **{f"checkpoint.{name}": ["X"] for name in ("pretrained", "folder")},
+    "logging": [{name: "X"} for name in LoggingConfig.model_fields if name != "log_interval"],
+    "data.train.0": [
+        {"path": "X"},
+        {"dataset": "X"},
+        {"path": "b", "name": "X"},
+        {"path": "b", "columns": {"tools": "X"}},
+    ],
+}
+
+
+@pytest.mark.parametrize("field", _FIELDS_OF_TEXT)
+@pytest.mark.parametrize("bad", ["a\0b", "a\ud800b"])
+def test_text_that_no_file_can_hold_is_refused_wherever_it_stands(field: str, bad: str) -> None:
+    for pattern in _FIELDS_OF_TEXT[field]:
+        value = json.loads(json.dumps(pattern).replace("X", json.dumps(bad)[1:-1]))
+        with pytest.raises(ConfigError) as raised:
+            load_recipe(_CHAT, {field: value})
+        message = str(raised.value)
+        assert message.startswith(field), message
+        assert r"'a\x00b'" in message or r"'a\ud800b'" in message, message
+        assert "\n" not in message
+        message.encode()
+
+
+def test_text_in_a_mapping_is_named_by_its_path() -> None:
+    values = {"model.x": [{"y": "a\0b"}]}
+    with pytest.raises(ConfigError) as raised:
+        load_recipe(_CHAT, {"bridge_overrides": values})
+    assert str(raised.value) == (
+        r"bridge_overrides.model.x.0.y is 'a\x00b'; allowed: text without null characters. Remove them."
+    )
+
+
 @pytest.mark.parametrize(
     "field",
     ["artifact", "data.train", "data.validation", "tokenizer.name_or_path", "tokenizer.chat_template"]
     + [f"data.train.{name}" for name in ("path", "dataset", "split", "revision", "name")],
 )
-def test_null_characters_in_paths_are_refused(field: str, tmp_path: Path, command: Command) -> None:
+def test_null_characters_are_refused(field: str, tmp_path: Path, command: Command) -> None:
     """A file system's functions raise ValueError for them, which would be a traceback in every command."""
     recipe = json.loads(small_recipe("rows.jsonl", "tokenizer").model_dump_json(exclude_unset=True))
     *sections, name = field.split(".")

@@ -14,14 +14,12 @@ from bridgepack.config.write import SCHEMA_URL, recipe_to_toml, recipe_to_yaml, 
 from bridgepack.errors import ConfigError
 from tests.support.catalogue import SMALL
 
-texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12)
+texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=12)
 scalars = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | texts
 plain_values = st.recursive(
     scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3), max_leaves=6
 )
-#: Paths and ids of a hub.
-names = texts.filter(lambda text: "\0" not in text)
-sources = names | st.fixed_dictionaries({"dataset": names}, optional={"name": names, "split": names})
+sources = texts | st.fixed_dictionaries({"dataset": texts}, optional={"name": texts, "split": texts})
 counts = st.integers(1, 64)
 fractions = st.floats(0, 0.99)
 methods = st.just({"kind": "full"}) | st.fixed_dictionaries(
@@ -43,7 +41,7 @@ recipes = st.fixed_dictionaries(
     {
         "name": st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,9}", fullmatch=True),
         "data": st.fixed_dictionaries({"train": sources | st.lists(sources, min_size=1, max_size=3)}),
-        "tokenizer": st.fixed_dictionaries({"name_or_path": names}, optional={"chat_template": names | st.none()}),
+        "tokenizer": st.fixed_dictionaries({"name_or_path": texts}, optional={"chat_template": texts | st.none()}),
         "packing": st.fixed_dictionaries(
             {"packed_sequence_size": st.integers(1, 2**31 - 1)},
             optional={"seed": st.integers(0, 2**32 - 1), "max_sequences_per_pack": counts | st.none()},

@@ -87,11 +87,23 @@ def test_arguments_of_a_function_call_turn_become_an_object() -> None:
     assert message["tool_calls"][0]["function"] == {"name": "add", "arguments": {"a": 1}}
 
 
+@pytest.mark.parametrize("parts", ["auto", "keep", "join_text", "drop"])
+@pytest.mark.parametrize(("part", "kind"), [([["Deep."]], "list"), (3.5, "float"), (True, "bool")])
+def test_part_of_content_that_can_hold_no_text_drops_the_row(parts: str, part: Any, kind: str) -> None:
+    with pytest.raises(RowError) as raised:
+        read(QUESTION, {"role": "assistant", "content": ["Deep.", part]}, content_parts=parts)
+    assert str(raised.value) == (f"invalid_field: turn 2: content: part 2 is a {kind}; it must be text or an object")
+
+
 @pytest.mark.parametrize(
     ("calls", "detail"),
     [
         ([{"name": "f", "arguments": "a=1"}], "turn 2: arguments of tool call 1 is not JSON: "),
         ([{"name": "f", "arguments": ""}], "turn 2: arguments of tool call 1 is not JSON: "),
+        (
+            [{"name": "f", "arguments": '{"a": 1, "a": 2}'}],
+            'turn 2: arguments of tool call 1: an object has the key "a"',
+        ),
         ([{"name": "f", "arguments": "[1]"}], "turn 2: arguments of tool call 1 are a JSON list; they must be an"),
         ([{"name": "f", "arguments": "null"}], "turn 2: arguments of tool call 1 are a JSON NoneType; they must"),
         ({"name": "f"}, "turn 2: tool_calls must be a list of objects"),
@@ -145,7 +157,6 @@ def test_parts_of_the_system_column_become_one_text() -> None:
         ({"type": "text", "text": {"text": "x"}}, "text"),
         ({"text": "x", "image": "x.png"}, None),
         ({}, None),
-        (1, "int"),
     ],
 )
 def test_part_that_is_no_text_drops_the_row(part: Any, kind: Any) -> None:
@@ -334,6 +345,7 @@ def test_masks_are_found_with_the_variables_of_the_row(tmp_path: Path) -> None:
         ([1], "variables is a list; it must be an object"),
         ("[1]", "variables is a list; it must be an object"),
         ("{", "variables is not JSON"),
+        ('{"a": 1, "a": 1}', 'variables: an object has the key "a" twice'),
         ({"tools": [], "messages": []}, "variables sets messages, tools, which is reserved"),
     ],
 )

@@ -116,6 +116,22 @@ def test_type_of_arrow_is_decoded(tmp_path: Path, name: str, storage: Any) -> No
         assert str(bad).startswith("invalid_json: column tools is of type JSON, and holds a text that is not JSON: ")
 
 
+@pytest.mark.parametrize("column", ["tools", "content"])
+def test_json_with_a_repeated_key_drops_its_row(tmp_path: Path, column: str) -> None:
+    texts = ['[{"type": "text", "text": "a", "text": "b"}]', '[{"type": "text", "text": "a"}]']
+    pq.write_table(
+        pa.table({column: pa.ExtensionArray.from_storage(pa.json_(), pa.array(texts))}), tmp_path / "a.parquet"
+    )
+
+    bad, good = _read(str(tmp_path / "a.parquet"), tmp_path)
+
+    assert good == {column: [{"type": "text", "text": "a"}]}
+    assert str(bad) == (
+        f'invalid_json: column {column} is of type JSON: an object has the key "text" twice, and only one value can be '
+        "meant"
+    )
+
+
 #: Content as its author wrote it, in a column whose values have several types.
 CONTENTS = [
     "Tall.",
@@ -125,6 +141,7 @@ CONTENTS = [
     "[]",
     '{"a": 1}',
     '[{"a": 1}]',
+    '{"a": 1, "a": 2}',
     '"quoted',
     None,
     [{"type": "text", "text": "9"}],

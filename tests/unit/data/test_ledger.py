@@ -7,10 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scripts.quirks.endless import LLAMA_2
+from scripts.quirks.families import write_tokenizer
 
 from bridgepack.errors import DataError
 from bridgepack.records import DropReason, SplitRecord
-from tests.support.small_builds import assert_balanced, build, chat_row, dropped, tokenized_recipe, tokenized_row
+from tests.support.small_builds import (
+    assert_balanced,
+    build,
+    chat_row,
+    dropped,
+    small_recipe,
+    tokenized_recipe,
+    tokenized_row,
+    write_json_lines,
+)
 
 #: (line, why it is dropped; None for a row that is packed). Packs hold 64 tokens.
 CHAT_LINES: list[tuple[Any, DropReason | None]] = [
@@ -169,3 +180,25 @@ def test_nothing_left_says_what_became_of_the_rows(
     with pytest.raises(DataError, match=message):
         built(tmp_path / "a.jsonl")
     assert not (tmp_path / "out").exists()
+
+
+def test_two_answers_in_a_row_name_their_cure(tmp_path: Path) -> None:
+    """Llama 2's template writes nothing between them that shows where the second begins."""
+    tokenizer = write_tokenizer(tmp_path / "tokenizer", LLAMA_2)
+    answer = {"role": "assistant", "content": "Deep."}
+    rows = [{"messages": [{"role": "user", "content": "How deep?"}, answer, *more]} for more in ([], [answer])]
+    recipe = small_recipe(
+        write_json_lines(tmp_path / "a.jsonl", rows),
+        tokenizer,
+        preprocessing={"kind": "chat", **LLAMA_2.preprocessing},
+        packing={"packed_sequence_size": 256},
+    )
+
+    (example,) = build(recipe, tmp_path / "out").manifest.splits[0].drop_examples
+
+    assert (example.row, example.reason, example.detail) == (
+        2,
+        DropReason.NO_ASSISTANT_MASK,
+        "the rendered turns do not match the conversation's; turns 2 and 3 both have the role assistant, which the "
+        "template writes as one: join their texts in one turn, or use another template",
+    )

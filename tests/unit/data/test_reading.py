@@ -134,7 +134,7 @@ def test_bad_lines_cost_their_own_row_only(tmp_path: Path) -> None:
     assert [item for _, item in found[1::2]] == [{"a": 1}] * len(BAD_LINES)
 
 
-#: Lines that orjson and `json` might read differently, besides the bad ones.
+#: Lines that jiter and `json` might read differently, besides the bad ones.
 ODD_LINES = (
     b'{"a": 1, "b": [1.5, -0, 0.1, 1e5, 1E400, -1e-400, null, true]}',
     b'{"a": 123456789012345678901234567890, "b": 0.12345678901234567890123}',
@@ -153,6 +153,42 @@ def test_lines_are_read_the_same_with_json_alone(line: bytes, monkeypatch: pytes
 
     again = read_line(line)
     assert (repr(found), str(found)) == (repr(again), str(again))
+
+
+#: A row, and the key that it has twice in one object.
+REPEATED = (
+    (b'{"text": "a", "text": "b"}', "text"),
+    (b'{"text": "a", "text": "a"}', "text"),
+    (b'{"text": "a", "t\\u0065xt" : "b"}', "text"),
+    (b'{"messages": [{"role": "user", "content": "a", "content": "b"}]}', "content"),
+    (b'{"a": 123456789012345678901234567890, "b": [[{"": 1, "x": {"": 2}, "":3}]]}', ""),
+    (b'\xef\xbb\xbf{"a": NaN, "a": 1}', "a"),
+)
+#: Names that are repeated, but not in one object.
+NOT_REPEATED = (
+    {"a": {"a": [{"a": 1}, {"a": 1}]}},
+    {"a": '{"b": 1, "b": 2}', "b": '"a": "a" : '},
+    {"a": 1, "A": 2, "a ": 3, "\u0430": 4},
+)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.json"])
+@pytest.mark.parametrize("has_jiter", [True, False])
+def test_row_with_a_repeated_key_is_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, has_jiter: bool
+) -> None:
+    if not has_jiter:
+        monkeypatch.setattr(row_reading, "_LOADS", None)
+    rows = [*(line for line, _ in REPEATED[:-1]), *(json.dumps(row).encode() for row in NOT_REPEATED)]
+    content = b"[" + b",".join(rows) + b"]" if name == "a.json" else b"\n".join(rows)
+
+    found = _read_bytes(tmp_path, name, gzip.compress(content) if name.endswith("gz") else content)
+
+    assert found == list(enumerate([*["invalid_json"] * (len(REPEATED) - 1), *NOT_REPEATED], 1))
+    for line, key in REPEATED:
+        assert str(read_line(line)) == (
+            f'invalid_json: an object has the key "{key}" twice, and only one value can be meant'
+        )
 
 
 @pytest.mark.parametrize(
@@ -381,6 +417,7 @@ def test_file_that_changes_while_it_is_read(tmp_path: Path, change: Any, message
 
 
 NOT_UTF8 = pa.array([0, 1, 2, 3], pa.int32()).buffers()[1], pa.py_buffer(b"x\xffz")
+PAIRS = pa.map_(pa.string(), pa.int64())
 NULL_TURN = [None, {"role": "user", "content": "hi", "name": None}]
 
 
@@ -389,9 +426,10 @@ NULL_TURN = [None, {"role": "user", "content": "hi", "name": None}]
     [
         ({"a": pa.Array.from_buffers(pa.string(), 3, [None, *NOT_UTF8])}, [{"a": "x"}, "invalid_field", {"a": "z"}]),
         ({"day": pa.array([0, 2**31 - 1], pa.int32()).cast(pa.date32())}, [{"day": date(1970, 1, 1)}, "invalid_field"]),
+        ({"a": pa.array([[("x", 1)], [("x", 1), ("x", 2)]], PAIRS)}, [{"a": {"x": 1}}, "invalid_field"]),
         ({"messages": [NULL_TURN]}, [{"messages": [None, {"role": "user", "content": "hi"}]}]),
     ],
-    ids=["not UTF-8", "a day that Python does not have", "nulls behind a null turn"],
+    ids=["not UTF-8", "a day that Python does not have", "a map with a key twice", "nulls behind a null turn"],
 )
 def test_odd_values_of_a_table(tmp_path: Path, columns: dict[str, Any], rows: list[Any]) -> None:
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")

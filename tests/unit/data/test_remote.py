@@ -1,5 +1,6 @@
 """Packs in an object store are judged as on disk, also without a manifest; fsspec's store in memory stands for one."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 
 from bridgepack.data.reading import remote
 from bridgepack.data.reading.remote import CloudPath, artifact_place
-from tests.support.small_builds import Command, file_bytes, tokenized_row
+from tests.support.small_builds import Command, file_bytes, tokenized_recipe, tokenized_row
 from tests.support.traced_artifacts import build_traced, write_source
 
 GIVEN = ("--given", "packed_sequence_size=16")
@@ -88,3 +89,37 @@ def test_what_only_a_disk_can_do_is_one_message(tmp_path: Path, memory: fsspec.A
     with pytest.raises(OSError, match="it is in an object store, where this cannot be read; copy it here"):
         shutil.copy(place / "training" / "a.parquet", tmp_path)
     assert [path.name for path in (place / "training").glob("*.parquet")] == ["a.parquet"]
+
+
+def test_dry_run_refuses_where_the_build_cannot_write(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    memory: fsspec.AbstractFileSystem,
+    command: Command,
+    chatml_tokenizer: Path,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_source(tmp_path / "a.jsonl", [tokenized_row(9, 5, 6, 7)])
+    recipe = tokenized_recipe(tmp_path / "a.jsonl", chatml_tokenizer)
+    (tmp_path / "r.yaml").write_text(recipe.model_dump_json(), encoding="utf-8")  # JSON is YAML
+    (tmp_path / "file").touch()
+    memory.pipe("/foreign/thesis.txt", b"x")
+    memory.pipe("/other/manifest.json", b'{"fingerprint": "0123"}')
+    build_to = ("build", "r.yaml", "--workers", "1", "--output")
+    refused = {
+        "memory://foreign": "--output is 'memory://foreign', which has files that are not an artifact: thesis.txt.",
+        "memory://other": "--output is 'memory://other', which holds another artifact: its fingerprint is 0123;",
+        "memory://new --store file": "the token store is 'file'; '",
+        "file/new": "output is 'file/new'; '",
+    }
+
+    for options, message in refused.items():
+        planned, built = (command(*build_to, *options.split(), *more) for more in (("--dry-run",), ()))
+        assert planned == built
+        assert (planned.code, planned.errors.startswith(f"error: {message}")) == (2, True), planned.errors
+    planned = command(*build_to, "memory://new/place", "--dry-run")
+    assert planned.code == 0
+    assert planned.output.splitlines()[2] == "copy: memory://new/place"
+    assert json.loads(command(*build_to, "memory://new", "--dry-run", "--json").output)["copy"] == "memory://new"
+    assert not memory.exists("/new")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.jsonl", "file", "r.yaml"]

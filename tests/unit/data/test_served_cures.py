@@ -1,5 +1,6 @@
 """What is proposed against answers that are not trained as they are served, whatever a recipe has set already."""
 
+import json
 import re
 from itertools import product
 from pathlib import Path
@@ -96,3 +97,32 @@ def test_an_artifact_knows_what_is_set(tmp_path: Path) -> None:
     assert found.allowed.startswith(
         "none; preprocessing.split_conversations is when_context_differs already; where the"
     )
+
+
+@pytest.mark.parametrize(("rows", "num_dropped"), [("plain", 3), ("thoughts", 0)])
+def test_cure_of_boundaries_says_how_many_rows_it_would_drop(tmp_path: Path, rows: str, num_dropped: int) -> None:
+    """Qwen3.5's prompt begins a thought, which plain rows do not have."""
+    family = next(family for family in SERVED_FAMILIES if family.name == "Qwen3.5")
+    tokenizer = write_tokenizer(tmp_path / "tokenizer", family)
+    train = write_json_lines(tmp_path / "rows.jsonl", [*[SETS[rows]] * 3, SETS["thoughts"]])
+    chat = {"kind": "chat", **family.preprocessing}
+    recipe = small_recipe(train, tokenizer, preprocessing=chat, packing={"packed_sequence_size": 512})
+
+    served = build(recipe, tmp_path / "packed").manifest.served
+    masked = recipe.override({"preprocessing.mask_generation_prompt": True})
+    cured = build(masked, tmp_path / "cured").manifest
+
+    assert served is not None
+    assert cured.served is not None
+    assert (served.num_rows_tried, served.num_rows_dropped) == (4, num_dropped)
+    assert sum(cured.splits[0].drops.values()) == num_dropped
+    said = f", which would drop {num_dropped} of 4 rows that were tried, and " if num_dropped else ", and "
+    begin = f"set preprocessing.mask_generation_prompt to true{said}tokenizer.chat_template_kwargs as the server"
+    assert served.cure(ServedKind.BOUNDARY).startswith(begin)
+    (found,) = bridgepack.check(tmp_path / "packed", select=["BP557"]).findings
+    assert found.allowed.startswith(f"none; {begin}")
+    assert bridgepack.served(recipe, num_rows=None).record == served
+    assert read_manifest(tmp_path / "packed").served == served
+    assert cured.served.num_rows_tried == 0
+    written = json.loads((tmp_path / "cured" / "manifest.json").read_text())["served"]
+    assert "num_rows_tried" not in written

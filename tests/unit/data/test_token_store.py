@@ -131,6 +131,22 @@ def test_broken_or_missing_tokens_are_made_again(tmp_path: Path, recipe: SFTReci
     assert file_bytes(tmp_path / "back") == before
 
 
+def test_folder_in_place_of_tokens_stops_the_build_and_is_kept(tmp_path: Path, recipe: SFTRecipe) -> None:
+    build(recipe, tmp_path / "out")
+    path = _token_files(tmp_path)[3]
+    path.unlink()
+    (path / "mine").mkdir(parents=True)
+
+    with pytest.raises(StoreError) as raised:
+        build(with_changes(recipe, {"packing__seed": 5}), tmp_path / "other")
+
+    assert str(raised.value) == (
+        f"'{path}' cannot be used: it is a folder. Run `bridgepack store verify --remove` to remove it."
+    )
+    assert (path / "mine").is_dir()
+    assert not (tmp_path / "other").exists()
+
+
 def _swap(one: Path, other: Path) -> None:
     contents = one.read_bytes(), other.read_bytes()
     one.write_bytes(contents[1])
@@ -299,6 +315,11 @@ def test_pipe_is_no_token_file(path: Path) -> None:
 
     for read in (check_token_file, read_token_index, token_arrays):
         with pytest.raises(StoreError, match="cannot be used: it is not a regular file"):
+            read(path)
+    path.unlink()
+    path.mkdir()
+    for read in (check_token_file, read_token_index, token_arrays):
+        with pytest.raises(StoreError, match="cannot be used: it is a folder"):
             read(path)
 
 

@@ -70,6 +70,32 @@ def test_a_recipe_with_other_settings_than_its_packs_is_named(recipe: dict[str, 
     assert re.search(r"; packing\.seed 9 \(packs: 1234\) ", text)
 
 
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({"packing.seed": 9}, "packing.seed 9 (packs: 1234)"),
+        ({"packing.algorithm": "sequential"}, "packing.algorithm 'sequential' (packs: 'best_fit_decreasing')"),
+        ({"data.train": "v2/rows.jsonl"}, "data.train 'v2/rows.jsonl' (packs: "),
+        ({"data.validation_fraction": 0.5}, "data.validation_fraction 0.5 (packs: 0.0)"),
+        ({"data.train": "rows.jsonl"}, ""),  # the same file, named from this folder
+        ({"packing.packed_sequence_size": 128, "packing.max_sequence_length": None}, ""),  # BP108
+        ({"preprocessing": {"kind": "tokenized"}}, ""),  # BP533
+        ({"packing.pad_cu_seqlens": True, "batch.global_batch_size": 4, "tokenizer.engine": "tokenizers"}, ""),
+    ],
+)
+def test_check_names_settings_of_rows_other_than_the_packs(
+    recipe: dict[str, Any], changes: dict[str, Any], found: str
+) -> None:
+    bridgepack.build(recipe, output="packed")
+
+    report = bridgepack.check(recipe, artifact="packed", overrides=changes, select=["BP117"])
+
+    assert "BP117" in report.rules_run
+    texts = [finding.found for finding in report.findings if finding.code == "BP117"]
+    assert len(texts) == (found != "")
+    assert all(text.startswith(found) for text in texts)
+
+
 def test_page_of_packs_alone_says_that_their_run_was_not_judged(recipe: dict[str, Any]) -> None:
     write_json_lines(Path("rows.jsonl"), ROWS)
     bridgepack.build(recipe, output="packed")

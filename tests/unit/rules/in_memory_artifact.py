@@ -18,6 +18,7 @@ from bridgepack.records import (
     ServedRecord,
     ShardFacts,
     ShardRecord,
+    SkippedFiles,
     SplitRecord,
     SplitStatistics,
     UnreadField,
@@ -248,7 +249,13 @@ def _manifest(values: Mapping[str, Any]) -> Manifest:
 def _split(values: Mapping[str, Any]) -> SplitRecord:
     shards = tuple(ShardRecord(**shard) for shard in values["shards"])
     unread = tuple(UnreadField(**field) for field in values.get("unread", ()))
-    own = {"shards": shards, "statistics": SplitStatistics(**values["statistics"]), "unread": unread}
+    skipped = values.get("skipped_files")
+    own = {
+        "shards": shards,
+        "statistics": SplitStatistics(**values["statistics"]),
+        "unread": unread,
+        "skipped_files": None if skipped is None else SkippedFiles(**skipped),
+    }
     return SplitRecord(**{**values, **own})
 
 

@@ -13,6 +13,7 @@ A case is a mapping with, all optional:
 - `files`: path -> number of lines, or `"folder"`; the checkpoint of the healthy run exists beside them; `modified`:
   path -> seconds; `read_only`: folders.
 - `waiting`: ratios by name, and what differs in `built` (null for not balanced) and `run` from one balance.
+- `other_settings`: settings about rows that differ from the packs'.
 - `artifact`: an artifact's case, as in `in_memory_artifact`.
 """
 
@@ -99,6 +100,7 @@ def subject_of(case: Mapping[str, Any]) -> Run:
         if "files" in case
         else None,
         balance_refused=case.get("balance_refused"),
+        other_settings=tuple(case.get("other_settings", ())),
         waiting=_waiting(**case["waiting"]) if "waiting" in case else NO_PACKS,
     )
 

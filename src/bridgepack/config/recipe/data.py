@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
 from bridgepack.config.recipe.layout import OWN_TEMPLATE_VARIABLES, Layout
-from bridgepack.config.section import Before, Flag, Name, Section
+from bridgepack.config.section import Before, Flag, Section
 
 #: Names allowed in a source's `columns`, whatever the preprocessing calls these columns.
 ColumnName = Literal[
@@ -29,18 +29,18 @@ _OF_ROWS = ("split", "revision", "layout", "columns", "kind", "max_rows")
 class DataSource(Section):
     """A source of rows, given by exactly one of `path`, `dataset` and `sources`, and how they are used."""
 
-    path: Name | None = None
+    path: str | None = None
     """A file, a folder, a glob, a URL or a data set saved with `save_to_disk`."""
-    dataset: Name | None = None
+    dataset: str | None = None
     """Id on the Hugging Face hub (`org/name`) or a path that `datasets.load_dataset` accepts."""
     sources: Annotated[tuple[Source, ...], Field(min_length=1)] | None = None
     """Sources that are first mixed with each other: a mixture within the mixture."""
-    name: Name | None = None
+    name: str | None = None
     """For a `dataset`: its configuration, e.g. `default`. Otherwise the source's name in reports."""
-    split: Name | None = None
+    split: str | None = None
     """For a `dataset`: split expression, e.g. `train_sft`, `train[:1000]`; `train` by default. For the `path` of a
     saved DatasetDict: the name of its split."""
-    revision: Name | None = None
+    revision: str | None = None
     """For a `dataset`: commit, tag or branch; pin a commit so that the recipe always reads the same rows."""
     layout: Annotated[Layout | None, Before(None)] = None
     """How the rows of this source are read, as `data.layout`, which is the default."""
@@ -115,7 +115,7 @@ def _refuse_rows(value: Any) -> Any:
     return value
 
 
-_Path = Annotated[Name, Tag("as path")]
+_Path = Annotated[str, Tag("as path")]
 _Section = Annotated[DataSource, Tag("as section")]
 Source = Annotated[_Path | _Section, Discriminator(_shape)]
 _List = Annotated[tuple[Source, ...], Field(min_length=1), BeforeValidator(_refuse_rows), Tag("as list")]
@@ -240,11 +240,11 @@ class DataConfig(Section):
 class TokenizerConfig(Section):
     """The Hugging Face tokenizer that the model is trained with."""
 
-    name_or_path: Name
+    name_or_path: str
     """A folder with tokenizer files, or an id on the Hugging Face hub."""
-    revision: Name | None = None
+    revision: str | None = None
     """Commit, tag or branch on the hub."""
-    chat_template: Name | None = None
+    chat_template: str | None = None
     """Path of a Jinja file that replaces the tokenizer's chat template. Set the same template on Megatron-Bridge's
     tokenizer, not through `dataset_kwargs`."""
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)

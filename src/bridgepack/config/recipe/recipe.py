@@ -34,7 +34,6 @@ from bridgepack.config.recipe.training import (
     PrecisionConfig,
     ScheduleConfig,
 )
-from bridgepack.config.section import Name
 from bridgepack.errors import ConfigError
 from bridgepack.host import TARGET, HostRelease, release_for, release_of
 from bridgepack.records import SPLITS, TRAIN, BalanceRecord
@@ -93,7 +92,7 @@ class SFTRecipe(Document):
     """Parallel topology that the packs are aligned for."""
     batch: BatchConfig = BatchConfig()
     """Batch sizes."""
-    artifact: Annotated[Name, Field(min_length=1)] | None = None
+    artifact: Annotated[str, Field(min_length=1)] | None = None
     """Folder of the packs: `build` writes them there and the run reads them."""
     bridge_version: str | None = None
     """Version of Megatron-Bridge that the run uses, e.g. `0.7`; null for the installed one, or 0.6 where none is. Rows

@@ -1,12 +1,18 @@
-"""The recipe of an artifact's manifest, as the build that wrote it read it."""
+"""The recipe of an artifact's manifest, as the build that wrote it read it, and how a run's differs from it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bridgepack.config.recipe.data import REMOVED_ENGINES
+from bridgepack.config.recipe.fingerprint import NOT_IN_ROWS
 from bridgepack.config.recipe.preprocessing import PREPROCESSING_KINDS
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.section import younger_fields
 from bridgepack.records import Manifest
+from bridgepack.records.results import leaves
+
+#: Sections of a recipe that decide what is in the packs.
+_OF_PACKS = ("data", "tokenizer", "preprocessing", "packing")
 
 
 def recorded_recipe_values(manifest: Manifest) -> dict[str, Any]:
@@ -24,3 +30,14 @@ def recorded_recipe_values(manifest: Manifest) -> dict[str, Any]:
     if section is None or not isinstance(preprocessing, Mapping):
         return values
     return {**values, "preprocessing": {**younger_fields(section), **preprocessing}}
+
+
+def other_settings(recipe: SFTRecipe, packs: SFTRecipe) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the fields about rows that differ between a run's recipe and the one of its packs, with both values."""
+    here, there = (
+        dict(leaves(one.model_dump(mode="json", include=set(_OF_PACKS), exclude={"packing": set(NOT_IN_ROWS)})))
+        for one in (recipe, packs)
+    )
+    for name in dict.fromkeys([*here, *there]):
+        if here.get(name) != there.get(name):
+            yield name, here.get(name), there.get(name)

@@ -35,6 +35,8 @@ def write_manifest(folder: Path, manifest: Manifest) -> Manifest:
     for split in content["splits"]:
         if split["skipped_files"] is None:
             del split["skipped_files"]  # so that the bytes are those of versions without it
+    if (served := content["served"]) is not None and not served["num_rows_tried"]:
+        del served["num_rows_tried"], served["num_rows_dropped"]
     write_text(folder / MANIFEST_FILE, manifest_text(content))
     return dataclasses.replace(manifest, sha256=_checksum(content))
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bridgepack.config.json_text import RepeatedKey, parse_json
 from bridgepack.config.recipe.layout import OWN_TEMPLATE_VARIABLES, Column, VariableColumn, parts_of
 from bridgepack.data.reading.inputs import names_of
 from bridgepack.data.tokenizers.texts import check_is_unicode
@@ -197,7 +198,9 @@ def variable_at(row: Mapping[str, Any], variable: VariableColumn) -> Any:
 def parsed(text: str, where: str) -> Any:
     """Return the value of a JSON text; raises RowError if it is not JSON."""
     try:
-        return json.loads(text)
+        return parse_json(text)
+    except RepeatedKey as error:
+        raise RowError(DropReason.INVALID_FIELD, f"{where}: {error}") from None
     except ValueError as error:
         raise RowError(DropReason.INVALID_FIELD, f"{where} is not JSON: {error}") from None
     except RecursionError:

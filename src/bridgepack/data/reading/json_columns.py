@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from bridgepack.config.json_text import RepeatedKey, parse_json
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
 
@@ -37,6 +38,8 @@ def json_decoder(schema: Any) -> RowDecoder | None:
             if name in row:
                 try:
                     found[name] = decode(row[name])
+                except RepeatedKey as error:
+                    return RowError(DropReason.INVALID_JSON, f"column {name} is of type JSON: {error}")
                 except (ValueError, RecursionError) as error:
                     detail = f"column {name} is of type JSON, and holds a text that is not JSON: {error}"
                     return RowError(DropReason.INVALID_JSON, detail)
@@ -77,7 +80,7 @@ def _value(text: Any) -> Any:
     """Return the value of a JSON text; what is no text is no JSON to decode."""
     if not isinstance(text, str):
         return text
-    value = json.loads(text)
+    value = parse_json(text)
     if _SURROGATE.search(text):
         json.dumps(value, ensure_ascii=False).encode()  # raises for half a surrogate pair
     return value
@@ -87,6 +90,10 @@ def _text_decoder(*, is_of_datasets: bool) -> Decode:
     def decode(text: Any) -> Any:
         try:
             value = _value(text)
+        except RepeatedKey:
+            if _is_items(json.loads(text)):
+                raise
+            return text
         except (ValueError, RecursionError):
             return text
         is_null = value is None and not is_of_datasets  # which stores null apart

@@ -1,4 +1,4 @@
-"""Reads the rows of a range of an input file: lines of JSON, by orjson if it agrees with `json`, and rows of tables."""
+"""Reads the rows of a range of an input file: lines of JSON, by jiter if it agrees with `json`, and rows of tables."""
 
 import hashlib
 import io
@@ -7,10 +7,11 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate, chain, islice, zip_longest
 from typing import Any
 
+from bridgepack.config.json_text import RepeatedKey, parse_json
 from bridgepack.data.reading.csv_files import DELIMITERS, broken_row
 from bridgepack.data.reading.inputs import JSON_ARRAY, PARQUET, InputFile, file_stamp
 from bridgepack.data.reading.json_columns import json_decoder
@@ -24,15 +25,13 @@ Row = Mapping[str, Any]
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _SPACE = b" \t\r\n\xef\xbb\xbf"
-#: Turns every digit into a zero, so that one search finds any number that orjson would round.
-_DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
-_LONG_NUMBER = b"0" * 19
 
+#: Parses a line, and raises ValueError where a key is repeated.
 _LOADS: Callable[[bytes], Any] | None
 try:
-    import orjson
+    import jiter
 
-    _LOADS = orjson.loads
+    _LOADS = partial(jiter.from_json, allow_inf_nan=False, cache_mode="keys", catch_duplicate_keys=True)
 except ImportError:
     _LOADS = None
 
@@ -44,7 +43,7 @@ class BrokenJson(RowError):
 def read_line(line: bytes) -> Row | RowError | None:
     """Return a line's row or its error; None for a blank line."""
     value: Any = None
-    if _LOADS is not None and _LONG_NUMBER not in line.translate(_DIGITS):
+    if _LOADS is not None:
         try:
             value = _LOADS(line)
         except ValueError:  # `json` accepts more (NaN), and words the errors
@@ -66,13 +65,15 @@ def row_of(value: Any) -> Row | RowError:
 def _slowly(line: bytes) -> Row | RowError:
     try:
         text = line.decode("utf-8-sig")
-        value = json.loads(text)
+        value = parse_json(text)
         if _SURROGATE.search(text):
             json.dumps(value, ensure_ascii=False).encode()
     except UnicodeDecodeError as error:
         return BrokenJson(DropReason.INVALID_JSON, f"not UTF-8: {error}")
     except UnicodeEncodeError:
         return RowError(DropReason.INVALID_JSON, "a \\u escape is half of a surrogate pair, which is not a character")
+    except RepeatedKey as error:
+        return RowError(DropReason.INVALID_JSON, str(error))
     except (ValueError, RecursionError) as error:
         start = line[:60].rstrip(b"\r\n").decode(errors="replace")
         kind = BrokenJson if isinstance(error, (json.JSONDecodeError, RecursionError)) else RowError
@@ -215,12 +216,14 @@ def _bounded_rows(batch: Any, max_row_bytes: int) -> Iterator[Any]:
         error = _too_large(batch.nbytes)
     else:
         try:
-            rows = batch.to_pylist(maps_as_pydicts="lossy")
+            rows = batch.to_pylist(maps_as_pydicts="strict")
         except UnicodeDecodeError as undecodable:  # Arrow does not check that text is UTF-8
             error = RowError(DropReason.INVALID_FIELD, f"not UTF-8: {undecodable}")
         except (ValueError, OverflowError) as unreadable:  # e.g. a date after the year 9999, or duplicate field names
             detail = f"a column holds a value that Python cannot represent ({unreadable}); leave it out of the file"
             error = RowError(DropReason.INVALID_FIELD, detail)
+        except KeyError as repeated:
+            error = RowError(DropReason.INVALID_FIELD, f"a map has a key twice: {repeated.args[0]}")
         else:
             yield from rows
             return

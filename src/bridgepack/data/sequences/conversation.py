@@ -224,6 +224,10 @@ def _refusal(key: str, value: Any) -> str:
 def _check_content(content: Any, where: str) -> None:
     if content is not None and not isinstance(content, (str, list)):
         raise RowError(DropReason.INVALID_FIELD, f"{where} is a {type(content).__name__}; it must be text")
+    for number, part in enumerate(content if isinstance(content, list) else (), 1):
+        if part is not None and not isinstance(part, (str, Mapping)):  # templates write nothing, or Python's syntax
+            detail = f"{where}: part {number} is a {type(part).__name__}; it must be text or an object"
+            raise RowError(DropReason.INVALID_FIELD, detail)
 
 
 def _function_call(value: Any, where: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ the text's end is. The chat's text must then show the same (`RenderedChat.lacks_
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from itertools import chain
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -291,7 +291,9 @@ class ChatMasks:
             markers, text = self._markers, self._tokenizer.decode(ids)
             detail = why_missing(self._tokenizer, markers.start_texts, markers.assistant_starts, text)
             return RowError(DropReason.NO_ASSISTANT_MASK, detail)
-        return RowError(DropReason.NO_ASSISTANT_MASK, "the rendered turns do not match the conversation's")
+        return RowError(
+            DropReason.NO_ASSISTANT_MASK, f"the rendered turns do not match the conversation's; {_cure(conversation)}"
+        )
 
 
 def found_turns(mask: list[int], conversation: Conversation, *, is_open: bool) -> FoundTurns:
@@ -300,6 +302,16 @@ def found_turns(mask: list[int], conversation: Conversation, *, is_open: bool) -
         return FoundTurns(mask, {})
     start = _last_span_start(mask) if mask[-1] else len(mask)
     return FoundTurns(mask, {len(conversation.messages) - 1: (start, len(mask))})
+
+
+def _cure(conversation: Conversation) -> str:
+    """Return what to do about turns that the template does not write one by one."""
+    roles = [message["role"] for message in conversation.messages]
+    alike = next((turn for turn, (role, after) in enumerate(pairwise(roles), 1) if role == after), None)
+    if alike is None:
+        return "set preprocessing.assistant_markers, or use another template"
+    both = f"turns {alike} and {alike + 1} both have the role {roles[alike]}, which the template writes as one"
+    return f"{both}: join their texts in one turn, or use another template"
 
 
 def _marked_text_error() -> RowError:

@@ -1,9 +1,10 @@
 """Writes a turn's content and calls in the form that the recipe names, or that the chat template shows."""
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from bridgepack.config.json_text import RepeatedKey, parse_json
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.sequences.markers import ASSISTANT
 from bridgepack.data.tokenizers.forms import ContentForm, Forms
@@ -149,7 +150,9 @@ def _object_of(arguments: Any, place: str) -> Any:
     if not isinstance(arguments, str):
         return arguments
     try:
-        parsed = json.loads(arguments)
+        parsed = parse_json(arguments)
+    except RepeatedKey as error:
+        raise RowError(DropReason.INVALID_FIELD, f"{place}: {error}") from None
     except ValueError as error:
         raise RowError(DropReason.INVALID_FIELD, f"{place} is not JSON: {error}") from None
     except RecursionError:
@@ -174,7 +177,7 @@ def _shown_as_object(arguments: Any, _: str) -> Any:
     if not isinstance(arguments, str):
         return arguments
     try:
-        parsed = json.loads(arguments, object_pairs_hook=_without_repeated_names)
+        parsed = parse_json(arguments)
     except (ValueError, RecursionError):
         return arguments
     return parsed if isinstance(parsed, dict) else arguments
@@ -187,11 +190,3 @@ def _shown_as_text(arguments: Any, place: str) -> Any:
 def _is_nothing(arguments: Any) -> bool:
     """Return whether a call has no arguments: null, or a text without a letter."""
     return arguments is None or (isinstance(arguments, str) and not arguments.strip())
-
-
-def _without_repeated_names(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object's values; raises ValueError if a name is there twice, because one value would vanish."""
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        raise ValueError("a name occurs twice")
-    return values

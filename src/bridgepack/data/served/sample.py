@@ -9,6 +9,7 @@ from bridgepack.data.reading.inputs import InputFile
 from bridgepack.data.reading.rows import pick_evenly, read_range
 from bridgepack.data.reading.sampling import Window, file_windows
 from bridgepack.data.served.compare import ServedAnswer
+from bridgepack.data.served.masked_prompts import PromptRows
 from bridgepack.data.served.rows import ServedRows
 from bridgepack.data.served.switches import SwitchRows, find_switch
 from bridgepack.data.served.tally import ServedTally
@@ -44,15 +45,17 @@ def sample_answers(stage: "LoadedStage", files: Sequence[InputFile]) -> ServedRe
     Raises:
         ConfigError: the recipe's rows are no conversations.
     """
-    rows, tally, kept = ServedRows.of(stage, shows_texts=False), ServedTally(), SwitchRows()
+    rows, tally = ServedRows.of(stage, shows_texts=False), ServedTally()
+    kept, prompts = SwitchRows(), PromptRows()
     for item, answers in _compared(rows, iter_sample(files, max_row_bytes=stage.recipe.data.max_row_bytes)):
         if isinstance(answers, RowError) or not answers:
             continue
         tally.add(item.file_index, item.row, answers, is_row_exact=item.is_row_exact)
         kept.add(item.columns, answers)
+        prompts.add(item.columns, answers)
         if tally.num_answers >= MAX_ANSWERS or rows.comparer.num_rendered >= _BUDGET:
             break
-    return tally.record(find_switch(rows, kept), rows.settings)
+    return tally.record(find_switch(rows, kept), prompts.try_setting(stage), rows.settings)
 
 
 def _compared(

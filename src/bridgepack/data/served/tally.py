@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from bridgepack.data.served.compare import ServedAnswer
+from bridgepack.data.served.masked_prompts import Tried
 from bridgepack.data.served.switches import Switch
 from bridgepack.records import ServedCount, ServedKind, ServedRecord
 
@@ -29,10 +30,11 @@ class ServedTally:
             count[1] += answer.num_trained_tokens
             self._first.setdefault(answer.kind, (file_index, row, is_row_exact, answer))
 
-    def record(self, switch: Switch, settings: Mapping[str, object]) -> ServedRecord:
+    def record(self, switch: Switch, masked_prompts: Tried, settings: Mapping[str, object]) -> ServedRecord:
         """Return the counts.
 
-        `switch` is as `find_switch` returns it, `settings` as of `ServedRows.settings`.
+        `switch` is as `find_switch` returns it, `masked_prompts` as `PromptRows.try_setting`, `settings` as of
+        `ServedRows.settings`.
         """
         counts = []
         for kind in (kind for kind in ServedKind if kind in self._counts):
@@ -57,4 +59,6 @@ class ServedTally:
             switch_value=switch.value,
             is_switch_partial=switch.is_partial,
             settings=settings,
+            num_rows_tried=masked_prompts.num_rows,
+            num_rows_dropped=masked_prompts.num_dropped,
         )

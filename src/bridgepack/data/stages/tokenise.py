@@ -133,12 +133,17 @@ def _is_in_store(task: TokenizeTask) -> bool:
     """Return whether the store has a range's complete tokens.
 
     Removes a file that is broken, another range's, or lacks rows that ran out of memory or time.
+
+    Raises:
+        StoreError: a folder stands in its place, which is left as it is.
     """
     path = task.place.token_file
     try:
         is_sound = check_stored_tokens(path) == _origin(task)
         is_sound &= not _DEPENDS_ON_MACHINE & {reason for reason, _ in read_token_index(path).kinds}
     except StoreError:
+        if path.is_dir():
+            raise
         is_sound = False
     if is_sound:
         os.utime(path)

@@ -232,6 +232,8 @@ def _parts(path: Path) -> tuple[Any, bytes]:
         refuse_special(path)
     except OSError as error:
         raise unusable_file(path, error.strerror or str(error)) from None
+    if path.is_dir():
+        raise unusable_file(path, "it is a folder")
     try:
         with pa.memory_map(str(path)) as file:
             content = file.read_buffer()

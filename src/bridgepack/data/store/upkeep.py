@@ -159,7 +159,7 @@ def prune_store(
     """
     oldest_s = float("-inf") if older_than_s is None else time.time() - older_than_s
     with store_at(folder, is_emptied=not is_dry_run) as store:
-        files = {path: path.stat() for path in _token_files(store)}
+        files = {path: path.stat() for path in _token_files(store) if path.is_file()}
         unused = _unused_files(store, files) if is_unused else []
         files |= {path: path.stat() for path in unused}
         chosen = dict.fromkeys(unused, UNUSED)
@@ -208,15 +208,23 @@ def verify_store(
             if reason:
                 broken.append((str(path), reason))
                 if removes:
-                    path.unlink(missing_ok=True)
+                    _remove(path)
             shown.advance(1, work=size)
         shown.finish()
         for path, reason in damaged_records(store).items():
             broken.append((str(path), reason))
             if removes:
-                path.unlink(missing_ok=True)
+                _remove(path)
         were_removed = removes and bool(broken)
         return Verified(folder=str(store.folder), num_files=num_files, broken=tuple(broken), were_removed=were_removed)
+
+
+def _remove(path: Path) -> None:
+    """Remove what stands in the place of a file of the store: a file, or a folder with all in it."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _what_is_wrong(path: Path) -> str:

@@ -8,6 +8,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.reading.inputs import InputFile
 from bridgepack.data.sequences.loading import load_stage
 from bridgepack.data.served.compare import ServedAnswer
+from bridgepack.data.served.masked_prompts import PromptRows
 from bridgepack.data.served.rows import ServedRows
 from bridgepack.data.served.switches import SwitchRows, find_switch
 from bridgepack.data.served.tally import ServedTally
@@ -56,7 +57,7 @@ class _Comparison:
         self._num_rows = self._num_read = 0
         self._tally, self._drops = ServedTally(), Counter[str]()
         self._findings: list[ServedFinding] = []
-        self._switch_rows = SwitchRows()
+        self._switch_rows, self._prompt_rows = SwitchRows(), PromptRows()
 
     def run(self, inputs: list[tuple[str, InputFile]]) -> None:
         """Compare every row, or the rows of the sample."""
@@ -84,6 +85,7 @@ class _Comparison:
                 self._tally.add(index, row, found)
                 if found:
                     self._switch_rows.add(columns, found)
+                    self._prompt_rows.add(columns, found)
 
     def _keep(self, split: str, file: str, row: int, answer: ServedAnswer) -> None:
         """Keep a finding while there is room, and always one of each kind."""
@@ -109,7 +111,8 @@ class _Comparison:
     def report(self, target: str) -> ServedReport:
         """Return the findings."""
         is_sample = self._options.num_rows is not None
-        record = self._tally.record(find_switch(self._rows, self._switch_rows), self._rows.settings)
+        switch, tried = find_switch(self._rows, self._switch_rows), self._prompt_rows.try_setting(self._rows.stage)
+        record = self._tally.record(switch, tried, self._rows.settings)
         return ServedReport(
             target=target,
             mode="sample" if is_sample else "all",

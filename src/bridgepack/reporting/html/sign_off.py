@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from bridgepack import __version__
-from bridgepack.config.recipe.fingerprint import NOT_IN_ROWS
 from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.config.recipe.recorded import other_settings
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.inspection import SequenceView, TextSpan
 from bridgepack.errors import ArtifactError, BridgepackError
@@ -15,16 +15,15 @@ from bridgepack.proof.masks.masks import MaskOptions, check_masks
 from bridgepack.proof.masks.records import MaskReport
 from bridgepack.proof.packs import recorded_recipe
 from bridgepack.records import Manifest
-from bridgepack.records.results import leaves
 from bridgepack.records.words import counted
 from bridgepack.reporting.html.page import ArtifactPage
 from bridgepack.reporting.html.render import render_template
 from bridgepack.reporting.text import without_middle
 
+#: Rule on settings other than the packs', which the verdict counts by themselves.
+_OTHER_SETTINGS = "BP117"
 #: Maximum stretches of the sequence that is shown, and characters of each, so that two pages are enough.
 _SPANS, _SPAN_CHARACTERS = 8, 300
-#: Sections of a recipe that decide what is in the packs.
-_OF_PACKS = ("data", "tokenizer", "preprocessing", "packing")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,7 +64,9 @@ class SignOff:
             doubts.append(counted(report.num_errors, "error"))
         if self.num_doubted:
             doubts.append(f"{counted(self.num_doubted, 'loss mask')} in doubt")
-        warned = [counted(report.num_warnings, "warning")] if report.num_warnings else []
+        num_told = sum(finding.code == _OTHER_SETTINGS for finding in report.findings) if self.other_settings else 0
+        num_warnings = report.num_warnings - num_told
+        warned = [counted(num_warnings, "warning")] if num_warnings else []
         if self.other_settings:
             warned.append(f"{counted(len(self.other_settings), 'setting')} other than the packs'")
         if doubts:
@@ -144,20 +145,9 @@ def sign_off(page: ArtifactPage, recipe: SFTRecipe | None) -> SignOff:
         manifest=manifest,
         recipe=recipe,
         masks=_masks(page),
-        other_settings=tuple(_other_settings(recipe, packs)),
+        other_settings=tuple(f"{name} {here} (packs: {there})" for name, here, there in other_settings(recipe, packs)),
         memory=_memory(page.plan, recipe),
     )
-
-
-def _other_settings(recipe: SFTRecipe, packs: SFTRecipe) -> Iterator[str]:
-    """Yield the fields about rows that differ between a run's recipe and the one of its packs, with both values."""
-    here, there = (
-        dict(leaves(one.model_dump(mode="json", include=set(_OF_PACKS), exclude={"packing": set(NOT_IN_ROWS)})))
-        for one in (recipe, packs)
-    )
-    for name in dict.fromkeys([*here, *there]):
-        if here.get(name) != there.get(name):
-            yield f"{name} {here.get(name)} (packs: {there.get(name)})"
 
 
 def _masks(page: ArtifactPage) -> MaskReport | str:

@@ -7,7 +7,7 @@ from bridgepack.records import DropReason, SplitRecord
 from bridgepack.rules.artifact.contents import example_of
 from bridgepack.rules.judging.context import CannotJudgeError, require_known, section, section_of_kind
 from bridgepack.rules.judging.facts import MANIFEST_FILE, ArtifactFacts
-from bridgepack.rules.judging.rule import ERROR, EXECUTED, READ, WARNING, Found, artifact_rule, wrong
+from bridgepack.rules.judging.rule import ADVICE, ERROR, EXECUTED, READ, WARNING, Found, artifact_rule, wrong
 
 _PER_ROW = "executed, with each row at build time"
 #: Minimum input rows for a share of cut rows to be meaningful.
@@ -120,6 +120,20 @@ def many_rows_dropped(facts: ArtifactFacts) -> Found:
     Fix: Correct the setting or the data behind the most frequent reason; the drop ledger lists every dropped row.
     """
     return _find_drops(facts, _FAULTS, MOST_DROPPED_FRACTION, "dropped")
+
+
+@artifact_rule("BP329", ADVICE, "bridgepack manifest", noticed="never", evidence=READ)
+def files_not_read(facts: ArtifactFacts) -> Found:
+    """The folders of the data have files that no build reads: hidden ones, and those of other kinds by their names.
+
+    Why: Silent: rows in them, e.g. in `part.txt` or `part.jsonl.bak`, are missing, and no drop counts them.
+    Bad: skipped_files has 1 file of another kind. Good: no skipped_files.
+    Fix: Rename files with rows so that they end in .jsonl, .json, .csv, .tsv, .parquet or .arrow; move the rest away,
+        or name the files in data.train instead of their folder.
+    """
+    for split in facts.require_manifest().splits:
+        if split.skipped_files is not None:
+            yield wrong(f"{MANIFEST_FILE} {split.name} skipped_files", split.skipped_files.describe(), "none")
 
 
 @artifact_rule("BP537", WARNING, "tokenizer probe", noticed="never")

@@ -28,6 +28,8 @@ from bridgepack.rules.judging.files import Files
 from bridgepack.rules.judging.loaded import in_current_names, with_host_defaults
 from bridgepack.rules.judging.settings import Settings, integer_at, number_format_of, size_at
 
+#: Why a recipe's settings about rows are not compared with the packs'.
+NO_RECIPE = "no recipe of bridgepack was given"
 #: Path of the packing settings.
 SPECS = "dataset.offline_packing_specs"
 #: Dataset configs whose collate pads rows; all others except TEXT_DATASETS are custom providers.
@@ -52,6 +54,9 @@ class Run(Settings):
     environment: Environment | None = None  #: the environment of the run
     files: Files | None = None  #: the file system; None if files are not checked
     waiting: Waiting | str = NO_PACKS  #: how long ranks wait for each other, or why that is unknown
+    #: settings about rows that differ from those that the packs were built with, each with both values; or why that is
+    #: unknown
+    other_settings: tuple[str, ...] | str = NO_RECIPE
     balance_refused: str | None = None  #: why `build` refuses the recipe's balance; None if it accepts it
 
     @property
@@ -73,6 +78,12 @@ class Run(Settings):
         if isinstance(self.waiting, str):
             raise CannotJudgeError(self.waiting)
         return self.waiting
+
+    def require_other_settings(self) -> tuple[str, ...]:
+        """Return the settings about rows that differ from the packs', or raise `CannotJudgeError`."""
+        if isinstance(self.other_settings, str):
+            raise CannotJudgeError(self.other_settings)
+        return self.other_settings
 
     def require_environment(self) -> Environment:
         """Return the environment, or raise `CannotJudgeError`."""

@@ -19,6 +19,8 @@ from bridgepack.rules.run.data.packed_paths import (
 )
 from bridgepack.rules.run.reading import truths
 
+#: Settings that a finding shows.
+_SETTINGS = 5
 #: Shard names of Nemotron's data preparation.
 _NEMOTRON_SHARD = re.compile(r"shard_\d{6}\.parquet")
 
@@ -119,6 +121,22 @@ def artifact_multiple_differs(run: Run) -> Found:
         yield wrong(where, found, str(made_with), to=made_with, because="the artifact was packed with it")
     else:
         yield wrong(where, found, "packs made with this multiple")
+
+
+@rule("BP117", WARNING, "bridgepack manifest", when=PACKS_OFFLINE)
+def packs_of_other_settings(run: Run) -> Found:
+    """The recipe's data, seed or other settings about rows differ from those that the packs were built with.
+
+    Why: Silent: the run trains what is in the packs, which is not what the recipe says.
+    Bad: packing.seed 7, packs with 1234. Good: the same recipe as in the packs' manifest.
+    Fix: Build the packs again with this recipe, or set the fields to the packs' values. A file elsewhere under the same
+        name counts as the same; other rules name differing sizes, tokenizers, templates and loss modes.
+    """
+    run.require_artifact()
+    if settings := run.require_other_settings():
+        more = f"; and {len(settings) - _SETTINGS} more" if len(settings) > _SETTINGS else ""
+        where = ", ".join(setting.partition(" ")[0] for setting in settings[:_SETTINGS])
+        yield wrong(where, "; ".join(settings[:_SETTINGS]) + more, "the settings that the packs were built with")
 
 
 @rule("BP122", WARNING, "PSB206", when=HAS_SPECS, noticed="dataset build, or never", evidence=EXECUTED)
