@@ -50,6 +50,14 @@ LONG_TEXT = "one " * 200
 LONG_ANSWER = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": LONG_TEXT}]}
 
 
+class Again(str):
+    """A key that JSON writes like another."""
+
+    __slots__ = ()
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+
+
 @dataclass(frozen=True, kw_only=True)
 class Both:
     """Both sides' preparation with one tokenizer; each takes fields of its own preprocessing."""
@@ -145,6 +153,16 @@ def _answered(**fields: Any) -> dict[str, Any]:
 def _with(expression: str) -> str:
     """Return the template that writes something else as the content of a turn."""
     return TEMPLATE.replace("turn.content +", f"{expression} +")
+
+
+def test_of_a_repeated_key_the_host_takes_the_last_value(both: MakeBoth) -> None:
+    first, last = {"role": "assistant", "content": "no"}, {"role": "assistant", "content": "yes"}
+    question = {"role": "user", "content": "hi"}
+    twice = {"messages": [question, {**first, Again("content"): last["content"]}]}
+    assert json.dumps(twice).count('"content"') == 3
+    sides = both()
+    assert sides.host([twice]) == sides.host([{"messages": [question, last]}])
+    assert drops(sides.own([GOOD, twice])) == {"invalid_json": 1}
 
 
 @pytest.mark.parametrize(
