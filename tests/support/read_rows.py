@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from bridgepack.config.recipe.data import DataConfig
@@ -32,7 +33,11 @@ class ReadingEncoder:
 
     def prepare(self, columns: Mapping[str, Any]) -> Prepared:
         """Return a row, read and prepared."""
-        return self.encoder.prepare(read_row(columns, self.settings))
+        return self.encoder.prepare(self._reader.read(columns))
+
+    @cached_property
+    def _reader(self) -> RowReader:
+        return reader_for(self.settings)
 
     def encode(self, rows: Sequence[Any]) -> FlatBatch:
         """Return the tokens of prepared rows."""
