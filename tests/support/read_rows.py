@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 from typing import Any
 
 from bridgepack.config.recipe.data import DataConfig
@@ -20,8 +20,14 @@ def reader_for(settings: Preprocessing | None = None, **data: Any) -> RowReader:
 
 
 def read_row(row: Mapping[str, Any], settings: Preprocessing | None = None) -> ReadRow:
-    """Return a row as a build reads it."""
-    return reader_for(settings).read(row)
+    """Return a row as a build reads it: by one reader for all rows with equal settings."""
+    chosen = settings or ChatPreprocessing()
+    return _reader(type(chosen), chosen.model_dump_json(exclude_unset=True)).read(row)
+
+
+@lru_cache(maxsize=64)
+def _reader(kind: type[Preprocessing], settings: str) -> RowReader:
+    return reader_for(kind.model_validate_json(settings))
 
 
 @dataclass(frozen=True)
@@ -33,11 +39,7 @@ class ReadingEncoder:
 
     def prepare(self, columns: Mapping[str, Any]) -> Prepared:
         """Return a row, read and prepared."""
-        return self.encoder.prepare(self._reader.read(columns))
-
-    @cached_property
-    def _reader(self) -> RowReader:
-        return reader_for(self.settings)
+        return self.encoder.prepare(read_row(columns, self.settings))
 
     def encode(self, rows: Sequence[Any]) -> FlatBatch:
         """Return the tokens of prepared rows."""
