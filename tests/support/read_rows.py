@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from bridgepack.config.recipe.data import DataConfig
@@ -19,8 +20,14 @@ def reader_for(settings: Preprocessing | None = None, **data: Any) -> RowReader:
 
 
 def read_row(row: Mapping[str, Any], settings: Preprocessing | None = None) -> ReadRow:
-    """Return a row as a build reads it."""
-    return reader_for(settings).read(row)
+    """Return a row as a build reads it: by one reader for all rows with equal settings."""
+    chosen = settings or ChatPreprocessing()
+    return _reader(type(chosen), chosen.model_dump_json(exclude_unset=True)).read(row)
+
+
+@lru_cache(maxsize=64)
+def _reader(kind: type[Preprocessing], settings: str) -> RowReader:
+    return reader_for(kind.model_validate_json(settings))
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ a name ("int", "path", "function", "any", ..) or a mapping: `one_of` types, `nam
 `list` of a type, `object` of a class.
 """
 
-import copy
 import json
 from collections.abc import Collection, Mapping
 from functools import cache, cached_property
@@ -100,7 +99,7 @@ class HostFacts:
     def new_object(self, name: str, **values: Any) -> dict[str, Any]:
         """Return a new object of a class, named without its module, with its defaults and the given values."""
         defaults = next(fields for target, fields in self._file["classes"].items() if target.endswith(f".{name}"))
-        return {**copy.deepcopy(defaults), **values}
+        return {**copied(defaults), **values}
 
     def held_value(self, path: str, value: Any) -> Any:
         """Return a value as the host stores it: an object with its class defaults, an enum's member for its name."""
@@ -108,7 +107,7 @@ class HostFacts:
         if kind is not None and isinstance(value, str):
             return {"_target_": kind, "_name_": value}
         name = value.get("_target_") if isinstance(value, Mapping) else None
-        return {**copy.deepcopy(self._file["classes"].get(name, {})), **value} if name else value
+        return {**copied(self._file["classes"].get(name, {})), **value} if name else value
 
     def precision_by_name(self, name: str) -> dict[str, Any]:
         """Return the registered mixed precision for a name in a recipe."""
@@ -162,12 +161,21 @@ class HostFacts:
         """Return a section by its index; in the file `=` is its whole value, `-` lists fields to remove."""
         if place is None:
             return None
-        stated = copy.deepcopy(self._file["others"][name][place])
+        stated = self._file["others"][name][place]
         if "=" in stated:
-            return stated["="]
-        absent = stated.pop("-", [])
+            return copied(stated["="])
+        absent = stated.get("-", ())
         usual = {field: value for field, value in self._file["usual"][name].items() if field not in absent}
-        return {**copy.deepcopy(usual), **stated}
+        return copied({**usual, **{field: value for field, value in stated.items() if field != "-"}})
+
+
+def copied[T](value: T) -> T:
+    """Return a copy of values of a JSON file, with its lists and mappings; much faster than `copy.deepcopy`."""
+    if isinstance(value, dict):
+        return {name: copied(one) if isinstance(one, dict | list) else one for name, one in value.items()}  # type: ignore[return-value]
+    if isinstance(value, list):
+        return [copied(one) if isinstance(one, dict | list) else one for one in value]  # type: ignore[return-value]
+    return value
 
 
 def class_in(declared: Any) -> str | None:

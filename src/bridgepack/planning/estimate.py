@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from bridgepack.planning.layout import Gpu, Layout
 from bridgepack.planning.lengths import PackedLengths
 from bridgepack.planning.shape import ModelShape
 from bridgepack.planning.stages import ROUTED, loads_of
+from bridgepack.planning.sums import Sums, sums_of
 from bridgepack.records import TRAIN
 from bridgepack.replay.order import PackOrder
 from bridgepack.replay.settings import ReplaySettings
@@ -75,6 +76,7 @@ class StepCost:
         return cost
 
 
+@lru_cache(maxsize=256)
 def cost_of(shape: ModelShape) -> StepCost:
     """Return the FLOPs of a model with a shape."""
     used = sum(layer.weights + layer.routed_used + layer.scan for layer in shape.layers)
@@ -138,22 +140,26 @@ class Arithmetic:
         return cost_of(self.shape)
 
     @cached_property
+    def _sums(self) -> Sums:
+        """Sums over the layers of the model."""
+        return sums_of(self.shape, self.layout.modules)
+
+    @cached_property
     def _per_second(self) -> float:
         """Peak FLOPs per second of one copy of the model."""
         layout = self.layout
         return self.gpu.teraflops * 1e12 * layout.tensor * layout.pipeline * layout.context
 
-    def linear_s(self, tokens: FloatArray) -> FloatArray:
-        """Return the seconds of the operations that grow linearly with tokens."""
-        routed = _OPERATIONS * sum(layer.routed_used for layer in self.shape.layers)
+    def linear_s[T: (float, FloatArray)](self, tokens: T) -> T:
+        """Return the seconds of the operations that grow linearly with tokens, of one pack or of each."""
+        routed = _OPERATIONS * self._sums.routed_used
         passes, speed = self._passes / 3, self._per_second * self.speed.linear
-        of_experts = np.maximum(tokens * routed / ROUTED * passes / speed, self._least_of_experts_s if routed else 0.0)
-        of_others = np.maximum(
+        of_experts = _at_least(self._least_of_experts_s if routed else 0.0, tokens * routed / ROUTED * passes / speed)
+        of_others = _at_least(
+            self._moved_s(self._sums.others / self.layout.tensor),
             tokens * (self.cost.per_token - routed) * passes / speed,
-            self._moved_s(self.shape.others / self.layout.tensor),
         )
-        parts = [part for one in self.shape.layers for part in one.kept.parts if part.module in self.layout.modules]
-        again = sum(part.weights + part.routed / ROUTED for part in parts) * _OPERATIONS / 3
+        again = self._sums.recomputed * _OPERATIONS / 3
         return of_others + of_experts + tokens * again / speed
 
     @property
@@ -165,29 +171,28 @@ class Arithmetic:
     def _least_of_experts_s(self) -> float:
         """Seconds that a pack's pass over the experts of a GPU takes with however few tokens: launches, or memory."""
         layout, shape = self.layout, self.shape
-        num_layers = sum(layer.routed > 0 for layer in shape.layers) / layout.pipeline
+        num_layers = self._sums.num_mixtures / layout.pipeline
         launches = num_layers * shape.num_experts / layout.expert * _EXPERT_MATRICES * self._passes
-        return max(launches * _LAUNCH_S, self._moved_s(shape.routed / layout.expert))
+        return max(launches * _LAUNCH_S, self._moved_s(self._sums.routed / layout.expert))
 
     def _moved_s(self, weights: float) -> float:
         """Seconds in which a GPU reads its part of the stages' weights, and adds to their gradients."""
         return weights / self.layout.pipeline * (_READ + _SUMMED * self.is_full) / self.gpu.memory_gb_s / 1e9
 
-    def attention_s(self, operations: FloatArray) -> FloatArray:
-        """Return the seconds of attention from its FLOPs."""
+    def attention_s[T: (float, FloatArray)](self, operations: T) -> T:
+        """Return the seconds of attention from its FLOPs, of one pack or of each."""
         return operations * (3 + self.layout.recomputes) / 3 / self._per_second / self.speed.attention
 
-    def exchange_s(self, tokens: FloatArray) -> FloatArray:
-        """Return the seconds of exchanging the packs' activations between ranks."""
+    def exchange_s[T: (float, FloatArray)](self, tokens: T) -> T:
+        """Return the seconds of exchanging activations between ranks, of one pack or of each."""
         layout, shape = self.layout, self.shape
         width, groups = shape.hidden_size, shape.num_query_groups / shape.num_attention_heads
         num_layers = len(shape.layers)
-        used = shape.num_experts * sum(one.routed_used / one.routed for one in shape.layers if one.routed)
         tensor = _TENSOR_EXCHANGES * num_layers * width * _others(layout.tensor) / self._link(layout.tensor)
         ranks = layout.tensor * layout.context
         context = _CONTEXT_EXCHANGES * num_layers * 2 * width * groups * _others(layout.context) / self._link(ranks)
         again = ("moe" in layout.modules) / 3  # tokens are sent once more
-        expert = _EXPERT_EXCHANGES * (1 + again) * width * self._sent_copies(used)
+        expert = _EXPERT_EXCHANGES * (1 + again) * width * self._sent_copies(self._sums.num_used)
         messages = _TENSOR_EXCHANGES * (layout.tensor > 1) + _EXPERT_EXCHANGES * (layout.expert > 1)
         messages = (messages + _CONTEXT_EXCHANGES * (layout.context - 1)) * num_layers
         per_rank = tokens / layout.context * _BF16 / 1e9
@@ -204,7 +209,7 @@ class Arithmetic:
         node once, and copy it there.
         """
         ranks, in_node = self.layout.expert, min(self.layout.expert, self.gpu.per_node)
-        num_nodes, num_layers = ranks / in_node, sum(layer.routed > 0 for layer in self.shape.layers)
+        num_nodes, num_layers = ranks / in_node, self._sums.num_mixtures
         away = used * (1 - 1 / num_nodes)
         if self.shape.sends_once and num_nodes > 1:
             away = num_layers * (num_nodes - 1) * (1 - (1 - 1 / num_nodes) ** (used / num_layers))
@@ -216,8 +221,8 @@ class Arithmetic:
         ranks = layout.data * layout.context
         if not self.is_full or ranks == 1:
             return 0.0
-        weights = (shape.others + 2 * shape.embedding) / (layout.tensor * layout.pipeline)
-        weights += shape.routed / (layout.expert * layout.pipeline)
+        weights = (self._sums.others + 2 * shape.embedding) / (layout.tensor * layout.pipeline)
+        weights += self._sums.routed / (layout.expert * layout.pipeline)
         per_node = max(self.gpu.per_node // layout.tensor, 1)  # each has its own network card
         network = min(self.gpu.network_gb_s * per_node, self.gpu.link_gb_s)
         speed = self.gpu.link_gb_s if layout.num_gpus <= self.gpu.per_node else network
@@ -232,12 +237,20 @@ class Arithmetic:
 
     def imbalance(self, work: Work) -> float:
         """Return the time of the slowest pipeline rank over the mean, for a mean pack; the last has the loss."""
+        linear, attention = float(self.linear_s(work.tokens).mean()), float(self.attention_s(work.attention).mean())
+        return self._imbalance(linear, attention, float(self.exchange_s(work.tokens).mean()))
+
+    def _imbalance(self, linear: float, attention: float, others: float) -> float:
         stages = self.layout.pipeline
         loads = loads_of(self.shape, stages, self.layout.layers)
-        linear, attention = float(self.linear_s(work.tokens).mean()), float(self.attention_s(work.attention).mean())
-        others = float(self.exchange_s(work.tokens).mean())
         slowest = float((linear * loads.linear + attention * loads.attention).max()) * stages
         return (slowest + others) / (linear + attention + others)
+
+    def mean_step_s(self, mean: Work, num_micro: int) -> float:
+        """Return the seconds of a step of mean packs, as `Work.mean` has one, `num_micro` of them per copy."""
+        tokens, attention = float(mean.tokens[0]), float(mean.attention[0])  # of one, numpy takes ten times as long
+        parts = self.linear_s(tokens), self.attention_s(attention), self.exchange_s(tokens)
+        return self.step_s(sum(parts), num_micro, self._imbalance(*parts))
 
     def pipeline_ratio(self, num_micro: int, imbalance: float = 1.0) -> float:
         """Return the time of a step's micro batches over that of stages which are equal and never wait.
@@ -256,6 +269,10 @@ class Arithmetic:
     def exposed_s(self, micro_s: float) -> float:
         """Return the seconds of exchanging gradients that the backward pass of a micro batch does not hide."""
         return max(0.0, self.gradients_s() - _BACKWARD * micro_s)
+
+
+def _at_least[T: (float, FloatArray)](least: float, values: T) -> T:
+    return max(values, least) if isinstance(values, float) else np.maximum(values, least)
 
 
 def _others(ranks: int) -> float:

@@ -192,9 +192,14 @@ class Search:
         return states_of(self._values, self.recipe.release.facts)
 
     @cached_property
+    def _base_model(self) -> Mapping[str, Any]:
+        """Settings of the model in the recipe's base."""
+        return base_of(self.recipe).get("model") or {}
+
+    @cached_property
     def _base(self) -> Mapping[str, Any]:
         """Settings of the model with the stages that the recipe's base, or the recipe itself, splits its layers for."""
-        base, own = base_of(self.recipe).get("model") or {}, self.recipe.parallelism
+        base, own = self._base_model, self.recipe.parallelism
         overrides = self.recipe.bridge_overrides.get("model", {})
         if stated_split({**base, **overrides}, len(self.shape.layers)) != stated_split(base, len(self.shape.layers)):
             stages = {name: getattr(own, name) for name in STAGES}
@@ -234,9 +239,8 @@ class Search:
 
     def _rough_s(self, layout: Layout, size: int, mean: Work) -> float:
         """Return the seconds per token on all GPUs with mean packs, without waiting and padding."""
-        arithmetic, batch = self._arithmetic(layout), self._batch(layout, size)
-        micro_s = float(arithmetic.packs_s(mean)[0])
-        step_s = arithmetic.step_s(micro_s, batch // layout.data, arithmetic.imbalance(mean))
+        batch = self._batch(layout, size)
+        step_s = self._arithmetic(layout).mean_step_s(mean, batch // layout.data)
         return step_s / (batch * float(mean.tokens[0]))
 
     def tokens_per_s(self, layout: Layout, size: int) -> float:
@@ -276,8 +280,7 @@ class Search:
             "bridge_overrides.model.recompute_modules": list(layout.modules) or None,
         }
         changes = {path: value for path, value in changes.items() if value is not None or value_at(self.recipe, path)}
-        base = base_of(self.recipe).get("model") or {}
-        return changes | split_changes(way, base, self.recipe.bridge_overrides.get("model", {}))
+        return changes | split_changes(way, self._base_model, self.recipe.bridge_overrides.get("model", {}))
 
     def _is_refused(self, changes: Mapping[str, Any]) -> bool:
         found = refusals(self.recipe.override({**changes, "artifact": None}))

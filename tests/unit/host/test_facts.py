@@ -1,5 +1,8 @@
 """The file of each release says what its recipes, classes and fields are."""
 
+import json
+from typing import Any
+
 import pytest
 
 from bridgepack.host import RELEASES, V06, V07, HostRelease
@@ -19,6 +22,25 @@ def test_every_recipe_is_whole(release: HostRelease) -> None:
         assert {"seq_length", "num_layers", "tensor_model_parallel_size"} <= set(facts.types_of(kind)), name
         assert shipped["model"]["seq_length"] > 0, name
     assert len(facts.recipes) > 180
+
+
+def test_what_a_caller_changes_stays_with_the_caller() -> None:
+    first = V06.facts.shipped_recipe("qwen3_8b_sft_4gpu_h100_bf16_config")
+    assert first is not None
+    before = json.dumps(first)
+
+    num_emptied = _empty(first)
+
+    assert num_emptied > 20
+    assert json.dumps(V06.facts.shipped_recipe("qwen3_8b_sft_4gpu_h100_bf16_config")) == before
+
+
+def _empty(value: Any) -> int:
+    """Empty nested mappings and lists; return how many there were."""
+    inner = list(value.values() if isinstance(value, dict) else value)
+    num_emptied = 1 + sum(_empty(one) for one in inner if isinstance(one, dict | list))
+    value.clear()
+    return num_emptied
 
 
 def test_a_model_that_is_built_from_parts_has_the_fields_of_its_transformer() -> None:
