@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from bridgepack.errors import BridgepackError
+from bridgepack.errors import BridgepackError, forget_interrupt
 from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
 
 
@@ -23,6 +23,11 @@ def main(arguments: list[str] | None = None) -> int:
     except OSError as error:
         sys.stderr.write(f"error: cannot write {error.filename}: {error.strerror}. Choose another directory.\n")
         return 2
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted; the same command begins anew\n")
+        return 130
+    finally:
+        forget_interrupt()
     return 0
 
 
