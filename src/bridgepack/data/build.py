@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeGuard
 
-from bridgepack.config.recipe.data import as_sources, path_of
+from bridgepack.config.recipe.data import as_sources
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data import output as staging
 from bridgepack.data.files import nearest_folder
@@ -21,7 +21,7 @@ from bridgepack.data.reading.inputs import InputFile, file_stamp, find_inputs, h
 from bridgepack.data.reading.ranges import is_streamed
 from bridgepack.data.reading.remote import scheme_of
 from bridgepack.data.reading.rows import has_row
-from bridgepack.data.reading.skipped import skipped_files
+from bridgepack.data.reading.skipped import FilesBelow
 from bridgepack.data.results import BuildOptions, BuildPlan, BuildResult
 from bridgepack.data.stages.finish import RangeResult
 from bridgepack.data.stages.retokenise import EarlierTokens
@@ -131,9 +131,9 @@ def planned_build(
             preload(TOKENISING)
         workers = stack.enter_context(WorkerPool()) if options.num_workers > 0 else InThisProcess()
         identity = workers.begin(partial(tokenizer_identity, recipe.model_dump_json()))
-        # All nodes must see the data sets that are written out.
         shared = nearest_folder((named or Path(DEFAULT_FOLDER)).absolute().parent) if options.ray else None
-        files = find_files(recipe, Path(stack.enter_context(TemporaryDirectory(prefix=".bridgepack-", dir=shared))))
+        scratch = stack.enter_context(TemporaryDirectory(prefix=".bridgepack-", dir=shared))
+        files, skipped = find_files(recipe, Path(scratch))
         every_file = [file for members in files.values() for file in members]
         num_bytes = sum(file.num_bytes for file in every_file)
         load = partial(checked_engine, recipe.model_dump_json(), recipe.tokenizer.engine, num_bytes, tuple(every_file))
@@ -155,7 +155,7 @@ def planned_build(
             tokenizer=tokenizer,
             versions=library_versions(),
             inputs=inputs,
-            skipped=skipped_beside(recipe, files),
+            skipped=skipped,
         )
         existing, plan = staging.existing_manifest(folder), partial(BuildPlan, workers=workers, engine=engine)
         yield plan(output=folder, copy=copy, spec=spec, existing=existing, files=files, stamps=stamps)
@@ -176,33 +176,30 @@ def _named_folder(recipe: SFTRecipe, output: Path | str | None) -> Path | None:
     return None if named is None else Path(named)
 
 
-def find_files(recipe: SFTRecipe, scratch: Path) -> dict[str, list[InputFile]]:
-    """Return the input files of each split; writes Hugging Face data sets to the folder `scratch` first.
+def find_files(recipe: SFTRecipe, scratch: Path) -> tuple[dict[str, list[InputFile]], dict[str, SkippedFiles]]:
+    """Return the input files of each split, and what its folders and prefixes have beside them if there is anything.
+
+    Writes Hugging Face data sets to the folder `scratch` first.
 
     Raises:
         DataError: an input is missing, or a split has no rows.
     """
-    view_of = readers_of(recipe)
-    files = {TRAIN: find_inputs(as_sources(recipe.data.train), "data.train", TRAIN, scratch, view_of)}
-    if recipe.data.validation is not None:
-        sources = as_sources(recipe.data.validation)
-        files[VALIDATION] = find_inputs(sources, "data.validation", VALIDATION, scratch, view_of)
+    view_of, files, skipped = readers_of(recipe), {}, {}
+    for split, field, given in (
+        (TRAIN, "train", recipe.data.train),
+        (VALIDATION, "validation", recipe.data.validation),
+    ):
+        if given is None:
+            continue
+        below = FilesBelow()
+        files[split] = find_inputs(as_sources(given), f"data.{field}", split, scratch, view_of, below)
+        if (others := below.without([file.path for file in files[split]])) is not None:
+            skipped[split] = others
     for split, members in files.items():
         if not any(file.num_bytes and has_row(file, recipe.data.max_row_bytes) for file in members):
             names = ", ".join(file.label for file in members[:3])
             raise DataError(f"the {split} split has no rows ({names}). Check the files.")
-    return files
-
-
-def skipped_beside(recipe: SFTRecipe, files: Mapping[str, Sequence[InputFile]]) -> dict[str, SkippedFiles]:
-    """Return split -> what its folders and prefixes have beside its files; only splits where there is anything."""
-    found = {}
-    for split, members in files.items():
-        sources = as_sources(recipe.data.train if split == TRAIN else recipe.data.validation)
-        paths = [path for path in map(path_of, sources) if path is not None]
-        if (skipped := skipped_files(paths, [file.path for file in members])) is not None:
-            found[split] = skipped
-    return found
+    return files, skipped
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

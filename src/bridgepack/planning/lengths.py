@@ -95,7 +95,7 @@ def _lengths_of_artifact(folder: Path) -> Lengths:
 def _lengths_of_rows(recipe: SFTRecipe, wanted: SFTRecipe, limits: Sequence[int]) -> Lengths:
     """Return the lengths of a sample of the rows of `recipe`, without a limit, and as `wanted` cuts them."""
     with TemporaryDirectory(prefix="bridgepack-plan-") as scratch:
-        files = {TRAIN: find_files(recipe, Path(scratch))[TRAIN]}
+        files = {TRAIN: find_files(recipe, Path(scratch))[0][TRAIN]}
         sampler = Sampler.from_recipe(recipe, files, Path(scratch))
         sources = sampled_sources(files, max_row_bytes=recipe.data.max_row_bytes)
         has_cuts = cuts_exchanges(wanted)

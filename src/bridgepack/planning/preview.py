@@ -14,7 +14,7 @@ from bridgepack.bridge.wiring import Packs, RunLength, run_length
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.inspection import SequenceView, view_sequences
 from bridgepack.data.artifact.origins import Origin
-from bridgepack.data.build import find_files, skipped_beside
+from bridgepack.data.build import find_files
 from bridgepack.data.reading.rows import read_range, sampled_rows
 from bridgepack.data.served.sample import sample_answers
 from bridgepack.data.stages.finish import FinishSettings
@@ -139,7 +139,7 @@ def preview_recipe(recipe: SFTRecipe, *, num_rows: int = 5) -> Preview:
     """
     resolved = recipe.resolve()
     with TemporaryDirectory(prefix="bridgepack-preview-") as scratch:
-        files = find_files(recipe, Path(scratch))
+        files, skipped = find_files(recipe, Path(scratch))
         sampler = Sampler.from_recipe(recipe, files, Path(scratch))
         every_file = [file for members in files.values() for file in members]
         stage = sampler.how.stage()
@@ -170,7 +170,7 @@ def preview_recipe(recipe: SFTRecipe, *, num_rows: int = 5) -> Preview:
         forms=tokenizer.forms.decisions(recipe.fields_on_auto) if recipe.fields_on_auto else {},
         stopped_early=not is_complete,
         served=served,
-        skipped=skipped_beside(recipe, files),
+        skipped=skipped,
         stops=_stops(recipe, {drop.kind for source in previews for drop in source.drops}),
     )
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from bridgepack.data.artifact.artifact import Artifact
-from bridgepack.data.reading.skipped import skipped_files
+from bridgepack.data.reading.inputs import find_inputs
+from bridgepack.data.reading.skipped import FilesBelow
 from bridgepack.data.repack import repack_artifact
 from bridgepack.records import SkippedFiles
 from tests.support import small_builds as small
@@ -26,9 +27,21 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_files_of_other_kinds_are_counted_and_named(folder: Path) -> None:
-    assert skipped_files([str(folder)], [folder / "a.jsonl"]) == SkippedFiles(
+    below = FilesBelow()
+    sources = (str(folder), str(folder / "deep" / ".." / "*.jsonl"))
+    files = find_inputs(sources, "data.train", "training", folder, below=below)
+    assert [Path(file.path).name for file in files] == ["a.jsonl", "a.jsonl"]
+    assert below.without([file.path for file in files]) == SkippedFiles(
         num_other=5, num_hidden=2, examples=("README.md", "deep/er/scan.pdf", "linked/")
     )
+
+
+def test_a_file_that_another_source_names_is_read(folder: Path) -> None:
+    below = FilesBelow()
+    files = find_inputs((str(folder), str(folder / ".hidden.jsonl")), "data.train", "training", folder, below=below)
+    skipped = below.without([file.path for file in files])
+    assert skipped is not None
+    assert (skipped.num_other, skipped.num_hidden) == (5, 1)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from bridgepack.data.files import hub_or_cache
 from bridgepack.data.reading.lines import open_stream
 from bridgepack.data.reading.remote import CloudFile, Readable, checked_url, find_objects, scheme_of
 from bridgepack.data.reading.saved import DICT_FILE, FILES_WITHOUT_ROWS, STATE_FILE, saved_files, split_folder
+from bridgepack.data.reading.skipped import FilesBelow
 from bridgepack.data.reading.split_names import HELD_OUT_NAMES, refuse_several_splits
 from bridgepack.errors import DataError
 
@@ -87,12 +88,13 @@ def find_inputs(
     split: str,
     scratch: Path,
     view_of: Callable[[Source], RowView] | None = None,
+    below: FilesBelow | None = None,
 ) -> list[InputFile]:
     """Return the files of a split in the recipe's order; the files of each folder and glob are sorted.
 
     Messages name the recipe's `field`. The split chooses among those of a saved DatasetDict. Hugging Face data sets are
     first written to `scratch`, as Parquet. `view_of` returns how the rows of a source are read; without it they stay as
-    they are.
+    they are. `below` gets all files of folders and prefixes, those that are not read, too.
 
     Raises:
         DataError: a source is missing, empty or of an unknown kind.
@@ -102,7 +104,7 @@ def find_inputs(
         path = path_of(source)
         named = source.split if isinstance(source, DataSource) else None
         if path is not None:
-            found = _files_of(path, field, named or split, is_named=named is not None)
+            found = _files_of(path, field, named or split, below or FilesBelow(), is_named=named is not None)
         else:
             assert isinstance(source, DataSource)
             found = [_materialise(source, field, scratch / f"{split}-{index}.parquet")]
@@ -140,16 +142,16 @@ def iter_blocks(path: Readable) -> Iterator[bytes]:
             yield block
 
 
-def _files_of(source: str, field: str, split: str, *, is_named: bool) -> list[InputFile]:
+def _files_of(source: str, field: str, split: str, below: FilesBelow, *, is_named: bool) -> list[InputFile]:
     is_url = scheme_of(source) is not None
     try:
         if is_url:
-            files = _files_in_cloud(source, field)
+            files = _files_in_cloud(source, field, below)
         else:
             folder = Path(source).expanduser()
             if is_named and (folder / DICT_FILE).is_file():
-                return _files_in_folder(split_folder(folder, field, (split,)), field, split)
-            files = _files_at(folder, source, field, split)
+                return _files_in_folder(split_folder(folder, field, (split,)), field, split, FilesBelow())
+            files = _files_at(folder, source, field, split, below)
     except (OSError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or error
         advice = "the bucket, key, credentials, endpoint and permissions" if is_url else "the path"
@@ -161,7 +163,7 @@ def _files_of(source: str, field: str, split: str, *, is_named: bool) -> list[In
     return files
 
 
-def _files_in_cloud(source: str, field: str) -> list[InputFile]:
+def _files_in_cloud(source: str, field: str, below: FilesBelow) -> list[InputFile]:
     """Return the data files of a URL; below a prefix, skips other files, as in a folder."""
     url = checked_url(source, field)
     objects = find_objects(url)
@@ -170,6 +172,7 @@ def _files_in_cloud(source: str, field: str) -> list[InputFile]:
         raise DataError(f"{field} is {source!r}; {what}. Check the URL.")
     if len(objects) == 1 and objects[0].url == url.rstrip("/"):
         return [_input_file(objects[0], field)]
+    below.add_objects(url, objects)
     num_above = url.count("/")
     found = [item for item in objects if _is_data_file(item.url.split("/")[num_above:])]
     files = [_input_file(item, field) for item in found]
@@ -181,11 +184,11 @@ def _files_in_cloud(source: str, field: str) -> list[InputFile]:
     return files
 
 
-def _files_at(path: Path, source: str, field: str, split: str) -> list[InputFile]:
+def _files_at(path: Path, source: str, field: str, split: str, below: FilesBelow) -> list[InputFile]:
     if path.is_file():
         return [_input_file(path, field)]
     if path.is_dir():
-        return _files_in_folder(path, field, split)
+        return _files_in_folder(path, field, split, below)
     if any(character in source for character in "*?["):
         names = glob.glob(str(path), recursive=True)  # noqa: PTH207 (a pattern may be absolute)
         found = sorted(Path(name) for name in names if _is_file(Path(name), field))
@@ -217,23 +220,26 @@ def _hint(path: Path, source: str) -> str:
     return " Check the path." if path.is_absolute() else " Check the path; it is relative to the current folder."
 
 
-def _files_in_folder(folder: Path, field: str, split: str) -> list[InputFile]:
-    if (folder / DICT_FILE).is_file():
-        return _files_in_folder(split_folder(folder, field, _SPLIT_NAMES[split]), field, split)
+def _files_in_folder(folder: Path, field: str, split: str, below: FilesBelow) -> list[InputFile]:
+    if (folder / DICT_FILE).is_file():  # other files there are those of its other splits
+        return _files_in_folder(split_folder(folder, field, _SPLIT_NAMES[split]), field, split, FilesBelow())
     if (folder / STATE_FILE).is_file():
+        below.add_folder(folder, folder.rglob("*"))
         return [InputFile(path=file, label=_label(file), kind=ARROW) for file in saved_files(folder, field)]
-    found = data_files_in(folder, field)
+    found = data_files_in(folder, field, below)
     refuse_several_splits(str(folder), {str(path): path.relative_to(folder).parts for path in found}, field)
     return [_input_file(path, field) for path in found]
 
 
-def data_files_in(folder: Path, field: str) -> list[Path]:
-    """Return the data files in a folder and its subfolders, sorted.
+def data_files_in(folder: Path, field: str, below: FilesBelow | None = None) -> list[Path]:
+    """Return the data files in a folder and its subfolders, sorted; adds all files to `below`.
 
     Raises:
         DataError: there is none, or one is a broken link.
     """
     entries = sorted(folder.rglob("*"))
+    if below is not None:
+        below.add_folder(folder, entries)
     files = [path for path in entries if _is_data_file(path.relative_to(folder).parts) and _is_file(path, field)]
     if not files:
         raise DataError(f"{field} is {str(folder)!r}; the folder has no data file. Allowed: {_FORMS}. Name another.")
