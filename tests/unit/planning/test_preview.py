@@ -42,7 +42,8 @@ def _recipe(path: Path | list[str], tokenizer: Path, **changes: Any) -> SFTRecip
 
 @pytest.fixture
 def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let files of some kilobytes be as large ones are."""
+    """Let files of some kilobytes be as large ones are, and a busy machine read them all."""
+    monkeypatch.setattr(sample, "_DEADLINE_S", 3600.0)
     monkeypatch.setattr(sampling, "_WINDOW_BYTES", 1000)
     monkeypatch.setattr(sampling, "_WINDOW_ROWS", 5)
     monkeypatch.setattr(sampling, "_WHOLE_BYTES", 64_000)
