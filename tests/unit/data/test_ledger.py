@@ -200,5 +200,5 @@ def test_two_answers_in_a_row_name_their_cure(tmp_path: Path) -> None:
         2,
         DropReason.NO_ASSISTANT_MASK,
         "the rendered turns do not match the conversation's; turns 2 and 3 both have the role assistant, which the "
-        "template writes as one: join their texts in one turn, or use another template",
+        "template may write as one: join their texts in one turn, or use another template",
     )

@@ -310,7 +310,7 @@ def _cure(conversation: Conversation) -> str:
     alike = next((turn for turn, (role, after) in enumerate(pairwise(roles), 1) if role == after), None)
     if alike is None:
         return "set preprocessing.assistant_markers, or use another template"
-    both = f"turns {alike} and {alike + 1} both have the role {roles[alike]}, which the template writes as one"
+    both = f"turns {alike} and {alike + 1} both have the role {roles[alike]}, which the template may write as one"
     return f"{both}: join their texts in one turn, or use another template"
 
 
