@@ -1,6 +1,6 @@
 """Collects the files that lie in a recipe's folders and below its prefixes, and are not read."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from bridgepack.data.reading.remote import CloudFile, Readable
@@ -11,40 +11,47 @@ _EXAMPLES = 3
 
 
 class FilesBelow:
-    """All files of a split's folders and prefixes; leaves out what `datasets.save_to_disk` writes beside the rows."""
+    """All files of a split's folders and prefixes; leaves out what `datasets.save_to_disk` writes beside the rows.
+
+    What is added is looked at only by `without`, so that it costs nothing where nobody asks.
+    """
 
     def __init__(self) -> None:
-        self._names: dict[str, str] = {}
+        self._folders: list[tuple[Path, Iterable[Path]]] = []
+        self._prefixes: list[tuple[str, Sequence[CloudFile]]] = []
 
     def add_folder(self, folder: Path, entries: Iterable[Path]) -> None:
         """Add a folder's entries, at any depth; of a linked folder, whose files are not read, the link itself."""
-        for path in entries:
-            is_folder = path.is_dir()
-            if not is_folder or path.is_symlink():
-                self._add(str(path), path.relative_to(folder).as_posix() + "/" * is_folder)
+        self._folders.append((folder, entries))
 
-    def add_objects(self, url: str, objects: Iterable[CloudFile]) -> None:
+    def add_objects(self, url: str, objects: Sequence[CloudFile]) -> None:
         """Add the objects below a prefix, or those that match a pattern."""
-        prefix = url.rstrip("/") + "/"
-        for item in objects:
-            self._add(item.url, item.url.removeprefix(prefix) if item.url.startswith(prefix) else _last(item.url))
-
-    def _add(self, place: str, name: str) -> None:
-        if _last(name) not in FILES_WITHOUT_ROWS:
-            self._names[place] = name
+        self._prefixes.append((url, objects))
 
     def without(self, read: Sequence[Readable]) -> SkippedFiles | None:
         """Return what is beside the files that are read; None if nothing."""
         known = {file.url if isinstance(file, CloudFile) else str(file) for file in read}
-        names = [name for place, name in self._names.items() if place not in known]
-        hidden = [name for name in names if any(part.startswith(".") for part in PurePosixPath(name).parts)]
-        if not names:
+        other: list[str] = []
+        hidden: list[str] = []
+        for place, name in dict(self._places_and_names()).items():
+            if place not in known and _last(name) not in FILES_WITHOUT_ROWS:
+                is_hidden = any(part.startswith(".") for part in PurePosixPath(name).parts)
+                (hidden if is_hidden else other).append(name)
+        if not other and not hidden:
             return None
-        other = sorted(set(names).difference(hidden))
-        examples = [name.encode(errors="backslashreplace").decode() for name in other or sorted(hidden)]
-        return SkippedFiles(
-            num_other=len(names) - len(hidden), num_hidden=len(hidden), examples=tuple(examples[:_EXAMPLES])
-        )
+        names = [name.encode(errors="backslashreplace").decode() for name in sorted(other or hidden)]
+        return SkippedFiles(num_other=len(other), num_hidden=len(hidden), examples=tuple(names[:_EXAMPLES]))
+
+    def _places_and_names(self) -> Iterator[tuple[str, str]]:
+        for folder, entries in self._folders:
+            for path in entries:
+                is_folder = path.is_dir()
+                if not is_folder or path.is_symlink():
+                    yield str(path), path.relative_to(folder).as_posix() + "/" * is_folder
+        for url, objects in self._prefixes:
+            prefix = url.rstrip("/") + "/"
+            for item in objects:
+                yield item.url, item.url.removeprefix(prefix) if item.url.startswith(prefix) else _last(item.url)
 
 
 def _last(name: str) -> str:
