@@ -81,7 +81,7 @@ REFERENCE_MARKERS = {"qwen3": {}, "deepseek_v3": DEEPSEEK_MARKERS}
 REFERENCE_ROWS = {"gsm8k": 7473, "fastchat": 500, "glaive": 300}
 #: Tokenizer and mode -> one row in so many is compared unless all are asked for.
 STRIDES = {
-    **{("qwen3", "assistant"): 3, ("qwen3", "last_turn"): 5, ("qwen3", "full"): 3},
+    **{("qwen3", "assistant"): 1, ("qwen3", "last_turn"): 5, ("qwen3", "full"): 1},
     **{("deepseek_v3", "assistant"): 5, ("deepseek_v3", "last_turn"): 10, ("deepseek_v3", "full"): 1},
 }
 #: Of thousands of rows that are all alike, fewer.
