@@ -21,6 +21,7 @@ from bridgepack.data.sequences.marked_text import (
     thoughts_are_due,
 )
 from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers
+from bridgepack.data.tokenizers.templates import names_field
 from bridgepack.data.tokenizers.texts import finder_of
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
@@ -44,6 +45,7 @@ class LostContentFinder:
 
     def __init__(self, tokenizer: ChatTokenizer, markers: TurnMarkers | None, loss_mode: str = "assistant") -> None:
         self._render = tokenizer.render_text
+        self._written = [name for name in REASONING if names_field(tokenizer.chat_template or "", name)]
         self._takes_last_turn = loss_mode == "last_turn"
         self._ends = () if markers is None else markers.end_texts
         if markers is None:
@@ -125,7 +127,7 @@ class LostContentFinder:
         )
 
     def _losses_of(self, conversation: Conversation, text: str, stop: str) -> Iterator[Loss]:
-        marked = MarkedChat(conversation, text, self._find_trained(conversation))
+        marked = MarkedChat(conversation, text, self._find_trained(conversation), self._written)
         render = self._render_changed(marked.messages, marked.tools, conversation.template_kwargs)
         if render is not None:
             yield from marked.losses(render)

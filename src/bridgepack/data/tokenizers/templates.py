@@ -177,6 +177,13 @@ def names_read(source: str) -> frozenset[str]:
     return frozenset(jinja2.meta.find_undeclared_variables(environment.parse(source)))
 
 
+@lru_cache(maxsize=1024)
+def names_field(template: str, name: str) -> bool:
+    """Return whether a chat template names a field of turns; rows have few names, so each is looked for once."""
+    # `.name` or `'name'`: a bare `tools` is the template's variable, not a field of turns
+    return re.search(rf"[.'\"]{re.escape(name)}\b", template) is not None
+
+
 def compile_template(source: str, variables: Mapping[str, Any], where: str) -> ChatTemplate:
     """Return a compiled chat template; `where` says in errors whose it is.
 
