@@ -44,6 +44,9 @@ call with a thought, its result, the answer, and a follow-up.
 A cell is the share of answers that are equal, and the tokens packed, in multiples of the default. (n dropped) are
 conversations that the template or the setting refuses, each with its reason in the ledger.
 
+*thinking* behind a name: `enable_thinking: true` in training and serving, and `skip_think: false`, without which
+EXAONE-4 shows no thought. Llama 3.3 has Llama 3.1's habits, Qwen3-Next Thinking those of Step-3.5.
+
 """
 
 

@@ -99,14 +99,20 @@ def _oracle(served: Served, row: Mapping[str, Any]) -> list[str]:
             continue
         try:
             sent_text, sent = ids_of(conversation.messages[:turn], has_prompt=True)
-            _, whole = ids_of(conversation.messages[: turn + 1], has_prompt=False)
+            whole_text, whole = ids_of(conversation.messages[: turn + 1], has_prompt=False)
         except (TemplateError, TypeError, ValueError, LookupError):
             kinds.append(REFUSED)
             continue
         start, whole = len(sent), trimmed(whole)
         answer = whole[start:]
+        if not text.startswith(sent_text):
+            kinds.append(CONTEXT)
+            continue
+        if not whole_text.startswith(sent_text) or not text.startswith(whole_text.rstrip()):
+            kinds.append(ANSWER)
+            continue
         if ids[:start] != sent:
-            kinds.append(BOUNDARY if text.startswith(sent_text) else CONTEXT)
+            kinds.append(BOUNDARY)
             continue
         if whole[:start] != sent or ids[start : start + len(answer)] != answer:
             kinds.append(ANSWER)
