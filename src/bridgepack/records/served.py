@@ -46,16 +46,19 @@ _REFUSED = (
 )
 
 
-def served_cure(kind: ServedKind, settings: Mapping[str, object], *, tried: tuple[int, int] = (0, 0)) -> str:
+def served_cure(
+    kind: ServedKind, settings: Mapping[str, object], *, tried: tuple[int, int] = (0, 0), is_switched: bool = False
+) -> str:
     """Return what to do about a kind, apart from a switch of the template.
 
     `settings` are those of CURING_SETTINGS that are set already, which it does not propose; `tried` are the rows on
-    which `mask_generation_prompt` was tried, and those of them that it would drop.
+    which `mask_generation_prompt` was tried, and those of them that it would drop; `is_switched` if a switch of the
+    prompt comes first.
     """
     if kind == ServedKind.CONTEXT:
         return f"{_split_cure(settings)}; {_OTHER_CONTEXT}"
     if kind == ServedKind.BOUNDARY:
-        return _boundary_cure(settings, *tried)
+        return _boundary_cure(settings, *tried, is_switched=is_switched)
     if kind != ServedKind.ANSWER:
         return _REFUSED
     mode = settings.get("loss_mode")
@@ -80,10 +83,11 @@ def _split_cure(settings: Mapping[str, object]) -> str:
     return f"set preprocessing.loss_mode to assistant and {_SPLIT}" if mode == "full" else f"set {_SPLIT}"
 
 
-def _boundary_cure(settings: Mapping[str, object], num_tried: int, num_dropped: int) -> str:
+def _boundary_cure(settings: Mapping[str, object], num_tried: int, num_dropped: int, *, is_switched: bool) -> str:
     same = "tokenizer.chat_template_kwargs as the server has them"
     is_masked = "mask_generation_prompt" in settings
-    loss = f", which would drop {num_dropped:,} of {num_tried:,} rows that were tried" if num_dropped else ""
+    drops = "alone would drop" if is_switched else "would drop"
+    loss = f", which {drops} {num_dropped:,} of {num_tried:,} rows that were tried" if num_dropped else ""
     begin = f"set preprocessing.mask_generation_prompt to true{loss}, and {same}"
     if is_masked:
         begin = f"preprocessing.mask_generation_prompt is true already; set {same}"
@@ -100,8 +104,8 @@ def switch_cure(name: str, value: bool, *, is_partial: bool = False) -> str:
     text = str(value).lower()
     if is_partial:
         return (
-            f'give the rows that this cures {{"{name}": {text}}} in a column that layout.chat_template_kwargs names, '
-            "and requests like them the same; set for all rows, it makes answers of others differ"
+            f'give the rows that this cures {{"{name}": {text}}} in a column that data.layout.chat_template_kwargs '
+            "names, and requests like them the same; set for all rows, it makes answers of others differ"
         )
     return (
         f"set tokenizer.chat_template_kwargs.{name} to {text} and the same at the server: in requests "
@@ -141,6 +145,12 @@ class ServedRecord:
     #: are left out of the manifest if it was not
     num_rows_tried: int = 0
     num_rows_dropped: int = 0  #: rows of those that it would drop, e.g. because a token straddles the boundary
+    #: variable of the template whose value, set in training and serving alike, makes the server write what a token of a
+    #: row straddles, e.g. `enable_thinking` for an empty thought; this and the next two are left out of the manifest if
+    #: there is none
+    prompt_switch: str = ""
+    prompt_switch_value: bool = False  #: that value
+    is_prompt_switch_partial: bool = False  #: set for all rows, it would make answers differ that do not
 
     @property
     def num_answers(self) -> int:
@@ -159,7 +169,11 @@ class ServedRecord:
 
     def cure(self, kind: str) -> str:
         """Return what to do about a kind; first the template's own switch, which costs no tokens."""
-        cure = served_cure(ServedKind(kind), self.settings, tried=(self.num_rows_tried, self.num_rows_dropped))
+        tried = self.num_rows_tried, self.num_rows_dropped
+        if kind == ServedKind.BOUNDARY and self.prompt_switch:
+            switch = switch_cure(self.prompt_switch, self.prompt_switch_value, is_partial=self.is_prompt_switch_partial)
+            return f"{switch}; then {served_cure(ServedKind.BOUNDARY, self.settings, tried=tried, is_switched=True)}"
+        cure = served_cure(ServedKind(kind), self.settings, tried=tried)
         if not self.switch or kind not in SWITCHED_KINDS:
             return cure
         switch = switch_cure(self.switch, self.switch_value, is_partial=self.is_switch_partial)

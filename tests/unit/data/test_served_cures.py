@@ -101,8 +101,8 @@ def test_an_artifact_knows_what_is_set(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("rows", "num_dropped"), [("plain", 3), ("thoughts", 0)])
 def test_cure_of_boundaries_says_how_many_rows_it_would_drop(tmp_path: Path, rows: str, num_dropped: int) -> None:
-    """Qwen3.5's prompt begins a thought, which plain rows do not have."""
-    family = next(family for family in SERVED_FAMILIES if family.name == "Qwen3.5")
+    """Step-3.5's prompt begins a thought, which plain rows do not have, and no variable changes that."""
+    family = next(family for family in SERVED_FAMILIES if family.name == "Step-3.5")
     tokenizer = write_tokenizer(tmp_path / "tokenizer", family)
     train = write_json_lines(tmp_path / "rows.jsonl", [*[SETS[rows]] * 3, SETS["thoughts"]])
     chat = {"kind": "chat", **family.preprocessing}

@@ -66,6 +66,7 @@ class ServedAnswer:
     trained_text: str = ""  #: text around it in the packed tokens
     served_text: str = ""  #: text around it in what is served; empty if the texts are the same
     span: Span | None = None  #: its tokens in the sequence, from the end of S to the end of L; None if unknown
+    straddles: bool = False  #: a token lies across the end of S, so that no mask makes the answer equal
 
 
 class ServedComparer:
@@ -131,7 +132,8 @@ class ServedComparer:
         whole = self._without_blanks(known.tokens_of(through))
         span = len(sent), max(len(whole), len(sent))
         if first_unequal(known.input_ids, sent) < len(sent):
-            return replace(self._differing(number, ServedKind.BOUNDARY, _STRADDLES, known, before), span=span)
+            found = self._differing(number, ServedKind.BOUNDARY, _STRADDLES, known, before)
+            return replace(found, span=span, straddles=True)
         if first_unequal(known.input_ids, whole) < len(whole):
             return replace(self._differing(number, ServedKind.ANSWER, _OTHER_TOKENS, known, through), span=span)
         if self._settings.loss_mode == "full":

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from bridgepack.data.served.compare import ServedAnswer
 from bridgepack.data.served.masked_prompts import Tried
-from bridgepack.data.served.switches import Switch
+from bridgepack.data.served.switches import Switches
 from bridgepack.records import ServedCount, ServedKind, ServedRecord
 
 
@@ -30,10 +30,10 @@ class ServedTally:
             count[1] += answer.num_trained_tokens
             self._first.setdefault(answer.kind, (file_index, row, is_row_exact, answer))
 
-    def record(self, switch: Switch, masked_prompts: Tried, settings: Mapping[str, object]) -> ServedRecord:
+    def record(self, switches: Switches, masked_prompts: Tried, settings: Mapping[str, object]) -> ServedRecord:
         """Return the counts.
 
-        `switch` is as `find_switch` returns it, `masked_prompts` as `PromptRows.try_setting`, `settings` as of
+        `switches` are as `find_switches` returns them, `masked_prompts` as `PromptRows.try_setting`, `settings` as of
         `ServedRows.settings`.
         """
         counts = []
@@ -55,9 +55,12 @@ class ServedTally:
         return ServedRecord(
             num_rows=self.num_rows,
             counts=tuple(counts),
-            switch=switch.name,
-            switch_value=switch.value,
-            is_switch_partial=switch.is_partial,
+            switch=switches.texts.name,
+            switch_value=switches.texts.value,
+            is_switch_partial=switches.texts.is_partial,
+            prompt_switch=switches.prompt.name,
+            prompt_switch_value=switches.prompt.value,
+            is_prompt_switch_partial=switches.prompt.is_partial,
             settings=settings,
             num_rows_tried=masked_prompts.num_rows,
             num_rows_dropped=masked_prompts.num_dropped,
