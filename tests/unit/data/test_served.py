@@ -456,3 +456,16 @@ def test_an_answer_that_no_split_shows_as_it_is_served_is_told(tmp_path: Path, n
     details = [answer.detail for answer in found if answer.kind == CONTEXT]
     assert details
     assert all(("splitting does not help" in detail) == is_never_shown for detail in details)
+
+
+def test_a_turn_of_weight_0_keeps_a_row_of_which_a_token_straddles_the_prompt(tmp_path: Path) -> None:
+    """EXAONE-4's call never shows its thought, which the prompt opens; the answers after it do."""
+    family = BY_NAME["EXAONE-4, thinking"]
+    masked = {"mask_generation_prompt": True, "split_conversations": "when_context_differs"}
+    served = Served.of(tmp_path / "a", family, preprocessing={**masked, "message_weights": "mask"})
+
+    assert served.kinds(_with(AGENTS, 1, weight=0)) == [EQUAL, EQUAL]
+    (found,) = served.rows.answers([read_row(AGENTS, served.recipe.preprocessing)])
+    assert isinstance(found, RowError)
+    assert found.reason == "boundary_in_token"
+    assert "give the turn weight 0 with preprocessing.message_weights mask" in found.detail
