@@ -34,11 +34,14 @@ CURING_SETTINGS: Mapping[str, tuple[object, ...]] = {
     "over_long": ("split_exchanges",),
 }
 _SPLIT = "preprocessing.split_conversations to when_context_differs"
-_OTHER_CONTEXT = (
-    "where the template shows an answer behind another text even as the last one, change its thoughts in the rows, or "
-    "the template or its variables in training and serving alike; where the server sets another system prompt or other "
-    "template variables, say so in serving, and train with the same"
+_TEMPLATE = "or the template or its variables in training and serving alike"
+_SERVER = (
+    "where the server sets another system prompt or other template variables, say so in serving, and train with the "
+    "same"
 )
+_BEHIND = "the template shows an answer behind another text even as the last one"
+_NOT_SPLIT = f"change the thoughts in the rows, {_TEMPLATE}: {_BEHIND}, so splitting does not help; {_SERVER}"
+_OTHER_CONTEXT = f"where {_BEHIND}, change its thoughts in the rows, {_TEMPLATE}; {_SERVER}"
 _CONTROL = "where a token that the model must write is never trained, set preprocessing.masks_control_tokens to false"
 _REFUSED = (
     "nothing is known of these answers; a server with this template fails there, too, so correct the rows or set "
@@ -47,14 +50,21 @@ _REFUSED = (
 
 
 def served_cure(
-    kind: ServedKind, settings: Mapping[str, object], *, tried: tuple[int, int] = (0, 0), is_switched: bool = False
+    kind: ServedKind,
+    settings: Mapping[str, object],
+    *,
+    tried: tuple[int, int] = (0, 0),
+    is_switched: bool = False,
+    is_never_shown: bool = False,
 ) -> str:
     """Return what to do about a kind, apart from a switch of the template.
 
     `settings` are those of CURING_SETTINGS that are set already, which it does not propose; `tried` are the rows on
     which `mask_generation_prompt` was tried, and those of them that it would drop; `is_switched` if a switch of the
-    prompt comes first.
+    prompt comes first, `is_never_shown` if splitting helps none of the answers.
     """
+    if kind == ServedKind.CONTEXT and is_never_shown and "split_conversations" not in settings:
+        return _NOT_SPLIT
     if kind == ServedKind.CONTEXT:
         return f"{_split_cure(settings)}; {_OTHER_CONTEXT}"
     if kind == ServedKind.BOUNDARY:
@@ -139,6 +149,9 @@ class ServedRecord:
     switch: str = ""
     switch_value: bool = False  #: that value
     is_switch_partial: bool = False  #: set for all rows, it would make answers differ that do not
+    #: of the answers with another context, splitting conversations would show none as it is served; left out of the
+    #: manifest if it is false
+    is_never_shown: bool = False
     #: settings of conversations, of CURING_SETTINGS, that are set already
     settings: Mapping[str, object] = field(default_factory=dict)
     #: rows of the sample on which `mask_generation_prompt` was tried, because it cures a kind that occurs; both numbers
@@ -173,7 +186,7 @@ class ServedRecord:
         if kind == ServedKind.BOUNDARY and self.prompt_switch:
             switch = switch_cure(self.prompt_switch, self.prompt_switch_value, is_partial=self.is_prompt_switch_partial)
             return f"{switch}; then {served_cure(ServedKind.BOUNDARY, self.settings, tried=tried, is_switched=True)}"
-        cure = served_cure(ServedKind(kind), self.settings, tried=tried)
+        cure = served_cure(ServedKind(kind), self.settings, tried=tried, is_never_shown=self.is_never_shown)
         if not self.switch or kind not in SWITCHED_KINDS:
             return cure
         switch = switch_cure(self.switch, self.switch_value, is_partial=self.is_switch_partial)

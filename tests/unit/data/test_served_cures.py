@@ -126,3 +126,23 @@ def test_cure_of_boundaries_says_how_many_rows_it_would_drop(tmp_path: Path, row
     assert cured.served.num_rows_tried == 0
     written = json.loads((tmp_path / "cured" / "manifest.json").read_text())["served"]
     assert "num_rows_tried" not in written
+
+
+@pytest.mark.parametrize(
+    ("family", "helps"),
+    [("Laguna XS.2", False), ("DeepSeek-R1", False), ("Step-3.5", True)],
+)
+def test_splitting_is_proposed_only_where_it_helps(tmp_path: Path, family: str, helps: bool) -> None:
+    """A Laguna's prompt says that there is no thought; the thought stands there even if the answer is the last."""
+    found = next(one for one in SERVED_FAMILIES if one.name == family)
+    tokenizer = write_tokenizer(tmp_path / "tokenizer", found)
+    train = write_json_lines(tmp_path / "rows.jsonl", [SETS["thoughts"]] * 2)
+    chat = {"kind": "chat", **found.preprocessing}
+    recipe = small_recipe(train, tokenizer, preprocessing=chat, packing={"packed_sequence_size": 512})
+
+    served = bridgepack.served(recipe, num_rows=None).record
+    cure = served.cure(ServedKind.CONTEXT)
+    assert served.share(ServedKind.CONTEXT) > 0
+    assert served.is_never_shown is not helps
+    assert ("set preprocessing.split_conversations to when_context_differs" in cure) is helps
+    assert ("change the thoughts in the rows, or the template" in cure) is not helps

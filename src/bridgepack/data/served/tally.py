@@ -14,6 +14,7 @@ class ServedTally:
     def __init__(self) -> None:
         self.num_rows = 0
         self._counts: dict[ServedKind, list[int]] = {}
+        self._splitting_helps = False
         self._first: dict[ServedKind, tuple[int, int, bool, ServedAnswer]] = {}
 
     @property
@@ -28,6 +29,7 @@ class ServedTally:
             count = self._counts.setdefault(answer.kind, [0, 0])
             count[0] += 1
             count[1] += answer.num_trained_tokens
+            self._splitting_helps |= answer.kind == ServedKind.CONTEXT and not answer.is_never_shown
             self._first.setdefault(answer.kind, (file_index, row, is_row_exact, answer))
 
     def record(self, switches: Switches, masked_prompts: Tried, settings: Mapping[str, object]) -> ServedRecord:
@@ -61,6 +63,7 @@ class ServedTally:
             prompt_switch=switches.prompt.name,
             prompt_switch_value=switches.prompt.value,
             is_prompt_switch_partial=switches.prompt.is_partial,
+            is_never_shown=ServedKind.CONTEXT in self._counts and not self._splitting_helps,
             settings=settings,
             num_rows_tried=masked_prompts.num_rows,
             num_rows_dropped=masked_prompts.num_dropped,
