@@ -1,9 +1,8 @@
 """Conversations -> tokens and masks, equal to Megatron-Bridge's chat preprocessing; renders each chat once."""
 
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,7 @@ from bridgepack.data.sequences.tool_findings import ToolFindings
 from bridgepack.data.tokenizers.engines import FlatIds, joined
 from bridgepack.data.tokenizers.forms import AS_GIVEN, Forms
 from bridgepack.data.tokenizers.limits import TimeLimit
-from bridgepack.data.tokenizers.templates import names_read
+from bridgepack.data.tokenizers.templates import names_field, names_read
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.data.tokenizers.variables import why_unread
 from bridgepack.errors import RowError, TokenizerError
@@ -225,7 +224,7 @@ class ChatEncoder:
 
     def _is_read(self, name: str) -> bool:
         """Return whether the chat template names a field of turns."""
-        return _names_field(self._tokenizer.chat_template or "", name)
+        return names_field(self._tokenizer.chat_template or "", name)
 
     def _render(self, conversation: Conversation) -> RenderedChat:
         inputs = conversation.messages, conversation.tools, conversation.template_kwargs
@@ -307,13 +306,6 @@ class ChatEncoder:
             except RowError as error:
                 errors[index] = error
         return flat, mask
-
-
-@lru_cache(maxsize=1024)
-def _names_field(template: str, name: str) -> bool:
-    """Return whether a chat template names a field of turns; rows have few names, so each is looked for once."""
-    # `.name` or `'name'`: a bare `tools` is the template's variable, not a field of turns
-    return re.search(rf"[.'\"]{re.escape(name)}\b", template) is not None
 
 
 def _null_hint(settings: ChatPreprocessing, forms: Forms) -> str:
