@@ -10,6 +10,7 @@ from typing import Any
 from .endless import APERTUS, GLM, LLAMA_2
 from .families import FAMILIES as QUIRKS
 from .families import Family
+from .thinking import THINKING
 
 _CHATML: dict[str, Any] = {
     "tokens": ("<|endoftext|>", "<|im_start|>", "<|im_end|>"),
@@ -326,4 +327,5 @@ SERVED_FAMILIES = (
         injection="",
         preprocessing=_markers("<|im_start|>assistant<|im_sep|>", "<|im_end|>"),
     ),
+    *THINKING,
 )
