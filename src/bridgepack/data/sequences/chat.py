@@ -20,6 +20,7 @@ from bridgepack.data.sequences.marked_text import OLD_CALL, REASONING, REFUSAL
 from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers, infer_markers, markers_from_recipe
 from bridgepack.data.sequences.marking.tokens import MarkerTokens, check_appended_turn, check_family
 from bridgepack.data.sequences.masks import ChatMasks, RenderedChat, found_turns
+from bridgepack.data.sequences.mending import part_hint
 from bridgepack.data.sequences.splitting.parts import PartMaker, Parts
 from bridgepack.data.sequences.thoughts import ReasoningMasks, ThoughtOpenings, has_thoughts
 from bridgepack.data.sequences.tool_findings import ToolFindings
@@ -112,7 +113,8 @@ class ChatEncoder:
             made = self._make(conversation)
         except RowError as error:
             is_null = any(message["content"] is None for message in conversation.messages)
-            raise RowError(error.reason, error.detail + (self._null_hint if is_null else "")) from None
+            hint = (self._null_hint if is_null else "") or part_hint(conversation.messages)
+            raise RowError(error.reason, error.detail + hint) from None
         unread = self._unread_fields(columns, conversation)
         if isinstance(made, RenderedChat):
             chat, losses = self._judge_render(columns, made, unread)
