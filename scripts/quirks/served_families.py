@@ -223,7 +223,7 @@ _QUIRK_PROMPTS = {
     "Mistral": "''",
     "DeepSeek-V3": "'<｜Assistant｜>' if messages[-1].role != 'tool' else '<｜tool▁outputs▁end｜>'",
     "gpt-oss": "'<|start|>assistant'",
-    "Nemotron": "'<|im_start|>assistant\\n<think>\\n'",
+    "Nemotron": "'<|im_start|>assistant\\n' + ('<think></think>' if enable_thinking is false else '<think>\\n')",
     "GLM": "'<|assistant|>' + ('\\n<think></think>' if enable_thinking is false else '')",
     "Apertus": "'' if seen.is_open else '<|assistant_start|>'",
     "Llama 2": "''",

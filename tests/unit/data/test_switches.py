@@ -87,6 +87,7 @@ def _chat(*thoughts: str, **columns: Any) -> Row:
         ("Qwen3.5", "thoughts", ("preserve_thinking", True)),
         ("Qwen3.5", "agents", ("preserve_thinking", True)),
         ("Nemotron", "thoughts", ("truncate_history_thinking", False)),
+        ("Nemotron", "plain", ("enable_thinking", False)),
         ("Qwen3", "thoughts", ("", False)),
         ("MiniMax-M2", "thoughts", ("", False)),
     ],
