@@ -47,6 +47,10 @@ conversations that the template or the setting refuses, each with its reason in 
 *thinking* behind a name: `enable_thinking: true` in training and serving, and `skip_think: false`, without which
 EXAONE-4 shows no thought. Llama 3.3 has Llama 3.1's habits, Qwen3-Next Thinking those of Step-3.5.
 
+Nothing cures the lines without 100%. Gemma 3 and Llama 2 refuse calls. DeepSeek-R1 opens a thought and never shows one.
+MiniMax-M2 and Step-3.5 open a thought that rows without thoughts lack, and no variable leaves it out. EXAONE-4 writes
+an empty thought before a call, of which a token lies across the end of what the server writes.
+
 """
 
 
