@@ -350,7 +350,7 @@ def test_losses_of_a_build_are_counted_listed_shown_and_errors_of_check(tmp_path
     assert _ledger(tmp_path / "out") == [(2, "tool_call"), (2, "no_schemas"), (3, "reasoning")]
     shown = describe_build(result)
     assert "a.jsonl row 2: turn 2 (assistant): the call of 'lookup' is not in the text" in shown
-    assert "fix: leave preprocessing.null_content at auto, or set tokenizer.chat_template" in shown
+    assert "fix: leave preprocessing.null_content at auto, write calls as tool_calls, or set tokenizer" in shown
     report = check_target(str(tmp_path / "out"), CheckOptions())
     codes = {finding.code: finding for finding in report.findings}
     assert {"BP540", "BP541"} <= set(codes)
