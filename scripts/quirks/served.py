@@ -12,7 +12,7 @@ from bridgepack.data.layouts.reader import RowReader
 from bridgepack.data.sequences.encoding import encode_rows
 from bridgepack.data.sequences.loading import load_stage
 from bridgepack.data.served.rows import ServedRows
-from bridgepack.data.served.switches import NO_SWITCH, Switch, SwitchRows, find_switch
+from bridgepack.data.served.switches import NO_SWITCH, Switch, Switches, SwitchRows, find_switches
 from bridgepack.errors import RowError
 
 from .families import Family, write_tokenizer
@@ -38,11 +38,18 @@ call with a thought, its result, the answer, and a follow-up.
 |---|---|
 | default | as Megatron-Bridge trains |
 | boundary | `mask_generation_prompt: true`, `masks_control_tokens: false` |
-| switch | the same, and the template's own switch in training and serving |
-| split | as boundary, and `split_conversations: when_context_differs` |
+| switch | the same, and the template's own switches in training and serving |
+| split | as boundary, `split_conversations: when_context_differs`, and a switch if rows are dropped without |
 
 A cell is the share of answers that are equal, and the tokens packed, in multiples of the default. (n dropped) are
 conversations that the template or the setting refuses, each with its reason in the ledger.
+
+*thinking* behind a name: `enable_thinking: true` in training and serving, and `skip_think: false`, without which
+EXAONE-4 shows no thought. Llama 3.3 has Llama 3.1's habits, Qwen3-Next Thinking those of Step-3.5.
+
+Nothing cures the lines without 100%. Gemma 3 and Llama 2 refuse calls. DeepSeek-R1 opens a thought and never shows one.
+MiniMax-M2 and Step-3.5 open a thought that rows without thoughts lack, and no variable leaves it out. EXAONE-4 writes
+an empty thought before a call, of which a token lies across the end of what the server writes.
 
 """
 
@@ -85,14 +92,14 @@ def measured(recipe: SFTRecipe, rows: list[dict[str, Any]]) -> Measured:
     )
 
 
-def switch_of(recipe: SFTRecipe, rows: list[dict[str, Any]]) -> Switch:
-    """Return the template's switch that cures the first conversation."""
+def switches_of(recipe: SFTRecipe, rows: list[dict[str, Any]]) -> Switches:
+    """Return the template's switches that cure the first conversation."""
     served, kept = ServedRows.of(load_stage(recipe.model_dump_json())), SwitchRows()
     (columns,) = _columns(recipe, rows[:1])
     (answers,) = served.answers([columns])
     if not isinstance(answers, RowError):
         kept.add(columns, answers)
-    return find_switch(served, kept)
+    return find_switches(served, kept)
 
 
 def _columns(recipe: SFTRecipe, rows: list[dict[str, Any]]) -> list[Mapping[str, Any]]:
@@ -102,8 +109,8 @@ def _columns(recipe: SFTRecipe, rows: list[dict[str, Any]]) -> list[Mapping[str,
 
 def lines_of(
     family: Family, folder: Path, numbers: Sequence[int] = range(1, NUM_ROWS + 1)
-) -> Iterator[tuple[str, dict[str, Measured], Switch]]:
-    """Yield (set, setting -> its counts, switch) of a family; `numbers` are those of the conversations."""
+) -> Iterator[tuple[str, dict[str, Measured], Switches]]:
+    """Yield (set, setting -> its counts, switches) of a family; `numbers` are those of the conversations."""
     tokenizer = write_tokenizer(folder, family)
     values = {
         "name": "served",
@@ -116,15 +123,20 @@ def lines_of(
     for name in SETS:
         rows = rows_of(name, numbers)
         default = measured(recipe, rows)
-        switch = NO_SWITCH if default.num_equal == default.num_answers else switch_of(recipe, rows)
-        settings: dict[str, Mapping[str, Any]] = {"boundary": _MASKED, "split": _SPLIT}
-        if switch != NO_SWITCH:
-            settings["switch"] = {**_MASKED, "tokenizer.chat_template_kwargs": {switch[0]: switch[1]}}
+        switches = switches_of(recipe, rows)
+        settings: dict[str, Mapping[str, Any]] = {"boundary": _MASKED, "split": {**_SPLIT, **_set(switches.prompt)}}
+        if switches != Switches():
+            settings["switch"] = {**_MASKED, **_set(*switches)}
         found = {key: measured(recipe.override(dict(changes)), rows) for key, changes in settings.items()}
-        yield name, {"default": default, **found}, switch
+        yield name, {"default": default, **found}, switches
 
 
-def served_table() -> dict[str, list[tuple[str, dict[str, Measured], Switch]]]:
+def _set(*switches: Switch) -> dict[str, Any]:
+    """Return what sets switches in a recipe."""
+    return {f"tokenizer.chat_template_kwargs.{one.name}": one.value for one in switches if one != NO_SWITCH}
+
+
+def served_table() -> dict[str, list[tuple[str, dict[str, Measured], Switches]]]:
     """Return the lines of every family."""
     with tempfile.TemporaryDirectory() as scratch:
         return {
@@ -133,17 +145,21 @@ def served_table() -> dict[str, list[tuple[str, dict[str, Measured], Switch]]]:
         }
 
 
-def served_page(table: Mapping[str, list[tuple[str, dict[str, Measured], Switch]]]) -> str:
+def served_page(table: Mapping[str, list[tuple[str, dict[str, Measured], Switches]]]) -> str:
     """Return the page of a table."""
     lines = ["| family | set | default | boundary | switch | split |", "|---|---|---|---|---|---|"]
     for family, sets in table.items():
-        for name, found, (switch, value, _) in sets:
+        for name, found, switches in sets:
             default = found["default"]
             cells = [_cell(found.get(key), default) for key in ("default", "boundary", "switch", "split")]
-            if switch:
-                cells[2] += f", `{switch}: {str(value).lower()}`"
+            cells[2] += _named(*switches)
+            cells[3] += _named(switches.prompt)
             lines.append(f"| {family} | {name} | {' | '.join(cells)} |")
     return _INTRODUCTION + "".join(f"{line}\n" for line in lines) + _NOTICE
+
+
+def _named(*switches: Switch) -> str:
+    return "".join(f", `{one.name}: {str(one.value).lower()}`" for one in switches if one != NO_SWITCH)
 
 
 def _cell(one: Measured | None, default: Measured) -> str:

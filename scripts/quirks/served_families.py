@@ -10,6 +10,7 @@ from typing import Any
 from .endless import APERTUS, GLM, LLAMA_2
 from .families import FAMILIES as QUIRKS
 from .families import Family
+from .thinking import THINKING
 
 _CHATML: dict[str, Any] = {
     "tokens": ("<|endoftext|>", "<|im_start|>", "<|im_end|>"),
@@ -222,7 +223,7 @@ _QUIRK_PROMPTS = {
     "Mistral": "''",
     "DeepSeek-V3": "'<｜Assistant｜>' if messages[-1].role != 'tool' else '<｜tool▁outputs▁end｜>'",
     "gpt-oss": "'<|start|>assistant'",
-    "Nemotron": "'<|im_start|>assistant\\n<think>\\n'",
+    "Nemotron": "'<|im_start|>assistant\\n' + ('<think></think>' if enable_thinking is false else '<think>\\n')",
     "GLM": "'<|assistant|>' + ('\\n<think></think>' if enable_thinking is false else '')",
     "Apertus": "'' if seen.is_open else '<|assistant_start|>'",
     "Llama 2": "''",
@@ -326,4 +327,5 @@ SERVED_FAMILIES = (
         injection="",
         preprocessing=_markers("<|im_start|>assistant<|im_sep|>", "<|im_end|>"),
     ),
+    *THINKING,
 )

@@ -101,19 +101,23 @@ TOLERATED_LOSSES = frozenset(
     }
 )
 _OTHER_TEMPLATE = "set tokenizer.chat_template to a template that writes"
+_THOUGHT_SWITCH = (
+    "set the template's variable for thoughts, such as enable_thinking: true, in tokenizer.chat_template_kwargs and at "
+    "the server, if it has one"
+)
 #: The default; other values suit some templates only.
 _AUTO = "leave preprocessing.{} at auto"
 #: How to fix each kind of loss.
 LOSS_CURES: Mapping[str, str] = {
     LostKind.TEXT: f"{_OTHER_TEMPLATE} every turn, or correct the rows",
-    LostKind.TOOL_CALL: f"{_AUTO.format('null_content')}, or {_OTHER_TEMPLATE} calls",
+    LostKind.TOOL_CALL: f"{_AUTO.format('null_content')}, write calls as tool_calls, or {_OTHER_TEMPLATE} calls",
     LostKind.TOOL_ARGUMENTS: f"{_AUTO.format('tool_arguments')}, {_OTHER_TEMPLATE} arguments, or correct the rows",
     LostKind.TOOL_RESULT: f"{_OTHER_TEMPLATE} turns of the role tool",
     LostKind.TOOLS: f"{_OTHER_TEMPLATE} tool schemas, or remove them from the rows",
     LostKind.CONTENT_PARTS: f"{_AUTO.format('content_parts')}; for parts that are no text, set it to drop",
     LostKind.NULL_AS_NONE: _AUTO.format("null_content"),
     LostKind.DOUBLE_ENCODED: f"{_AUTO.format('tool_arguments')}, or correct the rows",
-    LostKind.REASONING: f"{_OTHER_TEMPLATE} the column, or put the reasoning into the content",
+    LostKind.REASONING: f"{_THOUGHT_SWITCH}, {_OTHER_TEMPLATE} the column, or put the reasoning into the content",
     LostKind.INJECTED_TURN: "set preprocessing.control_tokens to drop, or clean the text",
     LostKind.WEIGHT: "set preprocessing.message_weights to mask, or name the field in the layout's ignore",
     LostKind.TEMPLATE_KWARGS: "set chat_template_kwargs of data.layout to chat_template_kwargs",
@@ -127,8 +131,9 @@ LOSS_CURES: Mapping[str, str] = {
     LostKind.CUT_HISTORY: ("on purpose, by preprocessing.over_long; raise packing.max_sequence_length to keep more"),
     LostKind.RENDERED_CHAT: "cut the text at its turns into a column messages, and read that with layout kind chat",
     LostKind.EARLIER_REASONING: (
-        "the model is trained to answer there without thinking; set preprocessing.split_conversations to "
-        f"when_context_differs or preprocessing.loss_mode to last_turn, or {_OTHER_TEMPLATE} earlier reasoning"
+        "the model is trained to answer there without thinking; where the template writes the thought of a last "
+        "answer, set preprocessing.split_conversations to when_context_differs or preprocessing.loss_mode to "
+        f"last_turn; otherwise {_THOUGHT_SWITCH}, or {_OTHER_TEMPLATE} earlier reasoning"
     ),
 }
 

@@ -34,11 +34,14 @@ CURING_SETTINGS: Mapping[str, tuple[object, ...]] = {
     "over_long": ("split_exchanges",),
 }
 _SPLIT = "preprocessing.split_conversations to when_context_differs"
-_OTHER_CONTEXT = (
-    "where the template shows an answer behind another text even as the last one, change its thoughts in the rows, or "
-    "the template or its variables in training and serving alike; where the server sets another system prompt or other "
-    "template variables, say so in serving, and train with the same"
+_TEMPLATE = "or the template or its variables in training and serving alike"
+_SERVER = (
+    "where the server sets another system prompt or other template variables, say so in serving, and train with the "
+    "same"
 )
+_BEHIND = "the template shows an answer behind another text even as the last one"
+_NOT_SPLIT = f"change the thoughts in the rows, {_TEMPLATE}: {_BEHIND}, so splitting does not help; {_SERVER}"
+_OTHER_CONTEXT = f"where {_BEHIND}, change its thoughts in the rows, {_TEMPLATE}; {_SERVER}"
 _CONTROL = "where a token that the model must write is never trained, set preprocessing.masks_control_tokens to false"
 _REFUSED = (
     "nothing is known of these answers; a server with this template fails there, too, so correct the rows or set "
@@ -46,16 +49,26 @@ _REFUSED = (
 )
 
 
-def served_cure(kind: ServedKind, settings: Mapping[str, object], *, tried: tuple[int, int] = (0, 0)) -> str:
+def served_cure(
+    kind: ServedKind,
+    settings: Mapping[str, object],
+    *,
+    tried: tuple[int, int] = (0, 0),
+    is_switched: bool = False,
+    is_never_shown: bool = False,
+) -> str:
     """Return what to do about a kind, apart from a switch of the template.
 
     `settings` are those of CURING_SETTINGS that are set already, which it does not propose; `tried` are the rows on
-    which `mask_generation_prompt` was tried, and those of them that it would drop.
+    which `mask_generation_prompt` was tried, and those of them that it would drop; `is_switched` if a switch of the
+    prompt comes first, `is_never_shown` if splitting helps none of the answers.
     """
+    if kind == ServedKind.CONTEXT and is_never_shown and "split_conversations" not in settings:
+        return _NOT_SPLIT
     if kind == ServedKind.CONTEXT:
         return f"{_split_cure(settings)}; {_OTHER_CONTEXT}"
     if kind == ServedKind.BOUNDARY:
-        return _boundary_cure(settings, *tried)
+        return _boundary_cure(settings, *tried, is_switched=is_switched)
     if kind != ServedKind.ANSWER:
         return _REFUSED
     mode = settings.get("loss_mode")
@@ -80,10 +93,11 @@ def _split_cure(settings: Mapping[str, object]) -> str:
     return f"set preprocessing.loss_mode to assistant and {_SPLIT}" if mode == "full" else f"set {_SPLIT}"
 
 
-def _boundary_cure(settings: Mapping[str, object], num_tried: int, num_dropped: int) -> str:
+def _boundary_cure(settings: Mapping[str, object], num_tried: int, num_dropped: int, *, is_switched: bool) -> str:
     same = "tokenizer.chat_template_kwargs as the server has them"
     is_masked = "mask_generation_prompt" in settings
-    loss = f", which would drop {num_dropped:,} of {num_tried:,} rows that were tried" if num_dropped else ""
+    drops = "alone would drop" if is_switched else "would drop"
+    loss = f", which {drops} {num_dropped:,} of {num_tried:,} rows that were tried" if num_dropped else ""
     begin = f"set preprocessing.mask_generation_prompt to true{loss}, and {same}"
     if is_masked:
         begin = f"preprocessing.mask_generation_prompt is true already; set {same}"
@@ -100,8 +114,8 @@ def switch_cure(name: str, value: bool, *, is_partial: bool = False) -> str:
     text = str(value).lower()
     if is_partial:
         return (
-            f'give the rows that this cures {{"{name}": {text}}} in a column that layout.chat_template_kwargs names, '
-            "and requests like them the same; set for all rows, it makes answers of others differ"
+            f'give the rows that this cures {{"{name}": {text}}} in a column that data.layout.chat_template_kwargs '
+            "names, and requests like them the same; set for all rows, it makes answers of others differ"
         )
     return (
         f"set tokenizer.chat_template_kwargs.{name} to {text} and the same at the server: in requests "
@@ -135,12 +149,21 @@ class ServedRecord:
     switch: str = ""
     switch_value: bool = False  #: that value
     is_switch_partial: bool = False  #: set for all rows, it would make answers differ that do not
+    #: of the answers with another context, splitting conversations would show none as it is served; left out of the
+    #: manifest if it is false
+    is_never_shown: bool = False
     #: settings of conversations, of CURING_SETTINGS, that are set already
     settings: Mapping[str, object] = field(default_factory=dict)
     #: rows of the sample on which `mask_generation_prompt` was tried, because it cures a kind that occurs; both numbers
     #: are left out of the manifest if it was not
     num_rows_tried: int = 0
     num_rows_dropped: int = 0  #: rows of those that it would drop, e.g. because a token straddles the boundary
+    #: variable of the template whose value, set in training and serving alike, makes the server write what a token of a
+    #: row straddles, e.g. `enable_thinking` for an empty thought; this and the next two are left out of the manifest if
+    #: there is none
+    prompt_switch: str = ""
+    prompt_switch_value: bool = False  #: that value
+    is_prompt_switch_partial: bool = False  #: set for all rows, it would make answers differ that do not
 
     @property
     def num_answers(self) -> int:
@@ -159,7 +182,11 @@ class ServedRecord:
 
     def cure(self, kind: str) -> str:
         """Return what to do about a kind; first the template's own switch, which costs no tokens."""
-        cure = served_cure(ServedKind(kind), self.settings, tried=(self.num_rows_tried, self.num_rows_dropped))
+        tried = self.num_rows_tried, self.num_rows_dropped
+        if kind == ServedKind.BOUNDARY and self.prompt_switch:
+            switch = switch_cure(self.prompt_switch, self.prompt_switch_value, is_partial=self.is_prompt_switch_partial)
+            return f"{switch}; then {served_cure(ServedKind.BOUNDARY, self.settings, tried=tried, is_switched=True)}"
+        cure = served_cure(ServedKind(kind), self.settings, tried=tried, is_never_shown=self.is_never_shown)
         if not self.switch or kind not in SWITCHED_KINDS:
             return cure
         switch = switch_cure(self.switch, self.switch_value, is_partial=self.is_switch_partial)

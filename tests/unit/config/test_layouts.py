@@ -130,6 +130,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         {"system": "SYSTEM: You can use depth.", "chat": f"USER: {QUESTION}\n\n\nASSISTANT: {ANSWER}"},
         "the whole conversation is one text",
     ),
+    ("glaive_function_calling", {"text": f"### Human: {QUESTION}### Assistant: {ANSWER}"}, "nothing marks the answers"),
     ("other_turns", {"conversation": [{"user": QUESTION, "assistant": ANSWER}]}, "Rename these fields"),
     ("other_turns", {"conversations": {"from": ["human"], "value": [QUESTION]}}, "Rename these fields"),
     ("message_rows", {"conversation_id": "1", "role": "user", "content": QUESTION}, "one turn of a conversation"),

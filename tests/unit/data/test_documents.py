@@ -162,7 +162,28 @@ def test_a_layout_makes_a_document_of_several_columns(tmp_path: Path, chatml_tok
             [("rendered_chat", "the text has turns of a chat, '<|im_start|>'; all of them")],
         ),
         ("<s>[INST] Hi [/INST] Hello</s>", {}, [("rendered_chat", "the text has turns of a chat, '[INST]'; all of")]),
-        ("USER: Hi\nASSISTANT: Hello", {}, [("rendered_chat", "the text has turns of a chat, 'USER: Hi ASSISTANT:'")]),
+        ("USER: Hi\nASSISTANT: Hello", {}, [("rendered_chat", "the text has turns of a chat, 'USER:'; all of them")]),
+        *(
+            (text, {}, [("rendered_chat", f"the text has turns of a chat, {marker!r}; all of them")])
+            for text, marker in (
+                ("### Human: Hi there.### Assistant: Hello.### Human: Bye", "### Human:"),
+                ("Below is a task.\n\n### Instruction:\nAdd.\n\n### Response:\n3", "### Instruction:"),
+                ("A chat with an assistant. USER: Hi ASSISTANT: Hello</s>USER: Bye ASSISTANT: Bye</s>", "USER:"),
+                ("\n\nHuman: Hi\n\nAssistant: Hello", "Human:"),
+                ("User: Hi Assistant: Hello", "User:"),
+                ("<human>: Hi\n<bot>: Hello", "<human>:"),
+                ("<|prompter|>Hi<|endoftext|><|assistant|>Hello<|endoftext|>", "<|prompter|>"),
+                ("<|prompt|>Hi</s><|answer|>Hello</s>", "<|prompt|>"),
+                ("[|Human|] Hi [|AI|] Hello", "[|Human|]"),
+            )
+        ),
+        ("### Input\n3\n### Output\n4", {}, []),
+        ("The user: a person. His Assistant: a program.", {}, []),
+        ("### Response: 200\n### Instruction: none", {}, []),
+        *(
+            ("".join([part] * 100_000), {"add_eos": False}, [])
+            for part in ("User: a\n", "### Prompt: a\n", "\n\n.", "x USER")
+        ),
         ("In Mistral's format [INST] begins a turn.", {}, []),
     ],
 )

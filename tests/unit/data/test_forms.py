@@ -332,6 +332,22 @@ def test_keep_is_what_the_row_says(real: tuple[ChatTokenizer, str]) -> None:
         assert losses_of(tokenizer, called("", call('{"city": "Bern"}')), **AS_HOST) == {"tool_call"}
 
 
+@pytest.mark.parametrize(
+    ("kind", "cure"),
+    [
+        ("tool_use", "write Anthropic's calls as tool_calls of the turn"),
+        ("thinking", "write Anthropic's thoughts as reasoning_content of the turn"),
+        ("image_url", "remove such parts"),
+    ],
+)
+def test_parts_that_are_no_text_are_named_where_the_template_rejects_them(tmp_path: Path, kind: str, cure: str) -> None:
+    parts = [{"type": "text", "text": "I look."}, {"type": kind, "id": "1", "input": {"city": "Bern"}}]
+    turns = [QUESTION, {"role": "assistant", "content": parts}]
+
+    with pytest.raises(RowError, match=rf"rejects the row: .*; turn 2 has a part of type '{kind}': {cure}$"):
+        text_of(loaded(tmp_path, "no calls"), turns)
+
+
 def test_null_is_not_written_and_an_empty_answer_not_trained(tmp_path: Path) -> None:
     glm, writer = loaded(tmp_path / "glm", "GLM"), loaded(tmp_path / "other", "writes empty answers")
     turns = [{"role": "system", "content": None}, QUESTION, {"role": "assistant", "content": None}]

@@ -346,7 +346,8 @@ def test_a_turn_without_the_thought_that_the_prompt_begins_says_what_to_do(tmp_p
     assert made.detail.startswith("turn 2 (assistant): the token '\\n\\n' holds")
     assert made.detail.endswith(
         "; give the turn the thought that the generation prompt begins, e.g. as reasoning_content, set the template's "
-        "switch for turns without thoughts, if it has one, or set preprocessing.mask_generation_prompt to false"
+        "switch for turns without thoughts, if it has one, give the turn weight 0 with preprocessing.message_weights "
+        "mask, or set preprocessing.mask_generation_prompt to false"
     )
 
 
@@ -459,7 +460,8 @@ def test_a_call_without_the_thought_that_the_prompt_begins_says_what_to_do(tmp_p
     )
     assert made.detail.endswith(
         "; give the turn the thought that the generation prompt begins, e.g. as reasoning_content, set the template's "
-        "switch for turns without thoughts, if it has one, or set preprocessing.mask_generation_prompt to false"
+        "switch for turns without thoughts, if it has one, give the turn weight 0 with preprocessing.message_weights "
+        "mask, or set preprocessing.mask_generation_prompt to false"
     )
     stripped = judge.encode({"messages": KINDS["agents"]})
     assert isinstance(stripped, RowError)

@@ -140,7 +140,7 @@ CASES: list[tuple[str, list[dict[str, Any]], Any, set[str]]] = [
             ({"content": "<think>Old.</think>A."}, {"earlier_reasoning"}),
             ({"content": "<think>\n\n</think>A."}, set()),
             ({"reasoning_content": "Old."}, {"earlier_reasoning"}),
-            ({"thinking": "Old."}, {"earlier_reasoning"}),
+            ({"thinking": "Old."}, {"reasoning"}),  # which the template writes nowhere
         )
     ),
     *(

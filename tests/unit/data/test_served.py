@@ -99,14 +99,20 @@ def _oracle(served: Served, row: Mapping[str, Any]) -> list[str]:
             continue
         try:
             sent_text, sent = ids_of(conversation.messages[:turn], has_prompt=True)
-            _, whole = ids_of(conversation.messages[: turn + 1], has_prompt=False)
+            whole_text, whole = ids_of(conversation.messages[: turn + 1], has_prompt=False)
         except (TemplateError, TypeError, ValueError, LookupError):
             kinds.append(REFUSED)
             continue
         start, whole = len(sent), trimmed(whole)
         answer = whole[start:]
+        if not text.startswith(sent_text):
+            kinds.append(CONTEXT)
+            continue
+        if not whole_text.startswith(sent_text) or not text.startswith(whole_text.rstrip()):
+            kinds.append(ANSWER)
+            continue
         if ids[:start] != sent:
-            kinds.append(BOUNDARY if text.startswith(sent_text) else CONTEXT)
+            kinds.append(BOUNDARY)
             continue
         if whole[:start] != sent or ids[start : start + len(answer)] != answer:
             kinds.append(ANSWER)
@@ -450,3 +456,16 @@ def test_an_answer_that_no_split_shows_as_it_is_served_is_told(tmp_path: Path, n
     details = [answer.detail for answer in found if answer.kind == CONTEXT]
     assert details
     assert all(("splitting does not help" in detail) == is_never_shown for detail in details)
+
+
+def test_a_turn_of_weight_0_keeps_a_row_of_which_a_token_straddles_the_prompt(tmp_path: Path) -> None:
+    """EXAONE-4's call never shows its thought, which the prompt opens; the answers after it do."""
+    family = BY_NAME["EXAONE-4, thinking"]
+    masked = {"mask_generation_prompt": True, "split_conversations": "when_context_differs"}
+    served = Served.of(tmp_path / "a", family, preprocessing={**masked, "message_weights": "mask"})
+
+    assert served.kinds(_with(AGENTS, 1, weight=0)) == [EQUAL, EQUAL]
+    (found,) = served.rows.answers([read_row(AGENTS, served.recipe.preprocessing)])
+    assert isinstance(found, RowError)
+    assert found.reason == "boundary_in_token"
+    assert "give the turn weight 0 with preprocessing.message_weights mask" in found.detail

@@ -101,8 +101,8 @@ def test_an_artifact_knows_what_is_set(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("rows", "num_dropped"), [("plain", 3), ("thoughts", 0)])
 def test_cure_of_boundaries_says_how_many_rows_it_would_drop(tmp_path: Path, rows: str, num_dropped: int) -> None:
-    """Qwen3.5's prompt begins a thought, which plain rows do not have."""
-    family = next(family for family in SERVED_FAMILIES if family.name == "Qwen3.5")
+    """Step-3.5's prompt begins a thought, which plain rows do not have, and no variable changes that."""
+    family = next(family for family in SERVED_FAMILIES if family.name == "Step-3.5")
     tokenizer = write_tokenizer(tmp_path / "tokenizer", family)
     train = write_json_lines(tmp_path / "rows.jsonl", [*[SETS[rows]] * 3, SETS["thoughts"]])
     chat = {"kind": "chat", **family.preprocessing}
@@ -126,3 +126,23 @@ def test_cure_of_boundaries_says_how_many_rows_it_would_drop(tmp_path: Path, row
     assert cured.served.num_rows_tried == 0
     written = json.loads((tmp_path / "cured" / "manifest.json").read_text())["served"]
     assert "num_rows_tried" not in written
+
+
+@pytest.mark.parametrize(
+    ("family", "helps"),
+    [("Laguna XS.2", False), ("DeepSeek-R1", False), ("Step-3.5", True)],
+)
+def test_splitting_is_proposed_only_where_it_helps(tmp_path: Path, family: str, helps: bool) -> None:
+    """A Laguna's prompt says that there is no thought; the thought stands there even if the answer is the last."""
+    found = next(one for one in SERVED_FAMILIES if one.name == family)
+    tokenizer = write_tokenizer(tmp_path / "tokenizer", found)
+    train = write_json_lines(tmp_path / "rows.jsonl", [SETS["thoughts"]] * 2)
+    chat = {"kind": "chat", **found.preprocessing}
+    recipe = small_recipe(train, tokenizer, preprocessing=chat, packing={"packed_sequence_size": 512})
+
+    served = bridgepack.served(recipe, num_rows=None).record
+    cure = served.cure(ServedKind.CONTEXT)
+    assert served.share(ServedKind.CONTEXT) > 0
+    assert served.is_never_shown is not helps
+    assert ("set preprocessing.split_conversations to when_context_differs" in cure) is helps
+    assert ("change the thoughts in the rows, or the template" in cure) is not helps

@@ -1,5 +1,6 @@
 """Switches of chat templates that make training and serving the same: found by trying the template's variables."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +9,16 @@ from scripts.quirks.families import write_tokenizer
 from scripts.quirks.served_families import SERVED_FAMILIES
 from scripts.quirks.served_rows import SETS
 
+from bridgepack.data.artifact.manifest import read_manifest
 from bridgepack.data.sequences.loading import load_stage
 from bridgepack.data.served.rows import ServedRows
-from bridgepack.data.served.switches import SwitchRows, find_switch
+from bridgepack.data.served.switches import SwitchRows, find_prompt_switch, find_switch
 from bridgepack.data.tokenizers.templates import variables_of
 from bridgepack.errors import RowError
 from bridgepack.records import ServedKind, ServedRecord
+from bridgepack.records.served import served_cure
 from tests.support.read_rows import read_row
-from tests.support.small_builds import small_recipe
+from tests.support.small_builds import build, small_recipe, write_json_lines
 
 BY_NAME = {family.name: family for family in SERVED_FAMILIES}
 Row = dict[str, Any]
@@ -84,6 +87,7 @@ def _chat(*thoughts: str, **columns: Any) -> Row:
         ("Qwen3.5", "thoughts", ("preserve_thinking", True)),
         ("Qwen3.5", "agents", ("preserve_thinking", True)),
         ("Nemotron", "thoughts", ("truncate_history_thinking", False)),
+        ("Nemotron", "plain", ("enable_thinking", False)),
         ("Qwen3", "thoughts", ("", False)),
         ("MiniMax-M2", "thoughts", ("", False)),
     ],
@@ -153,7 +157,7 @@ def test_a_switch_for_all_rows_counts_before_one_for_some(tmp_path: Path) -> Non
 def test_what_is_said_of_a_partial_switch() -> None:
     record = ServedRecord(num_rows=2, counts=(), switch="think", switch_value=False, is_switch_partial=True)
     assert record.cure(ServedKind.CONTEXT).startswith(
-        'give the rows that this cures {"think": false} in a column that layout.chat_template_kwargs names, and '
+        'give the rows that this cures {"think": false} in a column that data.layout.chat_template_kwargs names, and '
         "requests like them the same; set for all rows, it makes answers of others differ; or set preprocessing.split_"
     )
 
@@ -161,3 +165,66 @@ def test_what_is_said_of_a_partial_switch() -> None:
 def test_variables_of_a_template() -> None:
     source = "{% set own = 1 %}{{ messages }}{{ own }}{{ think | default(true) }}{{ raise_exception('') }}"
     assert variables_of(source) == {"messages", "think"}
+
+
+def _found_for_prompt(rows: ServedRows, *given: Row) -> tuple[str, bool, bool]:
+    """Return the switch that is found for the prompt of some rows: (name, value, whether it is partial)."""
+    kept = SwitchRows()
+    columns = [read_row(row, rows.stage.recipe.preprocessing) for row in given]
+    for one, answers in zip(columns, rows.answers(columns), strict=True):
+        assert not isinstance(answers, RowError)
+        kept.add(one, answers)
+    return find_prompt_switch(rows, kept)
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "switch"),
+    [
+        # `<think>` and an empty line is one token more than the prompt, which may write all of the empty thought
+        ("Qwen3.5", [QUICK], ("enable_thinking", False, False)),
+        ("Qwen3.5", [_chat("")], ("enable_thinking", False, False)),
+        ("Qwen3.5", [SLOW], ("", False, False)),
+        ("Qwen3.5", [QUICK, SLOW], ("enable_thinking", False, True)),
+        ("EXAONE-4, thinking", [QUICK], ("enable_thinking", False, False)),
+        ("EXAONE-4, thinking", [SETS["agents"]], ("", False, False)),  # the call has no thought, the answers have
+        ("Step-3.5", [QUICK], ("", False, False)),  # no variable changes its prompt
+    ],
+)
+def test_the_switch_of_a_prompt(tmp_path: Path, name: str, rows: list[Row], switch: tuple[str, bool, bool]) -> None:
+    assert _found_for_prompt(_rows(tmp_path, name), *rows) == switch
+
+
+def test_what_is_said_of_a_switch_of_the_prompt() -> None:
+    record = ServedRecord(num_rows=2, counts=(), prompt_switch="think", num_rows_tried=2, num_rows_dropped=1)
+    assert record.cure(ServedKind.BOUNDARY) == (
+        "set tokenizer.chat_template_kwargs.think to false and the same at the server: in requests "
+        '"chat_template_kwargs": {"think": false}, or vllm serve --default-chat-template-kwargs '
+        "'{\"think\": false}'; then set preprocessing.mask_generation_prompt to true, which alone would drop 1 of 2 "
+        "rows that were tried, and tokenizer.chat_template_kwargs as the server has them; where a token that the model "
+        "must write is never trained, set preprocessing.masks_control_tokens to false"
+    )
+    assert record.cure(ServedKind.CONTEXT) == served_cure(ServedKind.CONTEXT, {})
+
+
+def test_both_switches_are_proposed_and_cure(tmp_path: Path) -> None:
+    """Each is for other answers of the same rows: with both and the mask, none is dropped and all are equal."""
+    family = BY_NAME["Qwen3.5"]
+    tokenizer = write_tokenizer(tmp_path / "tokenizer", family)
+    train = write_json_lines(tmp_path / "rows.jsonl", [QUICK] * 3)
+    chat = {"kind": "chat", **family.preprocessing}
+    recipe = small_recipe(train, tokenizer, packing={"packed_sequence_size": 512}, preprocessing=chat)
+
+    served = build(recipe, tmp_path / "packed").manifest.served
+    assert served is not None
+    assert (served.switch, served.switch_value) == ("preserve_thinking", True)
+    assert (served.prompt_switch, served.prompt_switch_value) == ("enable_thinking", False)
+    assert (served.num_rows_tried, served.num_rows_dropped) == (3, 3)
+    assert read_manifest(tmp_path / "packed").served == served
+
+    kwargs = {served.switch: served.switch_value, served.prompt_switch: served.prompt_switch_value}
+    cured = recipe.override({"tokenizer.chat_template_kwargs": kwargs, "preprocessing.mask_generation_prompt": True})
+    manifest = build(cured, tmp_path / "cured").manifest
+    assert manifest.served is not None
+    assert (manifest.served.share(ServedKind.EQUAL), manifest.served.num_answers) == (1, 6)
+    assert sum(manifest.splits[0].drops.values()) == 0
+    assert "prompt_switch" not in json.loads((tmp_path / "cured" / "manifest.json").read_text())["served"]

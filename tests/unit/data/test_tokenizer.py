@@ -273,6 +273,29 @@ def test_missing_or_broken_files_are_refused(tmp_path: Path, files: dict[str, st
         load_tokenizer(TokenizerConfig(name_or_path="no-such-owner/no-such-name"))
 
 
+def test_tokenizer_with_code_of_its_own_names_the_two_settings_that_load_it(tmp_path: Path) -> None:
+    folder = train_chatml_tokenizer(tmp_path / "own", ["a small text of small words"], vocab_size=300)
+    path = folder / "tokenizer_config.json"
+    own = {"tokenizer_class": "OwnTokenizer", "auto_map": {"AutoTokenizer": ["tokenization_own.OwnTokenizer", None]}}
+    path.write_text(json.dumps({**json.loads(path.read_text()), **own}))
+    where = f"tokenizer.name_or_path is {str(folder)!r}; it cannot be loaded: "
+
+    with pytest.raises(TokenizerError) as untrusted:
+        load_tokenizer(TokenizerConfig(name_or_path=str(folder)))
+    with pytest.raises(TokenizerError) as lacking:
+        load_tokenizer(TokenizerConfig(name_or_path=str(folder), trust_remote_code=True))
+
+    assert str(untrusted.value) == (
+        f"{where}transformers loads it with code from its own files only. Set tokenizer.trust_remote_code to true if "
+        "you trust that code, or try tokenizer.loader: tokenizer_json, which runs none."
+    )
+    assert str(lacking.value) == (
+        f"{where}tokenization_own.py, which has its code, is not there. Copy it there, or try tokenizer.loader: "
+        "tokenizer_json, which needs none."
+    )
+    assert load_tokenizer(TokenizerConfig(name_or_path=str(folder), loader="tokenizer_json")).encode("a small")
+
+
 def _english(tokenizer: TokenizerJson) -> None:
     """A character is a token; those beyond ASCII are none, as for a SentencePiece model without bytes."""
     kept = {token["content"]: token["id"] for token in tokenizer["added_tokens"]}

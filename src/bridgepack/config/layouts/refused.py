@@ -84,15 +84,15 @@ REFUSED: tuple[PublicLayout, ...] = (
     ),
     PublicLayout(
         name="glaive_function_calling",
-        title="Glaive: all turns of a conversation in one text",
+        title="all turns of a conversation in one text, as in Glaive's data",
         url=f"{HUB}/glaiveai/glaive-function-calling-v2",
         slots={
             "system": slot("system", needs="optional"),
             "chat": slot("chat", "conversation", "text", "dialogue", form=Form.MARKED_TEXT),
         },
         layout=None,
-        refusal="the whole conversation is one text, so nothing marks the answers. Split it at USER: and ASSISTANT: "
-        "into a column named messages, or use the data set's ShareGPT form",
+        refusal="the whole conversation is one text, so nothing marks the answers. Split it at the names of the "
+        "speakers, such as USER: and ASSISTANT:, into a column named messages; Glaive's data has a ShareGPT form",
         before=("*",),
         is_alone=True,
     ),

@@ -2,11 +2,21 @@
 
 import re
 
-#: Turns written into one text, as in Glaive's `chat`.
-_MARKED = re.compile(
-    r"(?:^|\n)\s*(?:USER|Human|User|### Human)\s*:.*\n\s*(?:ASSISTANT|Assistant|### Assistant)\s*:", re.S
+#: What begins a question and what begins its answer, in turns under the names of their speakers, as in Glaive's `chat`,
+#: Vicuna's and OpenAssistant-Guanaco's texts, Alpaca's prompts and OpenChatKit's; before them what such texts contain,
+#: as most documents do not, and that is found fast.
+_NAMED = tuple(
+    (contained, re.compile(question), re.compile(answer))
+    for contained, question, answer in (
+        ("Assistant", r"(?:^|\n)[ \t]*(?:Human|User)\s*:", r"(?<=[\s>])Assistant\s*:"),
+        ("ASSISTANT", r"\b(?:USER|HUMAN)\s?:", r"\bASSISTANT\s?:"),
+        ("###", r"###\s*(?:Human|User|HUMAN|USER)\s*:", r"###\s*(?:Assistant|ASSISTANT|AI|Bot)\s*:"),
+        ("Response", r"###\s*(?:Instruction|Prompt)\s*(?::|\n)", r"###\s*Response\s*(?::|\n)"),
+        ("<bot>", r"<human>\s*:", r"<bot>\s*:"),
+    )
 )
-_ROLES = "(?:system|developer|user|assistant|model|tool|human|bot|ai|SYSTEM|USER|ASSISTANT|CHATBOT|HUMAN)"
+_ROLES = "(?:system|developer|user|assistant|model|tool|human|bot|ai|prompter|prompt|answer|SYSTEM|USER|"
+_ROLES += "ASSISTANT|CHATBOT|HUMAN|User|Assistant|Human|AI|Bot)"
 #: Texts that begin a turn, of the families of chat templates; a rendered chat has at least two.
 _TURN = re.compile(
     rf"""
@@ -16,8 +26,8 @@ _TURN = re.compile(
     | <start_of_turn> | <\|turn>                    # Gemma
     | \[/?INST\]                                    # Mistral, Llama 2
     | <\|start\|>{_ROLES}                           # gpt-oss
-    | <[|｜]{_ROLES}[|｜]> | <[|｜](?:User|Assistant)[|｜]>  # Phi, GLM, Zephyr, DeepSeek
-    | \[\|{_ROLES}\|\]                              # EXAONE
+    | <[|｜]{_ROLES}[|｜]>                          # Phi, GLM, Zephyr, DeepSeek, OpenAssistant
+    | \[\|{_ROLES}\|\]                              # EXAONE, Baize
     | <\|start_of_role\|> | <\|START_OF_TURN_TOKEN\|>       # Granite, Command R
     | <seed:bos>{_ROLES} | \]~b\]                   # Seed-OSS, MiniMax
     | <role>{_ROLES}</role> | <\|{_ROLES}_start\|>  # Ling, Apertus
@@ -35,13 +45,21 @@ def turn_marker(text: str) -> str | None:
     found = _TURN.search(text)
     if found is not None and _TURN.search(text, found.end()):
         return found[0]
-    marked = _MARKED.search(text)
-    return None if marked is None else " ".join(marked[0].split())[:20]
+    return _named_turns(text)
 
 
 def has_named_turns(text: str) -> bool:
     """Return whether a text holds turns under the names of their speakers: `USER: Hi`, `ASSISTANT: Hello`."""
-    return _MARKED.search(text) is not None
+    return _named_turns(text) is not None
+
+
+def _named_turns(text: str) -> str | None:
+    """Return what begins the first question that an answer follows: `USER: Hi ASSISTANT: Hello` -> `USER:`."""
+    for contained, question, answer in _NAMED:
+        found = question.search(text) if contained in text else None
+        if found is not None and answer.search(text, found.end()):
+            return found[0].strip()
+    return None
 
 
 def has_rendered_turns(text: str) -> bool:

@@ -35,8 +35,13 @@ def write_manifest(folder: Path, manifest: Manifest) -> Manifest:
     for split in content["splits"]:
         if split["skipped_files"] is None:
             del split["skipped_files"]  # so that the bytes are those of versions without it
-    if (served := content["served"]) is not None and not served["num_rows_tried"]:
-        del served["num_rows_tried"], served["num_rows_dropped"]
+    if (served := content["served"]) is not None:
+        if not served["num_rows_tried"]:
+            del served["num_rows_tried"], served["num_rows_dropped"]
+        if not served["is_never_shown"]:
+            del served["is_never_shown"]
+        if not served["prompt_switch"]:
+            del served["prompt_switch"], served["prompt_switch_value"], served["is_prompt_switch_partial"]
     write_text(folder / MANIFEST_FILE, manifest_text(content))
     return dataclasses.replace(manifest, sha256=_checksum(content))
 

@@ -1,9 +1,8 @@
 """Conversations -> tokens and masks, equal to Megatron-Bridge's chat preprocessing; renders each chat once."""
 
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,13 +20,14 @@ from bridgepack.data.sequences.marked_text import OLD_CALL, REASONING, REFUSAL
 from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers, infer_markers, markers_from_recipe
 from bridgepack.data.sequences.marking.tokens import MarkerTokens, check_appended_turn, check_family
 from bridgepack.data.sequences.masks import ChatMasks, RenderedChat, found_turns
+from bridgepack.data.sequences.mending import part_hint
 from bridgepack.data.sequences.splitting.parts import PartMaker, Parts
 from bridgepack.data.sequences.thoughts import ReasoningMasks, ThoughtOpenings, has_thoughts
 from bridgepack.data.sequences.tool_findings import ToolFindings
 from bridgepack.data.tokenizers.engines import FlatIds, joined
 from bridgepack.data.tokenizers.forms import AS_GIVEN, Forms
 from bridgepack.data.tokenizers.limits import TimeLimit
-from bridgepack.data.tokenizers.templates import names_read
+from bridgepack.data.tokenizers.templates import names_field, names_read
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.data.tokenizers.variables import why_unread
 from bridgepack.errors import RowError, TokenizerError
@@ -113,7 +113,8 @@ class ChatEncoder:
             made = self._make(conversation)
         except RowError as error:
             is_null = any(message["content"] is None for message in conversation.messages)
-            raise RowError(error.reason, error.detail + (self._null_hint if is_null else "")) from None
+            hint = (self._null_hint if is_null else "") or part_hint(conversation.messages)
+            raise RowError(error.reason, error.detail + hint) from None
         unread = self._unread_fields(columns, conversation)
         if isinstance(made, RenderedChat):
             chat, losses = self._judge_render(columns, made, unread)
@@ -225,7 +226,7 @@ class ChatEncoder:
 
     def _is_read(self, name: str) -> bool:
         """Return whether the chat template names a field of turns."""
-        return _names_field(self._tokenizer.chat_template or "", name)
+        return names_field(self._tokenizer.chat_template or "", name)
 
     def _render(self, conversation: Conversation) -> RenderedChat:
         inputs = conversation.messages, conversation.tools, conversation.template_kwargs
@@ -307,13 +308,6 @@ class ChatEncoder:
             except RowError as error:
                 errors[index] = error
         return flat, mask
-
-
-@lru_cache(maxsize=1024)
-def _names_field(template: str, name: str) -> bool:
-    """Return whether a chat template names a field of turns; rows have few names, so each is looked for once."""
-    # `.name` or `'name'`: a bare `tools` is the template's variable, not a field of turns
-    return re.search(rf"[.'\"]{re.escape(name)}\b", template) is not None
 
 
 def _null_hint(settings: ChatPreprocessing, forms: Forms) -> str:

@@ -41,7 +41,8 @@ _CLOSINGS = tuple(closing for _, closing, _ in THOUGHT_MARKERS)
 _OFF = "set preprocessing.mask_generation_prompt to false, or correct the row"
 _NO_THOUGHT = (
     "give the turn the thought that the generation prompt begins, e.g. as reasoning_content, set the template's switch "
-    "for turns without thoughts, if it has one, or set preprocessing.mask_generation_prompt to false"
+    "for turns without thoughts, if it has one, give the turn weight 0 with preprocessing.message_weights mask, or set "
+    "preprocessing.mask_generation_prompt to false"
 )
 _STRADDLES = (
     "use a template and a tokenizer with which the generation prompt ends where a token does, or set "

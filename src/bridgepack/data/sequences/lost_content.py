@@ -21,6 +21,8 @@ from bridgepack.data.sequences.marked_text import (
     thoughts_are_due,
 )
 from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers
+from bridgepack.data.tokenizers.templates import names_field
+from bridgepack.data.tokenizers.texts import finder_of
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
 from bridgepack.records import LostKind
@@ -43,6 +45,7 @@ class LostContentFinder:
 
     def __init__(self, tokenizer: ChatTokenizer, markers: TurnMarkers | None, loss_mode: str = "assistant") -> None:
         self._render = tokenizer.render_text
+        self._written = [name for name in REASONING if names_field(tokenizer.chat_template or "", name)]
         self._takes_last_turn = loss_mode == "last_turn"
         self._ends = () if markers is None else markers.end_texts
         if markers is None:
@@ -53,8 +56,9 @@ class LostContentFinder:
             texts = (*markers.start_texts, *markers.end_texts)
             controls += [text for text in texts if not any(token in text for token in controls)]
         self._controls = sorted({text for text in controls if text.strip()})
-        #: Every text that contains a control token contains one of these.
-        self._hints = sorted({text[:_HINT] if text in tokenizer.added_tokens else text for text in self._controls})
+        #: Every text that contains a control token has a hint of it.
+        hints = sorted({text[:_HINT] if text in tokenizer.added_tokens else text for text in self._controls})
+        self._has_hint = finder_of(hints)
 
     def find(self, conversation: Conversation, text: str, stop: str = "") -> tuple[Loss, ...]:
         """Return the content that a conversation's render `text` lacks or garbles, the first of each kind.
@@ -62,7 +66,8 @@ class LostContentFinder:
         `stop` is what stands behind the render: the beginning of the next turn, which ends the last answer.
         """
         if conversation.is_plain:
-            num_open = _num_open(conversation.messages, text, self._hints, self._ends)
+            is_hinted = self._has_hint("\0".join([message["content"] for message in conversation.messages]))
+            num_open = -1 if is_hinted else _num_open(conversation.messages, text, self._ends)
             if num_open >= 0:
                 return (_without_end(conversation, len(conversation.messages) - 1),) if num_open else ()
         found: dict[str, Loss] = {}
@@ -90,14 +95,12 @@ class LostContentFinder:
                 if content is not None or "None" in text:
                     return False
                 content = ""
-            elif role == ASSISTANT:
-                for hint in self._hints:
-                    if hint in content:
-                        return False
+            elif role == ASSISTANT and self._has_hint(content):
+                return False
             if len(message) > _PLAIN_FIELDS:
                 said = _turn_as_json(message) if role == ASSISTANT else ""
                 place = _after_thoughts(messages, index, text, place, is_trained=index in trained)
-                if place < 0 or any(hint in said for hint in self._hints):
+                if place < 0 or self._has_hint(said):
                     return False
             found = text.find(content, place, place + len(content) + reach)
             if found < 0:
@@ -124,7 +127,7 @@ class LostContentFinder:
         )
 
     def _losses_of(self, conversation: Conversation, text: str, stop: str) -> Iterator[Loss]:
-        marked = MarkedChat(conversation, text, self._find_trained(conversation))
+        marked = MarkedChat(conversation, text, self._find_trained(conversation), self._written)
         render = self._render_changed(marked.messages, marked.tools, conversation.template_kwargs)
         if render is not None:
             yield from marked.losses(render)
@@ -162,7 +165,7 @@ class LostContentFinder:
             return None
 
 
-def _num_open(messages: Messages, text: str, hints: Sequence[str], ends: tuple[str, ...]) -> int:
+def _num_open(messages: Messages, text: str, ends: tuple[str, ...]) -> int:
     """Return how many answers of a plain conversation have no end marker, 0 or 1; -1 if that needs a longer look.
 
     Fast path for most rows: the turns occur one after the other, and an end marker directly follows every answer but
@@ -174,9 +177,6 @@ def _num_open(messages: Messages, text: str, hints: Sequence[str], ends: tuple[s
         place = text.find(content[:_BEGINNING], place, place + _REACH)
         if place < 0 or not text.startswith(content, place):
             return -1
-        for hint in hints:
-            if hint in content:
-                return -1
         place += len(content)
         if ends and message["role"] == ASSISTANT and not text.startswith(ends, place):
             return 1 if content and place == len(text) and message is messages[-1] else -1

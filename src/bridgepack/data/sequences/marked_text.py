@@ -41,12 +41,17 @@ class MarkedChat:
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]] | None
 
-    def __init__(self, conversation: Conversation, text: str, trained: Collection[int]) -> None:
-        """Take a conversation, its render, and the positions of its answers that are trained."""
+    def __init__(
+        self, conversation: Conversation, text: str, trained: Collection[int], written: Collection[str] = REASONING
+    ) -> None:
+        """Take a conversation, its render, and the positions of its answers that are trained.
+
+        `written` are the fields of thoughts that the template writes somewhere.
+        """
         self._stem = "qz"
         while self._stem in text:
             self._stem += "z"
-        self._trained = trained
+        self._trained, self._written = trained, written
         self._wanted: list[_Wanted] = []
         #: (text that the render must not contain, kind of loss, description for people)
         self._unwanted: list[tuple[str, LostKind, str]] = []
@@ -103,7 +108,8 @@ class MarkedChat:
             marked["content"] = self._with_mark(content, kind, where)
         for name in REASONING:
             if reasoning is not None and isinstance(message.get(name), str):
-                marked[name] = self._with_mark(message[name], reasoning, f"{where} {name}")
+                lost = reasoning if name in self._written else LostKind.REASONING
+                marked[name] = self._with_mark(message[name], lost, f"{where} {name}")
         if isinstance(message.get(REFUSAL), str):
             marked[REFUSAL] = self._with_mark(message[REFUSAL], LostKind.TEXT, f"{where} {REFUSAL}")
         if message.get(OLD_CALL):

@@ -34,7 +34,7 @@ from bridgepack.data.sequences.prefixes import CuttingTokens, FoundTurns, Messag
 from bridgepack.data.sequences.splitting.untrained import take_off_untrained, without_untrained
 from bridgepack.data.tokenizers.engines import FlatIds, joined
 from bridgepack.data.tokenizers.limits import TimeLimit
-from bridgepack.data.tokenizers.texts import is_unicode
+from bridgepack.data.tokenizers.texts import finder_of, is_unicode
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
@@ -61,7 +61,9 @@ class ChatMasks:
         self._stops: tuple[tuple[int, ...], ...] = ()
         if markers is not None:
             self._stops = (*markers.all_sequences, *((token,) for token in markers.openers))
-        self._marker_texts = _texts_in(tokenizer, self._stops)
+        texts = _texts_in(tokenizer, self._stops)
+        #: Whether a text may have such tokens; None if only its tokens tell.
+        self._has_marker_text = None if texts is None else finder_of(texts)
         self._cutting = CuttingTokens(tokenizer)
 
     def scan(
@@ -194,10 +196,8 @@ class ChatMasks:
 
     def _num_in(self, texts: Sequence[str], patterns: Sequence[Sequence[int]]) -> int:
         """Return at how many places texts, each tokenised alone, have some of the markers' or openers' tokens."""
-        if self._marker_texts is not None:
-            whole = "\0".join(texts)
-            if not [part for part in self._marker_texts if part in whole]:
-                return 0
+        if self._has_marker_text is not None and not self._has_marker_text("\0".join(texts)):
+            return 0
         # only rendered text reaches the model, and it is checked to be Unicode
         encoded = [np.array(self._tokenizer.encode(text)) for text in filter(is_unicode, texts)]
         return sum(len({*chain(*(find_all(ids, pattern).tolist() for pattern in patterns))}) for ids in encoded)

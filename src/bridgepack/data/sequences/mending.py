@@ -1,7 +1,7 @@
 """Writes a turn's content and calls in the form that the recipe names, or that the chat template shows."""
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from bridgepack.config.json_text import RepeatedKey, parse_json
@@ -16,6 +16,12 @@ _TEXT_TYPES = ("text", "input_text", "output_text")
 _TEXT_FIELDS = ("text", "value", "content")
 #: Fields of a call beside its arguments; a call with others may have its arguments there.
 _CALL_FIELDS = frozenset({"name", "arguments", "id", "type", "index"})
+#: Parts of Anthropic's API, which have fields of their own in OpenAI's form.
+_ANTHROPIC = {
+    "tool_use": "write Anthropic's calls as tool_calls of the turn",
+    "tool_result": "write Anthropic's results as turns with the role tool",
+    "thinking": "write Anthropic's thoughts as reasoning_content of the turn",
+}
 _Change = Callable[[Any, str], Any]
 _Contents = Mapping[str | None, str | None]
 
@@ -115,6 +121,16 @@ class Mender:
         return "name" in function and _CALL_FIELDS.issuperset(
             name for name, value in function.items() if value is not None
         )
+
+
+def part_hint(messages: Iterable[Mapping[str, Any]]) -> str:
+    """Return what to say of a conversation that a template rejects, and that has a part of content that is no text."""
+    for turn, message in enumerate(messages, 1):
+        for part in message["content"] if isinstance(message["content"], list) else ():
+            kind = part.get("type") if isinstance(part, Mapping) and text_of_part(part) is None else None
+            if isinstance(kind, str):
+                return f"; turn {turn} has a part of type {kind!r}: {_ANTHROPIC.get(kind, 'remove such parts')}"
+    return ""
 
 
 def text_of_part(part: Any) -> str | None:

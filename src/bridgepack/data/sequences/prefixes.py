@@ -56,9 +56,10 @@ class CuttingTokens:
 
         Each of these places must be the text's end or before a cutting token, so that its token is known.
         """
+        begins_cut = self.at(start, 0) is not None
         for turn in turns:
             first, stop = ends[turn], ends[turn + 1]
-            if first < 0 or not text.startswith(start, first) or self.at(text, first) is None:
+            if first < 0 or not text.startswith(start, first) or not (begins_cut or self.at(text, first)):
                 return False
             if stop != len(text) and self.at(text, stop) is None:
                 return False

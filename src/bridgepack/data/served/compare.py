@@ -66,6 +66,8 @@ class ServedAnswer:
     trained_text: str = ""  #: text around it in the packed tokens
     served_text: str = ""  #: text around it in what is served; empty if the texts are the same
     span: Span | None = None  #: its tokens in the sequence, from the end of S to the end of L; None if unknown
+    straddles: bool = False  #: a token lies across the end of S, so that no mask makes the answer equal
+    is_never_shown: bool = False  #: the template writes other text than S before it even if it is the last
 
 
 class ServedComparer:
@@ -122,8 +124,9 @@ class ServedComparer:
         except RowError as error:
             return ServedAnswer(turn=number, kind=ServedKind.REFUSED, detail=error.detail)
         if not known.text.startswith(before):
-            detail = _OTHER_CONTEXT if through.startswith(before) else _NEVER_SHOWN
-            return self._differing(number, ServedKind.CONTEXT, detail, known, before)
+            is_never = not through.startswith(before)
+            detail = _NEVER_SHOWN if is_never else _OTHER_CONTEXT
+            return replace(self._differing(number, ServedKind.CONTEXT, detail, known, before), is_never_shown=is_never)
         sent = known.tokens_of(before)
         if not through.startswith(before) or not known.text.startswith(through.rstrip()):
             span = _run_from(mask, min(len(sent), len(mask)))
@@ -131,7 +134,8 @@ class ServedComparer:
         whole = self._without_blanks(known.tokens_of(through))
         span = len(sent), max(len(whole), len(sent))
         if first_unequal(known.input_ids, sent) < len(sent):
-            return replace(self._differing(number, ServedKind.BOUNDARY, _STRADDLES, known, before), span=span)
+            found = self._differing(number, ServedKind.BOUNDARY, _STRADDLES, known, before)
+            return replace(found, span=span, straddles=True)
         if first_unequal(known.input_ids, whole) < len(whole):
             return replace(self._differing(number, ServedKind.ANSWER, _OTHER_TOKENS, known, through), span=span)
         if self._settings.loss_mode == "full":

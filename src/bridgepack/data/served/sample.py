@@ -11,7 +11,7 @@ from bridgepack.data.reading.sampling import Window, file_windows
 from bridgepack.data.served.compare import ServedAnswer
 from bridgepack.data.served.masked_prompts import PromptRows
 from bridgepack.data.served.rows import ServedRows
-from bridgepack.data.served.switches import SwitchRows, find_switch
+from bridgepack.data.served.switches import SwitchRows, find_switches
 from bridgepack.data.served.tally import ServedTally
 from bridgepack.errors import DataError, RowError
 from bridgepack.records import ServedRecord
@@ -55,7 +55,7 @@ def sample_answers(stage: "LoadedStage", files: Sequence[InputFile]) -> ServedRe
         prompts.add(item.columns, answers)
         if tally.num_answers >= MAX_ANSWERS or rows.comparer.num_rendered >= _BUDGET:
             break
-    return tally.record(find_switch(rows, kept), prompts.try_setting(stage), rows.settings)
+    return tally.record(find_switches(rows, kept), prompts.try_setting(stage), rows.settings)
 
 
 def _compared(

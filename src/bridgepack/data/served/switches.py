@@ -1,7 +1,7 @@
-"""Finds the template's own switch that shows answers in training as they are served, by trying its variables."""
+"""Finds the template's own switches that show answers in training as they are served, by trying its variables."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -19,8 +19,7 @@ _MOST = 32
 _MOST_ALIKE, _MOST_ROWS = 4, 16
 #: Differing rows for which variables are tried, and characters rendered after which no further one is.
 _MOST_SEEDS, _BUDGET = 3, 4_000_000
-_BAD = SWITCHED_KINDS | {ServedKind.REFUSED}
-_Kinds = frozenset[ServedKind]
+_Kinds = frozenset[tuple[ServedKind, bool]]
 
 
 class Switch(NamedTuple):
@@ -34,40 +33,73 @@ class Switch(NamedTuple):
 NO_SWITCH = Switch()
 
 
+class Switches(NamedTuple):
+    """What `find_switch` and `find_prompt_switch` return."""
+
+    texts: Switch = NO_SWITCH
+    prompt: Switch = NO_SWITCH
+
+
 class SwitchRows:
     """Rows for which a switch is looked for: the first ones of each mix of kinds."""
 
     def __init__(self) -> None:
-        self.rows: list[tuple[Mapping[str, Any], _Kinds]] = []  #: row as layouts read it, kinds of its answers
+        #: row as layouts read it, kinds of its answers and whether a token lies across the end of what is sent
+        self.rows: list[tuple[Mapping[str, Any], _Kinds]] = []
         self._alike = Counter[_Kinds]()
 
     def add(self, columns: Mapping[str, Any], answers: Sequence[ServedAnswer]) -> None:
         """Keep a row if there is room; `answers` are its own, at least one."""
-        kinds = frozenset(answer.kind for answer in answers)
+        kinds = frozenset((answer.kind, answer.straddles) for answer in answers)
         if self._alike[kinds] < _MOST_ALIKE and len(self.rows) < _MOST_ROWS:
             self._alike[kinds] += 1
             self.rows.append((columns, kinds))
 
-    def seeds(self) -> list[Mapping[str, Any]]:
-        """Return the first differing row of each mix of kinds, for some mixes."""
+    def seeds(self, wants: "_Wants") -> list[Mapping[str, Any]]:
+        """Return the first row of each mix of kinds with an answer that a switch is wanted for, for some mixes."""
         firsts: dict[_Kinds, Mapping[str, Any]] = {}
         for columns, kinds in self.rows:
-            if not kinds.isdisjoint(SWITCHED_KINDS):
+            if any(wants(*one) for one in kinds):
                 firsts.setdefault(kinds, columns)
         return list(firsts.values())[:_MOST_SEEDS]
 
 
+#: Whether a switch is wanted for an answer of a kind, of which a token may lie across the end of what is sent.
+_Wants = Callable[[ServedKind, bool], bool]
+
+
+def find_switches(rows: ServedRows, kept: SwitchRows) -> Switches:
+    """Return the switch that makes texts the same, and the one with which no token lies across the end of a prompt."""
+    return Switches(find_switch(rows, kept), find_prompt_switch(rows, kept))
+
+
 def find_switch(rows: ServedRows, kept: SwitchRows) -> Switch:
-    """Return the switch that makes answers the same in training and serving when it is set in both.
+    """Return the switch that makes contexts and answers the same in training and serving when it is set in both.
 
     It cures all answers of a differing row and harms none of another; failing that, it is partial. Answers may still
     differ at the boundary, and no text that the model must write may get lost. Of several switches for a row, the one
     with the most equal answers counts, then the first by name.
     """
+    return _find(rows, kept, lambda kind, _: kind in SWITCHED_KINDS)
+
+
+def find_prompt_switch(rows: ServedRows, kept: SwitchRows) -> Switch:
+    """Return the switch with which no token lies across the end of what the server sends, as `find_switch` does.
+
+    Rows without thoughts have such tokens where the generation prompt opens a thought: `<think>` and an empty line, of
+    which the server writes the first half. No mask cures them; a prompt that writes the empty thought does.
+    """
+    return _find(rows, kept, lambda kind, straddles: kind == ServedKind.BOUNDARY and straddles)
+
+
+def _find(rows: ServedRows, kept: SwitchRows, wants: _Wants) -> Switch:
+    seeds = kept.seeds(wants)
+    if not seeds:
+        return NO_SWITCH
     names, found, budget = sorted(settable(rows.stage.tokenizer))[:_MOST], NO_SWITCH, rows.comparer.num_rendered
     with TimeLimit() as limit:
-        trial = _Trial(rows, limit)
-        for seed in kept.seeds():
+        trial = _Trial(rows, limit, wants)
+        for seed in seeds:
             others = [columns for columns, _ in kept.rows if columns is not seed]
             for switch in trial.cures(seed, names):
                 if not any(trial.is_harmed(columns, switch) for columns in others):
@@ -88,8 +120,8 @@ class _Shown(NamedTuple):
 class _Trial:
     """Tries variables on rows, until one takes too much time or memory to render."""
 
-    def __init__(self, rows: ServedRows, limit: TimeLimit) -> None:
-        self._rows, self._limit, self._is_stopped = rows, limit, False
+    def __init__(self, rows: ServedRows, limit: TimeLimit, wants: _Wants) -> None:
+        self._rows, self._limit, self._wants, self._is_stopped = rows, limit, wants, False
 
     def cures(self, columns: Mapping[str, Any], names: Sequence[str]) -> list[Switch]:
         """Return the switches that cure a row, the best first."""
@@ -102,7 +134,7 @@ class _Trial:
             if self._is_stopped:
                 break
             after = self._shown([_with_variable(chat, name, value) for chat in pieces])
-            if after is not None and _is_cured(before, after):
+            if after is not None and self._is_cured(before, after):
                 found.append((-sum(answer.kind == ServedKind.EQUAL for answer in after.answers), name, value))
         return [Switch(name, value) for _, name, value in sorted(found)]
 
@@ -113,10 +145,11 @@ class _Trial:
         if before is None:
             return False
         after = self._shown([_with_variable(chat, switch.name, switch.value) for chat in pieces])
-        if after is None or len(after.answers) != len(before.answers) or _loses(before, after):
-            return True
-        pairs = zip(before.answers, after.answers, strict=True)
-        return any(one.kind not in _BAD and other.kind in _BAD for one, other in pairs)
+        return after is None or _harms(before, after)
+
+    def _is_cured(self, before: _Shown, after: _Shown) -> bool:
+        """Return whether no answer is left for which a switch is wanted, and nothing is lost."""
+        return not _harms(before, after) and not any(self._wants(one.kind, one.straddles) for one in after.answers)
 
     def _pieces(self, columns: Mapping[str, Any]) -> list[RenderedChat]:
         try:
@@ -157,9 +190,16 @@ def _rendered(rows: ServedRows, chat: RenderedChat) -> RenderedChat:
     return chat._replace(text=tokenizer.render_text(*inputs), ends=None)
 
 
-def _is_cured(before: _Shown, after: _Shown) -> bool:
-    """Return whether contexts and answers are as served now, and nothing is lost."""
-    return not _loses(before, after) and all(answer.kind not in SWITCHED_KINDS for answer in after.answers)
+def _harms(before: _Shown, after: _Shown) -> bool:
+    """Return whether an answer differs that did not, in what no mask can cure, or text is lost."""
+    if len(after.answers) != len(before.answers) or _loses(before, after):
+        return True
+    pairs = zip(before.answers, after.answers, strict=True)
+    return any(_is_good(one) and not _is_good(other) for one, other in pairs)
+
+
+def _is_good(answer: ServedAnswer) -> bool:
+    return answer.kind not in SWITCHED_KINDS and answer.kind != ServedKind.REFUSED and not answer.straddles
 
 
 def _loses(before: _Shown, after: _Shown) -> bool:

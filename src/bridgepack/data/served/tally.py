@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from bridgepack.data.served.compare import ServedAnswer
 from bridgepack.data.served.masked_prompts import Tried
-from bridgepack.data.served.switches import Switch
+from bridgepack.data.served.switches import Switches
 from bridgepack.records import ServedCount, ServedKind, ServedRecord
 
 
@@ -14,6 +14,7 @@ class ServedTally:
     def __init__(self) -> None:
         self.num_rows = 0
         self._counts: dict[ServedKind, list[int]] = {}
+        self._splitting_helps = False
         self._first: dict[ServedKind, tuple[int, int, bool, ServedAnswer]] = {}
 
     @property
@@ -28,12 +29,13 @@ class ServedTally:
             count = self._counts.setdefault(answer.kind, [0, 0])
             count[0] += 1
             count[1] += answer.num_trained_tokens
+            self._splitting_helps |= answer.kind == ServedKind.CONTEXT and not answer.is_never_shown
             self._first.setdefault(answer.kind, (file_index, row, is_row_exact, answer))
 
-    def record(self, switch: Switch, masked_prompts: Tried, settings: Mapping[str, object]) -> ServedRecord:
+    def record(self, switches: Switches, masked_prompts: Tried, settings: Mapping[str, object]) -> ServedRecord:
         """Return the counts.
 
-        `switch` is as `find_switch` returns it, `masked_prompts` as `PromptRows.try_setting`, `settings` as of
+        `switches` are as `find_switches` returns them, `masked_prompts` as `PromptRows.try_setting`, `settings` as of
         `ServedRows.settings`.
         """
         counts = []
@@ -55,9 +57,13 @@ class ServedTally:
         return ServedRecord(
             num_rows=self.num_rows,
             counts=tuple(counts),
-            switch=switch.name,
-            switch_value=switch.value,
-            is_switch_partial=switch.is_partial,
+            switch=switches.texts.name,
+            switch_value=switches.texts.value,
+            is_switch_partial=switches.texts.is_partial,
+            prompt_switch=switches.prompt.name,
+            prompt_switch_value=switches.prompt.value,
+            is_prompt_switch_partial=switches.prompt.is_partial,
+            is_never_shown=ServedKind.CONTEXT in self._counts and not self._splitting_helps,
             settings=settings,
             num_rows_tried=masked_prompts.num_rows,
             num_rows_dropped=masked_prompts.num_dropped,

@@ -4,6 +4,7 @@ import copy
 import json
 import logging
 import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,12 @@ _PLAIN = ("Hello world. The quick brown fox jumps over the lazy dog!", "It was 1
 _VOCABULARIES = "tokenizer.json, or vocab.json with merges.txt, or tokenizer.model"
 #: Maximum percentage of the first rows' letters and digits that a tokenizer may lose, e.g. in names or other scripts.
 _MOST_LOST_PERCENT = 10
+#: What to do about a tokenizer that cannot be loaded for a reason not known here.
+_ADVICE = (
+    "Give a folder with tokenizer.json and tokenizer_config.json, or a Hugging Face id that this machine can reach"
+)
+#: transformers' words for a missing file; some are code, of which a tokenizer_config.json has the name.
+_LACKING_FILE = re.compile(r"does not appear to have a file named (\S+\.py)\b")
 #: Flags of an added token that change the tokens around it.
 _ADDED_FLAGS = ("lstrip", "rstrip", "single_word", "normalized")
 #: Maximum characters of an added token, special or not: long ones take minutes to compare with others.
@@ -131,11 +138,18 @@ def _from_pretrained(config: TokenizerConfig) -> Any:
                 config.name_or_path, revision=config.revision, trust_remote_code=config.trust_remote_code
             )
     except Exception as error:  # tokenizers raises a bare Exception for an unreadable tokenizer.json
-        is_bare = _is_bare(config)
-        reason = f"the folder has no {_VOCABULARIES}" if is_bare else " ".join(str(error).split())[:300]
+        reason, advice = " ".join(str(error).split()), _ADVICE
+        if _is_bare(config):
+            reason = f"the folder has no {_VOCABULARIES}"
+        elif not config.trust_remote_code and "custom code" in reason:
+            reason = "transformers loads it with code from its own files only"
+            advice = "Set tokenizer.trust_remote_code to true if you trust that code, or try tokenizer.loader: "
+            advice += "tokenizer_json, which runs none"
+        elif config.trust_remote_code and (lacking := _LACKING_FILE.search(reason)):
+            reason = f"{lacking[1]}, which has its code, is not there"
+            advice = "Copy it there, or try tokenizer.loader: tokenizer_json, which needs none"
         raise TokenizerError(
-            f"tokenizer.name_or_path is {config.name_or_path!r}; it cannot be loaded: {reason}. Give a folder with "
-            "tokenizer.json and tokenizer_config.json, or a Hugging Face id that this machine can reach."
+            f"tokenizer.name_or_path is {config.name_or_path!r}; it cannot be loaded: {reason[:300]}. {advice}."
         ) from None
 
 

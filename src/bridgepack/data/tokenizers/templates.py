@@ -58,6 +58,8 @@ class ChatTemplate:
         self._short_root = self._fast_root() if is_known_jinja else self._root
         fixed = {"documents": None, "add_generation_prompt": False}
         self._variables = {**self._environment.globals, **fixed, **variables}
+        context = self._environment.context_class(self._environment, {}, None, {})
+        self._context_fields = context.__dict__ if is_known_jinja else None
 
     def tree(self) -> jinja2.nodes.Template:
         """Return the template as Jinja parses it."""
@@ -147,7 +149,11 @@ class ChatTemplate:
         """
         variables = {**self._variables, **kwargs, "messages": messages, "tools": tools}
         environment = self._environment
-        return environment.context_class(environment, variables, None, {})
+        if self._context_fields is None:
+            return environment.context_class(environment, variables, None, {})
+        context = object.__new__(environment.context_class)  # its `__init__` takes as long as rendering a short turn
+        context.__dict__.update(self._context_fields, parent=variables, vars={}, exported_vars=set(), blocks={})
+        return context
 
 
 def variables_of(source: str) -> frozenset[str]:
@@ -169,6 +175,13 @@ def names_read(source: str) -> frozenset[str]:
     environment = _environment()
     environment.globals.clear()
     return frozenset(jinja2.meta.find_undeclared_variables(environment.parse(source)))
+
+
+@lru_cache(maxsize=1024)
+def names_field(template: str, name: str) -> bool:
+    """Return whether a chat template names a field of turns; rows have few names, so each is looked for once."""
+    # `.name` or `'name'`: a bare `tools` is the template's variable, not a field of turns
+    return re.search(rf"[.'\"]{re.escape(name)}\b", template) is not None
 
 
 def compile_template(source: str, variables: Mapping[str, Any], where: str) -> ChatTemplate:

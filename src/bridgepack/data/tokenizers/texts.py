@@ -1,5 +1,8 @@
 """Functions of texts alone: whether a tokenizer can encode one, and what two of them share."""
 
+import re
+from collections.abc import Callable, Iterable
+
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
 
@@ -15,6 +18,11 @@ def check_is_unicode(text: str) -> None:
     except UnicodeEncodeError as error:
         detail = f"the text contains U+{ord(text[error.start]):04X}, half of a character that was cut in two"
         raise RowError(DropReason.INVALID_FIELD, detail) from None
+
+
+def finder_of(parts: Iterable[str]) -> Callable[[str], object]:
+    """Return a function that returns something true for texts with any of some parts; faster than `in` for each."""
+    return re.compile("|".join(map(re.escape, parts)) or "(?!)").search
 
 
 def is_unicode(text: str) -> bool:

@@ -10,7 +10,7 @@ from bridgepack.data.sequences.loading import load_stage
 from bridgepack.data.served.compare import ServedAnswer
 from bridgepack.data.served.masked_prompts import PromptRows
 from bridgepack.data.served.rows import ServedRows
-from bridgepack.data.served.switches import SwitchRows, find_switch
+from bridgepack.data.served.switches import SwitchRows, find_switches
 from bridgepack.data.served.tally import ServedTally
 from bridgepack.errors import DataError, RowError
 from bridgepack.proof.masks.masks import MaskOptions, choose_rows, input_files
@@ -111,8 +111,8 @@ class _Comparison:
     def report(self, target: str) -> ServedReport:
         """Return the findings."""
         is_sample = self._options.num_rows is not None
-        switch, tried = find_switch(self._rows, self._switch_rows), self._prompt_rows.try_setting(self._rows.stage)
-        record = self._tally.record(switch, tried, self._rows.settings)
+        switches, tried = find_switches(self._rows, self._switch_rows), self._prompt_rows.try_setting(self._rows.stage)
+        record = self._tally.record(switches, tried, self._rows.settings)
         return ServedReport(
             target=target,
             mode="sample" if is_sample else "all",

@@ -27,7 +27,9 @@ def thoughts_lost_in_render(facts: ArtifactFacts) -> Found:
 
     Why: Silent: the reasoning is never trained. For reasoning of earlier answers see BP551.
     Bad: lost_content has 3 for reasoning. Good: lost_content is empty.
-    Fix: Set tokenizer.chat_template to a template that reads the column, or put the reasoning into the content.
+    Fix: Set the template's variable for thoughts, such as enable_thinking: true, in tokenizer.chat_template_kwargs
+        and at the server, if it has one; or set tokenizer.chat_template to a template that reads the column, or put the
+        reasoning into the content.
     """
     return _find_losses(facts, [LostKind.REASONING])
 
@@ -113,7 +115,8 @@ def earlier_answers_without_thoughts(facts: ArtifactFacts) -> Found:
 
     Why: Silent: the model is trained to answer there without thinking, although the rows have its thoughts.
     Bad: lost_content has 3 for earlier_reasoning. Good: lost_content is empty.
-    Fix: Set preprocessing.loss_mode to last_turn, or tokenizer.chat_template to a template that keeps the reasoning.
+    Fix: Set preprocessing.split_conversations to when_context_differs, preprocessing.loss_mode to last_turn, or
+        tokenizer.chat_template to a template that keeps the reasoning; where BP541 is found too, do first what it says.
     """
     return _find_losses(facts, [LostKind.EARLIER_REASONING])
 

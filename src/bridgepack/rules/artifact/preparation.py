@@ -38,8 +38,9 @@ _CURES: Mapping[str, str] = {
     DropReason.NO_ASSISTANT_MASK: "set preprocessing.assistant_markers, or use another template; where the reason "
     "names the generation prompt, set preprocessing.mask_generation_prompt to false",
     DropReason.BOUNDARY_IN_TOKEN: "give turns without a thought the one that the generation prompt begins, or train "
-    "and serve them with the template's switch, such as enable_thinking: false, if it has one; or set "
-    "preprocessing.mask_generation_prompt to false, or use a tokenizer that has the template's markers as tokens",
+    "and serve them with the template's switch, such as enable_thinking: false, if it has one; or give them weight 0 "
+    "with preprocessing.message_weights mask, set preprocessing.mask_generation_prompt to false, or use a tokenizer "
+    "that has the template's markers as tokens",
     DropReason.OVER_LONG: "raise packing.max_sequence_length, or set preprocessing.over_long to truncate or split",
     DropReason.NO_TRAINED_TOKEN: "check that the rows have answers",
 }
