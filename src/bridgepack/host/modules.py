@@ -190,9 +190,7 @@ def architecture_of(model: Mapping[str, Any], release: HostRelease | None = None
     layers = _layers(model)
     if not layers:
         return None
-    has_indexer = model.get("experimental_attention_variant") == "dsa"
-    feeds = tuple((feed, tuple(_feed_paths(model, feed))) for feed in dict.fromkeys(feed for _, feed in layers))
-    linears = _layer_linears(prefix, layers, feeds, has_indexer)
+    linears = _linears_of(model, prefix, layers)
     return Architecture(prefix=prefix, layers=layers, linears=(*linears, *_around(model, prefix, layers[-1])))
 
 
@@ -230,6 +228,12 @@ def _flags(frequency: Any, number: int, *, is_first: bool) -> list[bool]:
     if isinstance(frequency, int) and frequency > 0:
         return [(index % frequency == 0) if is_first else ((index + 1) % frequency != 0) for index in range(number)]
     return [bool(flag) for flag in frequency] if isinstance(frequency, list) else []
+
+
+def _linears_of(model: Mapping[str, Any], prefix: str, layers: tuple[tuple[str, str], ...]) -> tuple[Linear, ...]:
+    has_indexer = model.get("experimental_attention_variant") == "dsa"
+    feeds = tuple((feed, tuple(_feed_paths(model, feed))) for feed in dict.fromkeys(feed for _, feed in layers))
+    return _layer_linears(prefix, layers, feeds, has_indexer)
 
 
 @lru_cache(maxsize=128)  # rules ask several times for the layers of a model, which may be a hundred
@@ -270,7 +274,7 @@ def _path_of_one_expert(part: tuple[str, str]) -> tuple[str, str]:
 def _around(model: Mapping[str, Any], prefix: str, last: tuple[str, str]) -> Iterator[Linear]:
     """Yield the linear layers after the decoder: those of multi-token prediction, and the output layer."""
     if model.get("mtp_num_layers"):
-        of_layer = list(_layer_linears(model, prefix, 0, last))
+        of_layer = list(_linears_of(model, prefix, (last,)))
         paths = ["mtp.layers.0.eh_proj"]
         paths += [f"mtp.layers.0.mtp_model_layer.{one.path.partition('layers.0.')[2]}" for one in of_layer]
         for path in paths:
