@@ -22,7 +22,7 @@ from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.data.artifact.plan import entries_of_packs
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.proof.packs import opened_artifact, read_packs
-from tests.support.small_builds import run_cli, write_json_lines
+from tests.support.small_builds import Command, write_json_lines
 
 Row = dict[str, Any]
 QWEN = next(family for family in FAMILIES if family.name == "Qwen3")
@@ -197,20 +197,21 @@ def _marked(ids: list[int], trained: list[int], decode: Callable[[list[int]], st
 
 @pytest.mark.full
 @pytest.mark.parametrize("form", FORMS)
-def test_own_data(tmp_path: Path, form: str) -> None:
+def test_own_data(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    monkeypatch.chdir(tmp_path)
     write, expected = FORMS[form]
     tokenizer = write_tokenizer(tmp_path / "tokenizer", QWEN)
     data = write(tmp_path)
     options = ("--model", "Qwen/Qwen3-1.7B", "--gpus", "1", "--seq-length", "1024", "--method", "lora")
-    commands = (
+    lines = (
         ("recipes", "new", "mine", *options, "--data", data.name, "--tokenizer", tokenizer.name),
         ("check", "mine.yaml"),
         ("build", "mine.yaml", "--output", "made", "--check", "--report"),
     )
 
-    for command in commands:
-        done = run_cli(tmp_path, *command)
-        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    for line in lines:
+        done = command(*line)
+        assert done.code == 0, f"{line}\n{done.output}\n{done.errors}"
 
     made = {split: [*_texts(tmp_path / "made", split, tokenizer)] for split in ("training", "validation")}
     assert Counter(made["training"] + made["validation"]) == Counter(map(expected, range(NUM_ROWS)))

@@ -8,16 +8,19 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bridgepack.data.reading import lines
+from bridgepack.data.stages import split
 from tests.support import ray_projects
 from tests.support import small_builds as small
 from tests.support.processes import started, wait_until
 from tests.support.ray_nodes import RayNodes, two_ray_nodes
+from tests.support.small_builds import Command
 
 pytestmark = pytest.mark.full
 
@@ -62,8 +65,23 @@ def result(process: subprocess.Popen[str]) -> Any:
     return json.loads(finished(process)[0])
 
 
-def build_locally(folder: Path) -> None:
-    finished(start(folder, "build", "recipe.yaml", "--output", "local", "--store", "store-of-local"))
+@pytest.fixture
+def locally(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Return what runs the command in this process, with the sizes of PROGRAM, and returns its output."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(lines, "MIN_BLOCK_BYTES", 10_000)
+    monkeypatch.setattr(split, "_SHARD_TOKENS", 20_000)
+
+    def run(name: str, *arguments: str) -> str:
+        ran = command(name, *arguments, "--workers", "1")
+        assert ran.code == 0, ran.errors
+        return ran.output
+
+    return run
+
+
+def build_locally(locally: Callable[..., str]) -> None:
+    locally("build", "recipe.yaml", "--output", "local", "--store", "store-of-local")
 
 
 def kill(process: subprocess.Popen[str]) -> None:
@@ -75,9 +93,11 @@ def num_token_files(folder: Path) -> int:
     return sum(1 for _ in (folder / ".bridgepack" / "tokens").rglob("*.tokens"))
 
 
-def test_chats_beside_documents_and_a_resumed_build(nodes: RayNodes, tmp_path: Path, chatml_tokenizer: Path) -> None:
+def test_chats_beside_documents_and_a_resumed_build(
+    nodes: RayNodes, tmp_path: Path, chatml_tokenizer: Path, locally: Callable[..., str]
+) -> None:
     folder = ray_projects.kinds(tmp_path, chatml_tokenizer)
-    build_locally(folder)
+    build_locally(locally)
 
     killed = start(folder, "build", "recipe.yaml", "--output", "out", *on_ray(nodes))
     wait_until(lambda: num_token_files(folder) >= 3, process=killed)
@@ -92,20 +112,22 @@ def test_chats_beside_documents_and_a_resumed_build(nodes: RayNodes, tmp_path: P
     assert '"num_split": 0' not in manifest.partition('"name": "validation"')[0]
 
 
-def test_split_conversations(nodes: RayNodes, tmp_path: Path) -> None:
+def test_split_conversations(nodes: RayNodes, tmp_path: Path, locally: Callable[..., str]) -> None:
     folder = ray_projects.split(tmp_path)
-    build_locally(folder)
+    build_locally(locally)
 
     finished(start(folder, "build", "recipe.yaml", "--output", "out", *on_ray(nodes)))
 
     assert small.file_bytes(folder / "out") == small.file_bytes(folder / "local")
 
 
-def test_a_killed_repack_of_cut_conversations_writes_the_bytes_of_a_build(nodes: RayNodes, tmp_path: Path) -> None:
+def test_a_killed_repack_of_cut_conversations_writes_the_bytes_of_a_build(
+    nodes: RayNodes, tmp_path: Path, locally: Callable[..., str]
+) -> None:
     folder = ray_projects.cut(tmp_path)
     longer = ("--set", "packing.packed_sequence_size=512")
-    finished(start(folder, "build", "recipe.yaml", "--output", "out"))
-    finished(start(folder, "build", "recipe.yaml", *longer, "--output", "fresh", "--store", "other"))
+    locally("build", "recipe.yaml", "--output", "out")
+    locally("build", "recipe.yaml", *longer, "--output", "fresh", "--store", "other")
     num_before = num_token_files(folder)
 
     repack = ("repack", "out", *longer, *on_ray(nodes), "--json", "--output", "ray")
@@ -116,13 +138,15 @@ def test_a_killed_repack_of_cut_conversations_writes_the_bytes_of_a_build(nodes:
 
     assert again["num_ranges_found"] > 0
     assert small.file_bytes(folder / "ray") == small.file_bytes(folder / "fresh")
-    local = result(start(folder, "repack", "ray", "--set", "packing.packed_sequence_size=256", "--json"))
+    local = json.loads(locally("repack", "ray", "--set", "packing.packed_sequence_size=256", "--json"))
     assert local["num_ranges_tokenized"] == 0  # the first build made them
 
 
-def test_same_bytes_although_a_worker_and_a_node_die(nodes: RayNodes, tmp_path: Path, chatml_tokenizer: Path) -> None:
+def test_same_bytes_although_a_worker_and_a_node_die(
+    nodes: RayNodes, tmp_path: Path, chatml_tokenizer: Path, locally: Callable[..., str]
+) -> None:
     folder = ray_projects.chats(tmp_path, chatml_tokenizer, 12_000)
-    build_locally(folder)
+    build_locally(locally)
 
     process = start(folder, "build", "recipe.yaml", "--output", "out", *on_ray(nodes))
     wait_until(lambda: num_token_files(folder) >= 3, process=process)

@@ -61,6 +61,7 @@ def test_mistakes(command: Command, tmp_path: Path, artifact: Path, arguments: l
 
 
 @pytest.mark.bridge
+@pytest.mark.full
 def test_packs_without_a_trained_token_are_refused(command: Command, tmp_path: Path, chatml_tokenizer: Path) -> None:
     rows = small.write_json_lines(
         tmp_path / "rows.jsonl", [small.tokenized_row(5, 6, 7, 8 + index, num_prompt=3) for index in range(9)]

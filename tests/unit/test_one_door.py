@@ -4,6 +4,7 @@ import json
 import re
 import tomllib
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import click
 import pytest
 
 import bridgepack
+from bridgepack.canaries.processes import HostProcess
 from bridgepack.cli import bridgepack as bridgepack_command
 from tests.support import small_builds as small
 from tests.support.launches import launch_recipe
@@ -199,11 +201,22 @@ def test_a_dry_launch_prints_what_its_function_returns(command: Command) -> None
 @pytest.mark.bridge
 @pytest.mark.full
 @pytest.mark.usefixtures("folder")
-def test_the_canary_prints_what_its_function_returns(command: Command) -> None:
-    # one rank: of several that fail alike, the first to end is named, which is another one in another run
-    ran = command("canary", "packed", "--packs", 2, "--context", 1, "--device", "cpu", "--json")
-    expected = bridgepack.canary("packed", num_packs=2, context=1, uses_gpu=False)
+def test_the_canary_prints_what_its_function_returns(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places: list[bool] = []
 
+    def shared(_: Path, *, is_on_cpu: bool) -> Any:
+        places.append(is_on_cpu)
+        return nullcontext(host)
+
+    with HostProcess(tmp_path, is_on_cpu=True) as host:  # importing the host takes most of the time
+        monkeypatch.setattr("bridgepack.canaries.canary.HostProcess", shared)
+        # one rank: of several that fail alike, the first to end is named, which is another one in another run
+        ran = command("canary", "packed", "--packs", 2, "--context", 1, "--device", "cpu", "--json")
+        expected = bridgepack.canary("packed", num_packs=2, context=1, uses_gpu=False)
+
+    assert places == [True, True]
     assert _without(json.loads(ran.output), {"seconds"}) == _without(_as_printed(expected), {"seconds"})
 
 

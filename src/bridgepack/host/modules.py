@@ -8,7 +8,7 @@ of every kind with the host and compares.
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from bridgepack.host.release import HostRelease
@@ -190,7 +190,7 @@ def architecture_of(model: Mapping[str, Any], release: HostRelease | None = None
     layers = _layers(model)
     if not layers:
         return None
-    linears = [linear for index, layer in enumerate(layers) for linear in _layer_linears(model, prefix, index, layer)]
+    linears = _linears_of(model, prefix, layers)
     return Architecture(prefix=prefix, layers=layers, linears=(*linears, *_around(model, prefix, layers[-1])))
 
 
@@ -230,16 +230,30 @@ def _flags(frequency: Any, number: int, *, is_first: bool) -> list[bool]:
     return [bool(flag) for flag in frequency] if isinstance(frequency, list) else []
 
 
-def _layer_linears(model: Mapping[str, Any], prefix: str, index: int, layer: tuple[str, str]) -> Iterator[Linear]:
-    mixer, feed = layer
-    own = list(MIXERS.get(mixer, ()))
-    if own and model.get("experimental_attention_variant") == "dsa":
-        own[-1:-1] = _INDEXER
-    parts = [(mixer, own), (feed, _feed_paths(model, feed))]
-    for part, paths in parts:
-        for path, region in paths:
-            place, name = f"{prefix}decoder.layers.{index}.{path}", path.rpartition(".")[2]
-            yield Linear(path=place, name=name, layer=index, part=part, region=region)
+def _linears_of(model: Mapping[str, Any], prefix: str, layers: tuple[tuple[str, str], ...]) -> tuple[Linear, ...]:
+    has_indexer = model.get("experimental_attention_variant") == "dsa"
+    feeds = tuple((feed, tuple(_feed_paths(model, feed))) for feed in dict.fromkeys(feed for _, feed in layers))
+    return _layer_linears(prefix, layers, feeds, has_indexer)
+
+
+@lru_cache(maxsize=128)  # rules ask several times for the layers of a model, which may be a hundred
+def _layer_linears(
+    prefix: str,
+    layers: tuple[tuple[str, str], ...],
+    feeds: tuple[tuple[str, tuple[tuple[str, str], ...]], ...],
+    has_indexer: bool,
+) -> tuple[Linear, ...]:
+    """Return the linear layers of all layers; `feeds` has (path, region) of each kind of MLP."""
+    paths_of_feed, found = dict(feeds), []
+    for index, (mixer, feed) in enumerate(layers):
+        own = list(MIXERS.get(mixer, ()))
+        if own and has_indexer:
+            own[-1:-1] = _INDEXER
+        for part, paths in ((mixer, own), (feed, paths_of_feed[feed])):
+            for path, region in paths:
+                place, name = f"{prefix}decoder.layers.{index}.{path}", path.rpartition(".")[2]
+                found.append(Linear(path=place, name=name, layer=index, part=part, region=region))
+    return tuple(found)
 
 
 def _feed_paths(model: Mapping[str, Any], feed: str) -> list[tuple[str, str]]:
@@ -260,7 +274,7 @@ def _path_of_one_expert(part: tuple[str, str]) -> tuple[str, str]:
 def _around(model: Mapping[str, Any], prefix: str, last: tuple[str, str]) -> Iterator[Linear]:
     """Yield the linear layers after the decoder: those of multi-token prediction, and the output layer."""
     if model.get("mtp_num_layers"):
-        of_layer = list(_layer_linears(model, prefix, 0, last))
+        of_layer = list(_linears_of(model, prefix, (last,)))
         paths = ["mtp.layers.0.eh_proj"]
         paths += [f"mtp.layers.0.mtp_model_layer.{one.path.partition('layers.0.')[2]}" for one in of_layer]
         for path in paths:

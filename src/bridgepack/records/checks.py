@@ -73,6 +73,8 @@ class RunConfig:
 
     def why_unknown(self, path: str) -> str | None:
         """Return what would reveal an unknown value; None if that is not recorded."""
+        if not self.unknown:
+            return None
         parts = path.split(".")
         above = (".".join(parts[:end]) for end in range(1, len(parts) + 1))
         return next((self.unknown[name] for name in above if name in self.unknown), None)

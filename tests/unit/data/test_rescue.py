@@ -16,29 +16,49 @@ from bridgepack.data.sequences.encoder import encoder_of, texts_of_rows
 from bridgepack.data.sequences.plain.tokenized import TokenizedEncoder
 from bridgepack.data.tokenizers import limits, templates
 from bridgepack.data.tokenizers.load import load_tokenizer
+from bridgepack.data.workers import ray_runner
 from bridgepack.errors import DataError, TokenizerError
 from tests.support import small_builds as small
 
 POISON = 111
 ROWS = [small.tokenized_row(10 + index, 20 + index, 30) for index in range(60)]
-#: Makes one row end its process, another one raise, in every process of bridgepack.
+#: Makes one row end its process, another one raise, in every process of bridgepack. Ray starts a task again once, not
+#: three times: each time takes a new process, which imports everything anew.
 SITE = """
 import os, sys
 sys.dont_write_bytecode = True
-import bridgepack.data.sequences.plain.tokenized as module
-prepare = module.TokenizedEncoder.prepare
 
-def poisoned(self, columns):
-    ids = columns.get("input_ids", [])
-    if 111 in ids:
-        os.abort()
-    if 112 in ids:
-        raise ValueError("a bug")
-    if 113 in ids:
-        raise MemoryError
-    return prepare(self, columns)
+def poison(module):
+    prepare = module.TokenizedEncoder.prepare
 
-module.TokenizedEncoder.prepare = poisoned
+    def poisoned(self, columns):
+        ids = columns.get("input_ids", [])
+        if 111 in ids:
+            os.abort()
+        if 112 in ids:
+            raise ValueError("a bug")
+        if 113 in ids:
+            raise MemoryError
+        return prepare(self, columns)
+
+    module.TokenizedEncoder.prepare = poisoned
+
+CHANGES = {
+    "bridgepack.data.sequences.plain.tokenized": poison,
+    "bridgepack.data.workers.ray_runner": lambda module: setattr(module, "_MAX_RETRIES", 1),
+}
+
+class Poisoned(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name not in CHANGES:
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        execute = spec.loader.exec_module
+        spec.loader.exec_module = lambda module: (execute(module), CHANGES[name](module))
+        return spec
+
+sys.meta_path.insert(0, Poisoned)
 """
 
 
@@ -166,6 +186,7 @@ def test_rows_that_end_workers_are_dropped(tmp_path: Path, chatml_tokenizer: Pat
     ran = small.run_cli(tmp_path, "build", "recipe.yaml", *arguments, PYTHONPATH=path, RAY_ADDRESS="local")
 
     assert (ran.returncode, ran.stderr) == (0, errors)
+    assert hasattr(ray_runner, "_MAX_RETRIES")  # which SITE sets
     assert small.dropped(tmp_path / "out") == [(row, "tokenizer_failed") for row in (10, 32, 63)]
     assert "the process ended with SIGABRT" in (tmp_path / "out" / "plan" / "dropped.jsonl").read_text()
 

@@ -48,6 +48,17 @@ def test_layers_follow_from_settings(kind: str, layers: list[tuple[str, str]]) -
     assert known(kind).layers == tuple(layers)
 
 
+def test_prediction_has_the_linear_layers_of_the_last_layer() -> None:
+    found = architecture_of({**MODELS["experts"], "moe_layer_freq": [0, 0, 0, 1], "mtp_num_layers": 1})
+
+    assert found is not None
+    layer = "decoder.layers.3."
+    of_last = [one.path.removeprefix(layer) for one in found.linears if one.path.startswith(layer)]
+    paths = [one.path for one in found.linears if one.part == "prediction"]
+    assert paths == ["mtp.layers.0.eh_proj", *(f"mtp.layers.0.mtp_model_layer.{path}" for path in of_last)]
+    assert "mlp.experts.linear_fc1" in of_last
+
+
 @pytest.mark.parametrize(
     "settings",
     [

@@ -6,7 +6,7 @@ by row. They differ on purpose where a turn has no end, or where its own text qu
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,10 +29,12 @@ class CuttingTokens:
         added, isolated = [text for text in tokenizer.added_tokens if text], tokenizer.isolated_token_ids
         special = (text for text in tokenizer.special_tokens.values() if isinstance(text, str))
         source = (tokenizer.chat_template or "") + " ".join(special)
+        beginnings = {text[:size] for text in added for size in range(1, len(text))}
+        ends = {text[size:] for text in added for size in range(1, len(text))}
         self._by_start: dict[str, list[tuple[str, int]]] = {}
         for text in added:
             index = tokenizer.added_tokens[text]
-            if index in isolated and text in source and not any(_overlap(text, other) for other in added):
+            if index in isolated and text in source and not _can_overlap(text, added, beginnings, ends):
                 self._by_start.setdefault(text[0], []).append((text, index))
 
     @property
@@ -303,9 +305,11 @@ def _ends_between(ids: list[int], markers: TurnMarkers, content: int, limit: int
     return ends
 
 
-def _overlap(text: str, other: str) -> bool:
-    """Return whether two texts can overlap: one contains the other, or an end of one is a beginning of the other."""
-    if text != other and (text in other or other in text):
+def _can_overlap(text: str, added: Collection[str], beginnings: Container[str], ends: Container[str]) -> bool:
+    """Return whether a text can overlap an added token: one contains the other, or an end of one begins the other.
+
+    Shorter beginnings and ends of the added tokens, a thousand in some vocabularies, are given as sets.
+    """
+    if any(text != other and (text in other or other in text) for other in added):
         return True
-    sizes = range(1, min(len(text), len(other)))
-    return any(text[:size] == other[-size:] or text[-size:] == other[:size] for size in sizes)
+    return any(text[:size] in ends or text[size:] in beginnings for size in range(1, len(text)))

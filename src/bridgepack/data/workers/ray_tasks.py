@@ -13,7 +13,7 @@ from typing import Any
 
 from bridgepack.data.identity import code_digest, library_versions
 from bridgepack.data.tasks import Beat, InThisProcess, TaskFailure, is_meant_for_users
-from bridgepack.data.tokenizers.frameworks import hide_frameworks
+from bridgepack.data.tokenizers.frameworks import hide_frameworks, import_transformers
 from bridgepack.data.workers.memory import MIN_WORKER_BYTES, collect_rarely, memory_share
 from bridgepack.data.workers.pool import STALL_S
 from bridgepack.data.workers.process import ENVIRONMENT, limit_memory
@@ -92,6 +92,8 @@ def _prepare(setup: bytes, num_slots: int) -> None:
     os.environ.update(ENVIRONMENT)
     collect_rarely()
     hide_frameworks()
+    if wanted.load:  # it imports transformers, which takes twice as long otherwise
+        import_transformers()
     found, expected = wanted.load() if wanted.load else {}, wanted.identity or {}
     if names := sorted(name for name in {*found, *expected} if found.get(name) != expected.get(name)):
         raise ConfigError(

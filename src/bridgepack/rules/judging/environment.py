@@ -44,7 +44,9 @@ class Versions:
         A pre-release counts as its release, so exactly one of `<0.18` and `>=0.18` applies: 0.18.0rc0 has the features
         of 0.18.
         """
-        return all(is_in(Version(self.versions[name].base_version), text) for name, text in allowed.items())
+        return not allowed or all(
+            is_in(Version(self.versions[name].base_version), text) for name, text in allowed.items()
+        )
 
     def describe(self) -> str:
         """Return the versions and their origin as text."""

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from bridgepack.records import RunConfig
@@ -141,6 +142,7 @@ def _evidence(config: RunConfig) -> Iterator[tuple[Any, Callable[[str], str | No
     yield class_name, family_named
 
 
+@lru_cache(maxsize=1024)  # rules ask for the family of a run dozens of times, also where there is none
 def _family_in(text: str) -> str | None:
     plain = _SEPARATORS.sub("", text.lower())
     return next((name for name, pattern in _PATTERNS if re.search(pattern, plain)), None)

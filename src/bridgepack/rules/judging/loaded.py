@@ -37,7 +37,7 @@ def with_host_defaults(config: RunConfig, versions: Versions) -> RunConfig:
 
 def _fill_defaults(value: Any, known: Mapping[str, Mapping[str, Any]]) -> Any:
     """Return a section with the defaults of its class and of the classes nested in it."""
-    if not isinstance(value, Mapping):
+    if not isinstance(value, (dict, Mapping)):
         return value
     defaults = known.get(_class_of(value), {})
     nested = {key: _fill_defaults(inner, known) for key, inner in value.items() if _class_of(inner) in known}
@@ -45,4 +45,4 @@ def _fill_defaults(value: Any, known: Mapping[str, Mapping[str, Any]]) -> Any:
 
 
 def _class_of(value: Any) -> str:
-    return str(value.get("_target_")).rpartition(".")[2] if isinstance(value, Mapping) else ""
+    return str(value.get("_target_")).rpartition(".")[2] if isinstance(value, (dict, Mapping)) else ""

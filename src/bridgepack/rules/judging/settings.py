@@ -125,7 +125,7 @@ class Settings:
     def _find(self, path: str) -> Any:
         node: Any = self.loaded.values
         for name in path.split("."):
-            if not isinstance(node, (dict, Mapping)) or name not in node:  # a dict is found out faster
+            if not (type(node) is dict or isinstance(node, Mapping)) or name not in node:  # a dict is found out faster
                 return None if node is None else _MISSING
             node = node[name]
         return node
