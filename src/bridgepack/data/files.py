@@ -16,19 +16,22 @@ _HUB_TIMEOUT_S = 5.0
 
 
 @contextmanager
-def replaced_when_whole(path: Path, *, is_shared: bool = False) -> Iterator[Path]:
+def replaced_when_whole(path: Path, *, is_shared: bool = False, is_lasting: bool = True) -> Iterator[Path]:
     """Yield a temporary path beside `path`; rename it to `path` when the block ends without an error.
 
-    `is_shared`: other processes may write the same file; each gets its own temporary path.
+    `is_shared`: other processes may write the same file; each gets its own temporary path. `is_lasting`: the file
+    outlasts a failure of the machine right after that, for which its bytes are flushed to disk.
     """
     mark = f".{os.getpid()}-{secrets.token_hex(4)}" if is_shared else ""
     temporary = path.with_name(f".{path.name}{mark}{TEMPORARY_SUFFIX}")
     try:
         yield temporary
-        with temporary.open("rb") as stream:
-            os.fsync(stream.fileno())
+        if is_lasting:
+            with temporary.open("rb") as stream:
+                os.fsync(stream.fileno())
         temporary.replace(path)
-        sync_folder(path.parent)
+        if is_lasting:
+            sync_folder(path.parent)
     except OSError as error:
         error.filename = error.filename or str(path)  # errors of an open file carry no name
         raise

@@ -110,6 +110,8 @@ def test_same_lines_elsewhere_and_compressed_are_not_tokenised_again(tmp_path: P
     [
         lambda path: path.unlink(),
         lambda path: path.write_bytes(path.read_bytes()[:-1]),
+        lambda path: path.write_bytes(b""),  # as a failure of the machine may leave it
+        lambda path: path.write_bytes(bytes(path.stat().st_size)),
         lambda path: path.write_bytes(
             path.read_bytes()[:70] + bytes([path.read_bytes()[70] ^ 1]) + path.read_bytes()[71:]
         ),
@@ -302,11 +304,23 @@ A, B, C = ([11, 12, 13, 2], [0, 0, 1, 1]), ([21, 22, 2], [0, 1, 1]), ([31, 32], 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """Return a file with A and B, then C, and two drops."""
-    with write_token_file(tmp_path / "a.tokens") as writer:
+    return _write(tmp_path / "a.tokens")
+
+
+def _write(path: Path) -> Path:
+    with write_token_file(path) as writer:
         writer.add(token_batch([A, B], drops=[RowNote(2, "too_short", "1 token")], num_blank_lines=2), EOS)
         writer.add(token_batch([C], first_row=3), EOS)
         writer.add_dropped_row(RowNote(5, "too_short", "1 token"))
-    return tmp_path / "a.tokens"
+    return path
+
+
+@pytest.mark.parametrize("num_kept", [0, 4 * 8, 4 * 9])
+def test_many_ids_are_spooled_to_the_same_file(path: Path, monkeypatch: pytest.MonkeyPatch, num_kept: int) -> None:
+    monkeypatch.setattr(token_files, "_KEPT_BYTES", num_kept)
+
+    assert _write(path.with_name("b.tokens")).read_bytes() == path.read_bytes()
+    assert token_arrays(path).input_ids.tolist() == [*A[0], *B[0], *C[0]]
 
 
 def test_pipe_is_no_token_file(path: Path) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,8 @@ from bridgepack.records.sequences import RowNote, TokenBatch, UnreadCount, joine
 #: Version of the file's layout; part of every key.
 TOKEN_FILE_VERSION = 5
 _MARK = b"bptoken%d" % TOKEN_FILE_VERSION
+#: Bytes of ids of a range that are kept in memory until its file is written; more are spooled to a file.
+_KEPT_BYTES = 1 << 24
 _TRAILER_BYTES = hashlib.sha256().digest_size + len(_MARK)
 
 Int32Array = npt.NDArray[np.int32]
@@ -98,9 +100,9 @@ class TokenArrays:
 
 
 class TokenFileWriter:
-    """Collects a range's sequences and drops in row order; spools ids to a file, so that memory use stays small."""
+    """Collects a range's sequences and drops in row order; many ids go to a file, so that memory use stays small."""
 
-    def __init__(self, spool: IO[bytes], origin: TokenOrigin | None) -> None:
+    def __init__(self, spool: tempfile.SpooledTemporaryFile[bytes], origin: TokenOrigin | None) -> None:
         self._spool, self._masks, self._origin = spool, list[MaskArray](), origin
         self._index: dict[str, list[Int32Array]] = {name: [] for name in (*_INDEX_ARRAYS, *_NOTE_ARRAYS)}
         self._kinds: dict[tuple[str, str], int] = {}
@@ -136,8 +138,9 @@ class TokenFileWriter:
         """Write the file."""
         num_rows = self._num_rows + self._num_blank_lines
         assert self._origin is None or self._origin.num_rows == num_rows, (self._origin, num_rows)
-        self._spool.flush()
-        ids = np.memmap(self._spool, np.int32, "r") if self._num_tokens else np.empty(0, np.int32)
+        self._spool.seek(0)
+        is_kept = self._num_tokens * np.dtype(np.int32).itemsize <= _KEPT_BYTES
+        ids = np.frombuffer(self._spool.read(), np.int32) if is_kept else np.memmap(self._spool, np.int32, "r")
         arrays = {INPUT_IDS: ids, LOSS_MASK: np.concatenate([np.empty(0, np.int8), *self._masks])}
         arrays |= {name: np.concatenate([np.empty(0, np.int32), *parts]) for name, parts in self._index.items()}
         lists = [
@@ -158,9 +161,11 @@ class TokenFileWriter:
 def write_token_file(path: Path, origin: TokenOrigin | None = None) -> Iterator[TokenFileWriter]:
     """Yield a writer; the file gets its name when the block ends without an error; safe for concurrent processes.
 
-    `origin` is for files of the store.
+    `origin` is for files of the store. It is not flushed to disk: whoever uses it later checks all its bytes, so that
+    tokens lost in a failure of the machine are made again.
     """
-    with replaced_when_whole(path, is_shared=True) as temporary, tempfile.TemporaryFile(dir=path.parent) as spool:
+    whole = replaced_when_whole(path, is_shared=True, is_lasting=False)
+    with whole as temporary, tempfile.SpooledTemporaryFile(_KEPT_BYTES, dir=str(path.parent)) as spool:
         writer = TokenFileWriter(spool, origin)
         yield writer
         writer.finish(temporary)
