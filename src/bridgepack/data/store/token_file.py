@@ -150,7 +150,7 @@ class TokenFileWriter:
         texts = [arrow_text(json.dumps(part)) for part in (list(self._kinds), joined_counts(self._unread))]
         origin = arrow_text(json.dumps(asdict(self._origin) if self._origin else None))
         batch = pa.RecordBatch.from_arrays([*lists, *texts, *counts, origin], schema=_SCHEMA)
-        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, _SCHEMA) as stream:
+        with path.open("wb") as sink, pa.ipc.new_stream(sink, _SCHEMA) as stream:
             stream.write_batch(batch)
         digest = bytes.fromhex(hash_file(path))
         with path.open("ab") as end:
