@@ -86,3 +86,16 @@ def test_any_conversation(source: str, row: Mapping[str, Any]) -> None:
     except RowError:
         return
     _assert_same(source, ChatTemplate(source, SPECIAL_TOKENS), conversation.messages, conversation.tools)
+
+
+def test_a_rejected_row_leaves_nothing_to_the_next() -> None:
+    """`autoescape` holds in its block alone, although a row is rejected in the middle of one."""
+    own = (
+        "{% macro bold() %}<b>{% endmacro %}"
+        "{% autoescape true %}{{ raise_exception('no') if messages[0].content == 'bad' }}{% endautoescape %}"
+        "{{ bold() + messages[0].content }}"
+    )
+    template = ChatTemplate(own, SPECIAL_TOKENS)
+
+    for content in ("1 < 2", "bad", "1 < 2"):
+        _assert_same(own, template, [{"role": "user", "content": content}], None)

@@ -152,7 +152,8 @@ class ChatTemplate:
         if self._context_fields is None:
             return environment.context_class(environment, variables, None, {})
         context = object.__new__(environment.context_class)  # its `__init__` takes as long as rendering a short turn
-        context.__dict__.update(self._context_fields, parent=variables, vars={}, exported_vars=set(), blocks={})
+        own = {"parent": variables, "vars": {}, "exported_vars": set(), "blocks": {}}
+        context.__dict__.update(self._context_fields, eval_ctx=jinja2.nodes.EvalContext(environment), **own)
         return context
 
 
