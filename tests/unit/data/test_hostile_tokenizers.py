@@ -2,12 +2,14 @@
 
 import json
 import shutil
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bridgepack.config.recipe.data import TokenizerConfig
+from bridgepack.data.sequences.prefixes import CuttingTokens
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.errors import TokenizerError
 
@@ -53,3 +55,25 @@ def test_a_long_token_of_a_tokenizer_json_is_an_error(tmp_path: Path, chatml_tok
         TokenizerError, match=r"its added token 'x+'\.\.\. has 10,001 characters; allowed: at most 10,000"
     ):
         load_tokenizer(TokenizerConfig(name_or_path=str(folder)))
+
+
+def test_many_long_tokens_take_little_memory(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    folder = tmp_path / "tokenizer"
+    shutil.copytree(chatml_tokenizer, folder)
+    path = folder / "tokenizer.json"
+    content = json.loads(path.read_text())
+    long = [content["added_tokens"][0] | {"id": 5000 + index, "content": f"{index}" * 2_000} for index in range(10)]
+    content["added_tokens"] += long
+    path.write_text(json.dumps(content))
+    tokenizer = load_tokenizer(TokenizerConfig(name_or_path=str(folder)))
+    assert len(tokenizer.added_tokens) > len(long)
+
+    tracemalloc.start()
+    try:
+        found = CuttingTokens(tokenizer).ids
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert {"<|im_start|>", "<|im_end|>"} <= found.keys()
+    assert peak < 4 << 20

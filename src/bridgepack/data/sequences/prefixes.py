@@ -19,6 +19,8 @@ from bridgepack.errors import RowError
 _TOOL = "tool"
 #: Tokens of white space between a start marker and the turn's text.
 _MOST_BLANKS = 3
+#: Characters of a longer added token, which no template needs, are not compared with the others.
+_MOST_CHARACTERS = 256
 
 
 class CuttingTokens:
@@ -29,12 +31,13 @@ class CuttingTokens:
         added, isolated = [text for text in tokenizer.added_tokens if text], tokenizer.isolated_token_ids
         special = (text for text in tokenizer.special_tokens.values() if isinstance(text, str))
         source = (tokenizer.chat_template or "") + " ".join(special)
-        beginnings = {text[:size] for text in added for size in range(1, len(text))}
-        ends = {text[size:] for text in added for size in range(1, len(text))}
+        sizes = {text: range(1, min(len(text), _MOST_CHARACTERS)) for text in added}
+        beginnings = {text[:size] for text in added for size in sizes[text]}
+        ends = {text[-size:] for text in added for size in sizes[text]}
         self._by_start: dict[str, list[tuple[str, int]]] = {}
         for text in added:
-            index = tokenizer.added_tokens[text]
-            if index in isolated and text in source and not _can_overlap(text, added, beginnings, ends):
+            index, is_short = tokenizer.added_tokens[text], len(text) <= _MOST_CHARACTERS
+            if is_short and index in isolated and text in source and not _can_overlap(text, added, beginnings, ends):
                 self._by_start.setdefault(text[0], []).append((text, index))
 
     @property
