@@ -341,7 +341,11 @@ def test_keep_is_what_the_row_says(real: tuple[ChatTokenizer, str]) -> None:
     ],
 )
 def test_parts_that_are_no_text_are_named_where_the_template_rejects_them(tmp_path: Path, kind: str, cure: str) -> None:
-    parts = [{"type": "text", "text": "I look."}, {"type": kind, "id": "1", "input": {"city": "Bern"}}]
+    parts = [
+        {"type": "text", "text": "I look."},
+        {"type": "text", "text": None},
+        {"type": kind, "id": "1", "input": {"city": "Bern"}},
+    ]
     turns = [QUESTION, {"role": "assistant", "content": parts}]
 
     with pytest.raises(RowError, match=rf"rejects the row: .*; turn 2 has a part of type '{kind}': {cure}$"):

@@ -127,8 +127,8 @@ def part_hint(messages: Iterable[Mapping[str, Any]]) -> str:
     """Return what to say of a conversation that a template rejects, and that has a part of content that is no text."""
     for turn, message in enumerate(messages, 1):
         for part in message["content"] if isinstance(message["content"], list) else ():
-            kind = part.get("type") if isinstance(part, Mapping) and text_of_part(part) is None else None
-            if isinstance(kind, str):
+            kind = part.get("type") if isinstance(part, Mapping) else None
+            if isinstance(kind, str) and text_of_part(part) is None and not _says_nothing(part):
                 return f"; turn {turn} has a part of type {kind!r}: {_ANTHROPIC.get(kind, 'remove such parts')}"
     return ""
 
