@@ -42,10 +42,7 @@ def turn_marker(text: str) -> str | None:
 
     `[INST] Hi [/INST] Hello` -> `[INST]`; `[INST] begins a turn of Mistral` -> None
     """
-    found = _TURN.search(text)
-    if found is not None and _TURN.search(text, found.end()):
-        return found[0]
-    return _named_turns(text)
+    return _rendered_turns(text) or _named_turns(text)
 
 
 def has_named_turns(text: str) -> bool:
@@ -64,5 +61,10 @@ def _named_turns(text: str) -> str | None:
 
 def has_rendered_turns(text: str) -> bool:
     """Return whether a text holds several turns as a chat template writes them."""
+    return _rendered_turns(text) is not None
+
+
+def _rendered_turns(text: str) -> str | None:
+    """Return what begins the first of several turns, as a chat template writes them."""
     found = _TURN.search(text)
-    return found is not None and _TURN.search(text, found.end()) is not None
+    return found[0] if found is not None and _TURN.search(text, found.end()) else None

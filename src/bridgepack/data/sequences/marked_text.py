@@ -42,7 +42,7 @@ class MarkedChat:
     tools: list[dict[str, Any]] | None
 
     def __init__(
-        self, conversation: Conversation, text: str, trained: Collection[int], written: Collection[str] = REASONING
+        self, conversation: Conversation, text: str, trained: Collection[int], written: Collection[str]
     ) -> None:
         """Take a conversation, its render, and the positions of its answers that are trained.
 
