@@ -36,7 +36,8 @@ def test_installed_versions_are_the_locked_ones() -> None:
 
 def test_lock_satisfies_what_the_project_declares() -> None:
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text())
-    declared = [*project["project"]["dependencies"], *project["dependency-groups"]["dev"]]
+    groups = project["dependency-groups"]
+    declared = [*project["project"]["dependencies"], *groups["dev"], *groups["docs"]]
     locked = _locked_versions("lock.txt")
     num_checked = 0
 

@@ -61,6 +61,17 @@ def test_the_workflow_publishes_without_a_token() -> None:
     assert "secrets." not in text
 
 
+def test_the_workflow_attaches_the_site_to_the_release() -> None:
+    jobs = YAML(typ="safe", pure=True).load((PROJECT / ".github/workflows/release.yml").read_text())["jobs"]
+    commands = "".join(step.get("run", "") for step in jobs["site"]["steps"])
+    uploads = [step["with"]["path"] for step in jobs["site"]["steps"] if "upload-artifact" in step.get("uses", "")]
+    assert "--group docs .\npython -m mkdocs build --strict\n" in commands
+    assert uploads == ["bridgepack-site.tar.gz"]
+    assert f"tar -czf {uploads[0]} site\n" in commands
+    assert jobs["attach"]["needs"] == ["build", "site"]
+    assert "gh release create" in jobs["attach"]["steps"][-1]["run"]
+
+
 def test_the_image_copies_what_is_there() -> None:
     ignored = (PROJECT / ".dockerignore").read_text().split()
     assert not {"src", "recipes", "README.md", "LICENSE", "pyproject.toml"} & set(ignored)
