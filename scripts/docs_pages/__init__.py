@@ -1,1 +1,1 @@
-"""The generated pages of the documentation; scripts/generate_docs writes them."""
+"""The pages of the site that come from the code; scripts/site_hook.py gives them to MkDocs."""

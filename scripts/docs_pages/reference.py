@@ -1,24 +1,18 @@
-"""Reference pages of the documentation, as Markdown: recipe fields, commands, rules. From the code, never by hand."""
+"""Reference pages of the documentation, as Markdown: recipe fields, cluster fields, commands."""
 
 import inspect
 import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import click
 
-from bridgepack.config.write import cluster_schema, recipe_schema, schema_text
-from bridgepack.rules.registry import ALL_RULES
+from bridgepack.config.write import cluster_schema, recipe_schema
 
-from .manifest import manifest_page
-from .notebooks import notebook_page
-from .pictures import PICTURES
-from .rules import literal, page_of, rule_pages
+from .rules import literal, page_of
 
-_NOTEBOOK = Path(__file__).parents[2] / "docs/tutorials/notebook.ipynb"
 _REFERENCE_PREFIX = "#/$defs/"
 #: Names of JSON types, as a recipe's author says them.
 _TYPE_NAMES = {"integer": "integer", "number": "number", "string": "text", "boolean": "boolean", "null": "`null`"}
@@ -49,25 +43,6 @@ all but `recipes new` and `recipes schema` have, a command prints one JSON docum
 Shells complete commands, recipes, rules and the fields of `--set` after
 `eval "$(_BRIDGEPACK_COMPLETE=bash_source bridgepack)"`; `zsh_source` and `fish_source` are for zsh and fish.
 """
-
-
-def reference_pages(command: click.Group) -> dict[str, str]:
-    """Return file name -> Markdown of every generated page.
-
-    Args:
-        command: the command line.
-    """
-    return {
-        "recipe-reference.md": recipe_page(),
-        "tutorials/notebook.md": notebook_page(_NOTEBOOK),
-        "recipe.schema.json": schema_text(),
-        "cluster-reference.md": cluster_page(),
-        "cluster.schema.json": schema_text(cluster_schema()),
-        "cli.md": commands_page(command),
-        "manifest-reference.md": manifest_page(),
-        **rule_pages(ALL_RULES),
-        **{name: draw() for name, draw in PICTURES.items()},
-    }
 
 
 def recipe_page() -> str:

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -16,20 +17,24 @@ from xml.etree import ElementTree
 import click
 import pytest
 from ruamel.yaml import YAML
+from scripts.docs_pages.manifest import manifest_page
 from scripts.docs_pages.pictures import PICTURES
-from scripts.docs_pages.reference import commands_page, recipe_page, reference_pages
+from scripts.docs_pages.reference import commands_page, recipe_page
 from scripts.docs_pages.screens import PAGES, built, screens
+from scripts.docs_pages.site_files import README_PICTURES, site_files
 
 import bridgepack
 from bridgepack.cli import bridgepack as command_line
 from bridgepack.config.cluster import ClusterConfig
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.section import Section, meanings_of
+from bridgepack.config.write import CLUSTER_SCHEMA_URL, SCHEMA_URL, cluster_schema, recipe_schema, schema_text
 from bridgepack.data.artifact.bridge_metadata import BridgeMetadataEntry
 from bridgepack.data.packing.plan import ALGORITHMS
 from bridgepack.examples.__main__ import write_examples
 from bridgepack.records import DropReason, Manifest, SplitRecord, SplitStatistics
 from bridgepack.reporting.checks import named_rule
+from bridgepack.rules.judging.text import RULE_PAGES
 from bridgepack.rules.registry import ALL_RULES
 from tests.support.docs_blocks import PROJECT, Block, blocks, pages, run_snippets
 from tests.unit.test_cli import commands_below
@@ -56,6 +61,10 @@ def _page(name: str) -> str:
     return (PROJECT / "docs" / name).read_text(encoding="utf-8")
 
 
+def _readme() -> str:
+    return (PROJECT / "README.md").read_text(encoding="utf-8")
+
+
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder in which the pages' snippets run: quickstart/ and mine.yaml, the recipe of data.md."""
@@ -68,23 +77,17 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_generated_pages_are_current() -> None:
-    pages = reference_pages(command_line)
-    assert {"recipe-reference.md", "recipe.schema.json", "cli.md", "rules/index.md", "rules/BP004.md"} <= set(pages)
-    assert {"cluster-reference.md", "cluster.schema.json"} <= set(pages)
-    stale = [name for name, text in pages.items() if _page(name) != text]
-    assert stale == [], "run scripts/generate_docs"
-    assert {f"rules/{path.name}" for path in (PROJECT / "docs" / "rules").glob("*.md")} <= set(pages)
+def test_pictures_of_the_readme_are_current() -> None:
+    shown = {f"images/{name}" for name in re.findall(r"\]\(docs/images/([^)]+)", _readme())}
+    assert shown == README_PICTURES
+    for name in README_PICTURES:
+        assert _page(name) == PICTURES[name](), "run scripts/generate_docs"
 
 
-def test_generator_checks(tmp_path: Path) -> None:
-    (tmp_path / "scripts").mkdir()
-    notebook = tmp_path / "docs/tutorials/notebook.ipynb"
-    notebook.parent.mkdir(parents=True)
-    shutil.copy(PROJECT / "docs/tutorials/notebook.ipynb", notebook)
-    script = tmp_path / "scripts" / "generate_docs"
-    script.write_text((PROJECT / "scripts" / "generate_docs").read_text())
-    shutil.copytree(PROJECT / "scripts" / "docs_pages", tmp_path / "scripts" / "docs_pages")
+def test_generator_writes_the_pictures_of_the_readme(tmp_path: Path) -> None:
+    shutil.copytree(PROJECT / "scripts/docs_pages", tmp_path / "scripts/docs_pages")
+    script = shutil.copy(PROJECT / "scripts/generate_docs", tmp_path / "scripts")
+    (tmp_path / "docs/images").mkdir(parents=True)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -92,12 +95,10 @@ def test_generator_checks(tmp_path: Path) -> None:
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
     stale = run("--check")
-    assert (stale.returncode, stale.stderr.count("is out of date")) == (1, 8 + len(PICTURES) + len(ALL_RULES))
+    assert (stale.returncode, stale.stderr.count("is out of date")) == (1, len(README_PICTURES))
     assert run().returncode == 0
     assert run("--check").returncode == 0
-    assert (tmp_path / "docs" / "rules" / "index.md").read_text() == _page("rules/index.md")
     assert run("--chekc").returncode == 2
-    assert os.access(PROJECT / "scripts" / "generate_docs", os.X_OK)
 
 
 def test_recipe_page_has_every_field() -> None:
@@ -227,16 +228,17 @@ def test_every_drop_reason_is_explained() -> None:
     assert table == [str(reason) for reason in DropReason]
 
 
+@pytest.mark.parametrize("record", [Manifest, SplitRecord, SplitStatistics])
+def test_manifest_page_has_every_field(record: type) -> None:
+    names = [field.name for field in dataclasses.fields(record)]
+    assert [name for name in names if f"- **`{name}`**" not in manifest_page()] == []
+    assert names
+
+
 @pytest.mark.parametrize(
     ("page", "names"),
-    [
-        ("manifest-reference.md", [field.name for field in dataclasses.fields(Manifest)]),
-        ("manifest-reference.md", [field.name for field in dataclasses.fields(SplitRecord) if field.name != "name"]),
-        ("manifest-reference.md", [field.name for field in dataclasses.fields(SplitStatistics)]),
-        ("artifact.md", list(BridgeMetadataEntry.__annotations__)),
-        ("packing.md", list(ALGORITHMS)),
-    ],
-    ids=["manifest", "split", "statistics", "bridge-metadata", "algorithms"],
+    [("artifact.md", list(BridgeMetadataEntry.__annotations__)), ("packing.md", list(ALGORITHMS))],
+    ids=["bridge-metadata", "algorithms"],
 )
 def test_names_are_explained(page: str, names: list[str]) -> None:
     assert [name for name in names if f"`{name}`" not in _page(page)] == []
@@ -252,12 +254,13 @@ def test_example_finding_is_the_rule_s() -> None:
     assert f"fix     {rule.fix}\n" in example
 
 
-def test_links_of_the_readme_lead_somewhere() -> None:
-    num_checked = 0
+def test_links_of_the_readme_lead_to_what_is_in_git() -> None:
+    num_checked, pages_of_the_site = 0, {f"docs/{name}" for name in site_files(command_line)}
     for path in (PROJECT / "README.md", PROJECT / "CONTRIBUTING.md", PROJECT / "CHANGELOG.md"):
         for target in re.findall(r"\]\(([^)#]+)", path.read_text(encoding="utf-8")):
             if not target.startswith("https://"):
                 assert (PROJECT / target).is_file(), f"{path.name}: {target}"
+                assert target not in pages_of_the_site, f"{path.name}: {target}"
                 num_checked += 1
 
     assert num_checked > 0
@@ -282,37 +285,67 @@ class _Assets(HTMLParser):
             self.urls.append(values.get("href") or "")
 
 
-def test_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the site, built of the written pages and of what comes from the code."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    return folder
 
+
+def test_site_has_every_page_that_comes_from_the_code(site: Path) -> None:
+    for rule in ALL_RULES:
+        assert (
+            f"<title>{rule.code} {rule.name} - bridgepack</title>"
+            in (site / f"rules/{rule.code}/index.html").read_text()
+        )
+    for name in ("recipe-reference", "cluster-reference", "cli", "manifest-reference", "rules", "tutorials/notebook"):
+        assert (site / name / "index.html").is_file()
+    for name, draw in PICTURES.items():
+        assert (site / name).read_text(encoding="utf-8") == draw()
+
+
+def test_schemas_are_where_recipes_and_cluster_files_look_for_them(site: Path) -> None:
+    home = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["urls"]["Documentation"]
+    for url, schema in ((SCHEMA_URL, recipe_schema()), (CLUSTER_SCHEMA_URL, cluster_schema())):
+        assert schema["$id"] == url
+        assert (site / url.removeprefix(f"{home}/")).read_text(encoding="utf-8") == schema_text(schema)
+
+
+def test_rules_link_to_their_pages(site: Path) -> None:
+    home = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["urls"]["Documentation"]
+    assert (site / RULE_PAGES.removeprefix(f"{home}/") / "BP004" / "index.html").is_file()
+
+
+def test_host_of_the_site_builds_it_as_the_tests_do() -> None:
+    settings = YAML(typ="safe", pure=True).load((PROJECT / ".readthedocs.yaml").read_text())
+    groups = tomllib.loads((PROJECT / "pyproject.toml").read_text())["dependency-groups"]
+    assert settings["mkdocs"] == {"configuration": "mkdocs.yml", "fail_on_warning": True}
+    assert "python -m pip install --group docs ." in settings["build"]["jobs"]["install"]
+    assert [re.match(r"[\w-]+", line)[0] for line in groups["docs"]] == [
+        "mkdocs",
+        "mkdocs-material",
+        "mkdocstrings-python",
+    ]
+
+
+def test_what_comes_from_the_code_is_not_in_git() -> None:
+    names = site_files(command_line)
+    assert {"recipe-reference.md", "recipe.schema.json", "cli.md", "rules/index.md", "rules/BP004.md"} <= names.keys()
+    assert [name for name in names if (PROJECT / "docs" / name).exists()] == []
+
+
+def test_site_loads_nothing_from_elsewhere(site: Path) -> None:
     parser = _Assets()
-    for page in tmp_path.rglob("*.html"):
+    for page in site.rglob("*.html"):
         parser.feed(page.read_text(encoding="utf-8"))
-    sheets = "".join(path.read_text(encoding="utf-8") for path in tmp_path.rglob("*.css"))
+    sheets = "".join(path.read_text(encoding="utf-8") for path in site.rglob("*.css"))
     assert [url for url in parser.urls if re.match(r"(?:https?:)?//", url)] == []
     assert re.findall(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//", sheets) == []
     assert len(parser.urls) > 0
-
-
-def _num_words(path: Path) -> int:
-    """Return the number of words on a page outside of code blocks."""
-    prose = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
-    return len([word for word in prose.split() if re.search(r"\w", word)])
-
-
-def test_pages_stay_short_enough_to_read() -> None:
-    words = {path.name: _num_words(path) for path in pages() if path.parent.name != "tutorials"}
-    generated = {"quirks.md", "formats.md", "served-families.md", *reference_pages(command_line)}
-
-    assert {"README.md", "CONTRIBUTING.md", "data.md"} <= set(words)
-    assert [name for name, number in words.items() if number > 2_000 and name not in generated] == []
-    by_hand = sum(number for name, number in words.items() if name not in generated)
-    # 17,000 since 0.1.0 has plain documents, split conversations and the comparison with what is served.
-    assert by_hand <= 17_000, "say it in fewer words, or leave out what another page says"
-    assert len((PROJECT / "README.md").read_text(encoding="utf-8").splitlines()) < 120
 
 
 def test_pictures_have_a_title_and_are_shown() -> None:

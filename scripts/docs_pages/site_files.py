@@ -1,0 +1,37 @@
+"""Everything that the site shows and git does not hold: reference pages, rules, schemas, the notebook, pictures."""
+
+from pathlib import Path
+
+import click
+
+from bridgepack.config.write import cluster_schema, recipe_schema, schema_text
+from bridgepack.rules.registry import ALL_RULES
+
+from .manifest import manifest_page
+from .notebooks import notebook_page
+from .pictures import PICTURES
+from .reference import cluster_page, commands_page, recipe_page
+from .rules import rule_pages
+
+DOCS = Path(__file__).parents[2] / "docs"
+#: Pictures that README shows; they are in git, and `scripts/generate_docs` writes them.
+README_PICTURES = frozenset({"images/row-to-pack.svg"})
+
+
+def site_files(command: click.Group) -> dict[str, str]:
+    """Return file name below docs/ -> text.
+
+    Args:
+        command: the command line.
+    """
+    return {
+        "recipe-reference.md": recipe_page(),
+        "cluster-reference.md": cluster_page(),
+        "recipe.schema.json": schema_text(recipe_schema()),
+        "cluster.schema.json": schema_text(cluster_schema()),
+        "cli.md": commands_page(command),
+        "manifest-reference.md": manifest_page(),
+        "tutorials/notebook.md": notebook_page(DOCS / "tutorials/notebook.ipynb"),
+        **rule_pages(ALL_RULES),
+        **{name: draw() for name, draw in PICTURES.items() if name not in README_PICTURES},
+    }
