@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from itertools import groupby
 
-from bridgepack.reporting.checks import versions_text
+from bridgepack.reporting.rules import versions_text
+from bridgepack.reporting.text import caught_text
 from bridgepack.rules.judging.rule import Rule
-from bridgepack.rules.judging.text import caught_text
 from bridgepack.rules.registry import group_of
 
 _INTRODUCTION = """\

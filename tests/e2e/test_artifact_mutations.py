@@ -11,7 +11,7 @@ import pytest
 import bridgepack
 from bridgepack.data.artifact import checking
 from bridgepack.errors import ArtifactError
-from bridgepack.reporting.checks import named_rule
+from bridgepack.reporting.rules import named_rule
 from bridgepack.rules.judging.report import CheckReport
 from bridgepack.rules.judging.rule import Severity
 from tests.support import artifact_mutations as mutations

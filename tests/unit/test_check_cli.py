@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from bridgepack.api.files import staged_report
 from bridgepack.cli.main import COMMANDS
 from bridgepack.cli.recipes import recipes
 from bridgepack.cli.store import store
 from bridgepack.errors import ConfigError
-from bridgepack.reporting.checks import staged_report
 from tests.support.canaries import packed_row
 from tests.support.packed_rows import write_shard
 from tests.support.small_builds import Command, build, tokenized_recipe, tokenized_row, write_json_lines

@@ -33,8 +33,8 @@ from bridgepack.data.artifact.bridge_metadata import BridgeMetadataEntry
 from bridgepack.data.packing.plan import ALGORITHMS
 from bridgepack.examples.__main__ import write_examples
 from bridgepack.records import DropReason, Manifest, SplitRecord, SplitStatistics
-from bridgepack.reporting.checks import named_rule
-from bridgepack.rules.judging.text import RULE_PAGES
+from bridgepack.reporting.rules import named_rule
+from bridgepack.rules.judging.rule import RULE_PAGES
 from bridgepack.rules.registry import ALL_RULES
 from tests.support.docs_blocks import PROJECT, Block, blocks, pages, run_snippets
 from tests.unit.test_cli import commands_below

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bridgepack.reporting.checks import named_rule
+from bridgepack.reporting.rules import named_rule
 from bridgepack.rules.registry import ALL_RULES
 from tests.support.docs_blocks import PROJECT
 from tests.support.small_builds import Command

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from bridgepack.api.configs import forward_step_for as forward_step_for
     from bridgepack.api.configs import pack_for as pack_for
     from bridgepack.api.configs import to_bridge as to_bridge
+    from bridgepack.api.files import check_report_path as check_report_path
+    from bridgepack.api.files import staged_report as staged_report
     from bridgepack.api.launches import LaunchInterrupt as LaunchInterrupt
     from bridgepack.api.launches import launch as launch
     from bridgepack.api.launches import list_executors as list_executors
@@ -69,6 +71,7 @@ _NAMES = MappingProxyType(
         "configs": "to_bridge pack_for forward_step_for",
         "checks": "check fix explain list_rules",
         "reports": "report",
+        "files": "staged_report check_report_path",
         "artifacts": "inspect trace",
         "proofs": "verify masks served diff",
         "canaries": "canary canary_self_test FAULTS",

@@ -13,7 +13,7 @@ from bridgepack.config.arguments import check_arguments, stated_options
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.reading.kept_rows import with_kept_rows
 from bridgepack.data.reading.remote import artifact_place
-from bridgepack.reporting.checks import explain_rule
+from bridgepack.reporting.rules import explain_rule
 from bridgepack.rules.judging.report import CheckReport
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bridgepack.api.files import check_place, staged_report
 from bridgepack.api.progress import shows_progress
 from bridgepack.config.arguments import check_arguments, local_path, stated_options
 from bridgepack.config.load import load_recipe
@@ -19,9 +20,7 @@ from bridgepack.proof.served.records import ServedReport
 from bridgepack.proof.served.served import check_served
 from bridgepack.proof.verify.records import VerifyReport
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
-from bridgepack.reporting.checks import staged_report
 from bridgepack.reporting.diffs import artifact_diff_page
-from bridgepack.reporting.html.files import check_place
 
 
 @shows_progress

@@ -4,15 +4,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bridgepack.api.files import check_place, staged_report
 from bridgepack.api.progress import shows_progress
 from bridgepack.api.targets import Recipe, recipe_of
 from bridgepack.bridge.targets import Target, recipe_target
 from bridgepack.checking.options import CheckOptions
+from bridgepack.checking.written_report import WrittenReport
 from bridgepack.config.arguments import check_arguments, local_path
 from bridgepack.config.load import load_recipe
-from bridgepack.data.reading.remote import artifact_place
+from bridgepack.data.artifact.artifact import CARD_FILE, REPORT_FILE
+from bridgepack.data.artifact.discovery import find_shards
+from bridgepack.data.artifact.manifest import MANIFEST_FILE
+from bridgepack.data.reading.remote import CloudPath, artifact_place
 from bridgepack.data.tasks import Progress
-from bridgepack.reporting.html.files import WrittenReport, write_report
+from bridgepack.errors import ConfigError
+from bridgepack.reporting.html.card import dataset_card
+from bridgepack.reporting.html.page import artifact_page
+from bridgepack.reporting.html.sign_off import sign_off as sign_off_page
 
 
 @shows_progress
@@ -74,3 +82,48 @@ def _run_of(recipe: Recipe | Target) -> Target:
         recipe = recipe_target(load_recipe(recipe) if isinstance(recipe, Mapping) else recipe)
     recipe_of(recipe)
     return recipe
+
+
+def write_report(
+    artifact: Path,
+    options: CheckOptions,
+    *,
+    output: Path | None = None,
+    card: Path | None = None,
+    signed: Path | None = None,
+    target: Target | None = None,
+) -> WrittenReport:
+    """Write an artifact's page, dataset card and sign-off page; return their paths and the report of the rules.
+
+    `artifact` may be packed files of another tool, too: a folder, a file or a pattern; `output` is by default
+    `report.html` in the artifact, `target` as of `artifact_page`.
+
+    Raises:
+        ConfigError: a file cannot be written, or would overwrite the artifact.
+        ArtifactError: the folder is not an artifact.
+        RuleCrashError: a rule raised.
+    """
+    check_place("--output", output, artifact, suffix=".html", own=REPORT_FILE)
+    check_place("--card", card, artifact, suffix=".md", own=CARD_FILE)
+    check_place("--sign-off", signed, artifact, suffix=".html")
+    if output is None and isinstance(artifact, CloudPath):
+        raise ConfigError(f"--output is not given; a report cannot be written to {str(artifact)!r}. Give a local file.")
+    has_manifest = (artifact / MANIFEST_FILE).exists()
+    if output is None and not has_manifest and find_shards(artifact).paths:
+        raise ConfigError("--output is not given; for packs without a manifest it is required. Give a file.")
+    if card is not None and not has_manifest:
+        raise ConfigError(f"--card needs {MANIFEST_FILE}, which {str(artifact)!r} does not have. Remove --card.")
+    output = output or artifact / REPORT_FILE
+    if signed is not None and signed.resolve() == output.resolve():
+        raise ConfigError(f"--sign-off is {str(signed)!r}, as --output is. Choose another name for one of them.")
+    page = artifact_page(artifact, options, target)
+    text = None if card is None else dataset_card(artifact, page.facts.manifest)
+    run = None if signed is None else sign_off_page(page, None if target is None else target.recipe)
+    with (
+        staged_report(output, page.html()),
+        staged_report(card, text or "", option="--card"),
+        staged_report(signed, "" if run is None else run.html(), option="--sign-off"),
+    ):
+        pass
+    files = {"output": output, "card": card, "sign_off": signed}
+    return WrittenReport(report=page.report, files=files, num_doubted=0 if run is None else run.num_doubted)

@@ -14,9 +14,9 @@ from bridgepack.config.editing import CannotEditError, FileEdit, edit_file, read
 from bridgepack.data.files import replaced_when_whole
 from bridgepack.errors import ConfigError
 from bridgepack.records import Change
+from bridgepack.records.words import value_text
 from bridgepack.rules.judging.report import CheckReport
 from bridgepack.rules.judging.rule import Severity
-from bridgepack.rules.judging.text import value_text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,7 +8,8 @@ from typing import Any
 from bridgepack import api
 from bridgepack.cli.options import num_cores, shown_progress
 from bridgepack.cli.output import CLEAN, FINDINGS, complete_on_interrupt, echo, has_colour, print_json
-from bridgepack.reporting.checks import counts_and_codes, render_report
+from bridgepack.reporting.formats import render_report
+from bridgepack.reporting.results.checks import counts_and_codes
 from bridgepack.reporting.terminal import describe_build, describe_plan
 from bridgepack.reporting.text import printable
 

@@ -11,7 +11,6 @@ from bridgepack.cli.completion import complete_recipe
 from bridgepack.cli.options import Count, PathOption, quiet_option, set_option, shown_progress
 from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo
 from bridgepack.reporting.canaries import describe_canary, describe_self_test
-from bridgepack.reporting.checks import check_report_path, staged_report
 
 
 @click.command()
@@ -49,7 +48,7 @@ def canary(target: str, **arguments: Any) -> int:
     for name in ("plant", "tensor", "pipeline", "context"):
         if is_self_test and arguments[name] is not None:
             raise click.UsageError(f"--self-test and --{name} contradict each other; give one of them.")
-    check_report_path(output, target, None)
+    api.check_report_path(output, target, None)
     with shown_progress() as progress:
         options = {**_options(arguments), "progress": progress}
         reports = api.canary_self_test(target, **options) if is_self_test else [api.canary(target, **options)]
@@ -73,5 +72,5 @@ def _print(reports: list[Any], output: Path | None, *, is_self_test: bool, as_js
     if as_json:
         plain = [report.to_dict() for report in reports]
         text = json.dumps(plain if is_self_test else plain[0], indent=2, ensure_ascii=False, default=str)
-    with staged_report(output, f"{text}\n"):
+    with api.staged_report(output, f"{text}\n"):
         echo(text if output is None else f"report: {output}")

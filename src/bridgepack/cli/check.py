@@ -20,16 +20,10 @@ from bridgepack.cli.options import (
 )
 from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo, has_colour, print_json
 from bridgepack.errors import BridgepackError
-from bridgepack.reporting.checks import (
-    check_report_path,
-    describe_diff,
-    describe_fix,
-    describe_rule,
-    render_report,
-    rendered_failure,
-    rules_table,
-    staged_report,
-)
+from bridgepack.reporting.formats import render_report, rendered_failure
+from bridgepack.reporting.results.checks import diff_blocks, fix_blocks
+from bridgepack.reporting.rules import describe_rule, rules_table
+from bridgepack.reporting.screen import screen
 from bridgepack.reporting.text import printable
 
 
@@ -86,14 +80,14 @@ def check(target: str, **arguments: Any) -> int:
     a recipe of the same name.
     """
     form, output = _form(arguments), arguments["output"]
-    check_report_path(output, target, arguments["environment"])
+    api.check_report_path(output, target, arguments["environment"])
     try:
         return _check(target, arguments, form)
     except BridgepackError as error:
         if form == "text" or arguments["diff"]:
             raise
         text = rendered_failure(error, form, target)
-        with staged_report(output, text):
+        with api.staged_report(output, text):
             pass
         if output is None:
             echo(text.rstrip("\n"))
@@ -110,7 +104,7 @@ def _check(target: str, arguments: dict[str, Any], form: str) -> int:
     text = _text(report, form, arguments)
     if report.note and form not in ("text", "json"):
         echo(report.note, err=True)
-    with staged_report(arguments["output"], text):
+    with api.staged_report(arguments["output"], text):
         pass
     if arguments["output"] is None:
         echo(text.rstrip("\n"))
@@ -141,16 +135,17 @@ def _fix(outcome: Any, arguments: dict[str, Any], form: str) -> int:
     output = arguments["output"]
     has_failed = outcome.report.fails(strict=arguments["strict"])
     if arguments["diff"]:
-        with staged_report(output, outcome.diff):
+        with api.staged_report(output, outcome.diff):
             pass
         if output is None and outcome.edit:
             echo(outcome.diff.rstrip("\n"))
-        click.echo(describe_diff(outcome), err=True, nl=False)
+        if text := screen([*diff_blocks(outcome)]):
+            echo(text, err=True)
         return FINDINGS if outcome.edit or outcome.by_hand or has_failed else CLEAN
     text = _text(outcome.report, form, arguments)
-    with staged_report(output, text):
+    with api.staged_report(output, text):
         outcome.write()
-    echo(describe_fix(outcome), err=form != "text")
+    echo(screen([*fix_blocks(outcome)]) + "\n", err=form != "text")
     if output is None:
         echo(text.rstrip("\n"))
     return FINDINGS if has_failed else CLEAN

@@ -17,7 +17,7 @@ from bridgepack.launching.text import (
     describe_launch,
     describe_result,
 )
-from bridgepack.reporting.checks import render_report
+from bridgepack.reporting.formats import render_report
 
 
 @click.command()

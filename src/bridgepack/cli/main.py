@@ -146,7 +146,7 @@ def _message(error: Exception) -> str:
 
 def _with_lines(error: BridgepackError) -> str:
     """Return the text of an error with several problems, each with its line in the file."""
-    from bridgepack.reporting.checks import problems_of  # reports are slow to import
+    from bridgepack.reporting.formats import problems_of  # reports are slow to import
 
     text = str(error)
     for problem in problems_of(error, ""):
@@ -166,7 +166,7 @@ def _report_failure(
     """Print why a command could not run or was interrupted; with --json also as JSON on standard output."""
     given = sys.argv[1:] if arguments is None else arguments
     if "--json" in given:
-        from bridgepack.reporting.checks import failure_to_dict  # reports are slow to import
+        from bridgepack.reporting.formats import failure_to_dict  # reports are slow to import
 
         with suppress(ConfigError):  # standard output cannot be written
             print_json(failure_to_dict(error, message, code))

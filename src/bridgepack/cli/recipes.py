@@ -10,7 +10,6 @@ from bridgepack import api
 from bridgepack.cli.completion import complete_recipe
 from bridgepack.cli.options import Count, PathOption, set_option
 from bridgepack.cli.output import CLEAN, FINDINGS, echo, print_json
-from bridgepack.reporting.checks import staged_report
 from bridgepack.reporting.layouts import describe_detection, layouts_table
 from bridgepack.reporting.recipes import catalogue_table, describe_resolved, shipped_lines
 from bridgepack.reporting.text import printable
@@ -164,7 +163,7 @@ def layouts(as_json: bool) -> int:
 @click.option("--output", "-o", type=PathOption("FILE"), help="Write the schema to this file.")
 def schema(output: Path | None) -> int:
     """Print the JSON Schema of recipe files."""
-    with staged_report(output, api.recipe_schema()):
+    with api.staged_report(output, api.recipe_schema()):
         pass
     if output is None:
         echo(api.recipe_schema().rstrip("\n"))

@@ -8,7 +8,7 @@ import click
 from bridgepack import api
 from bridgepack.cli.options import Count, PathOption, PlaceOption, num_cores, quiet_option, shown_progress
 from bridgepack.cli.output import CLEAN, FINDINGS, echo, print_json
-from bridgepack.reporting.checks import counts_and_codes
+from bridgepack.reporting.results.checks import counts_and_codes
 from bridgepack.reporting.text import printable
 
 

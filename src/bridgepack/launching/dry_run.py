@@ -19,7 +19,6 @@ from bridgepack.launching.experiment import add_tasks, make_experiment, output_o
 from bridgepack.launching.plan import LaunchPlan
 from bridgepack.launching.processes import restore_signals
 from bridgepack.launching.tasks import LaunchTask, make_tasks
-from bridgepack.rules.judging.text import report_to_dict
 
 #: Variables that torchx sets for itself.
 _TORCHX_VARIABLES = frozenset({"TORCHX_RANK0_HOST", "TORCHELASTIC_ERROR_FILE", "PET_LOG_DIR", "LOGLEVEL"})
@@ -60,7 +59,7 @@ class DryRun:
             "notes": list(plan.notes),
             "settings": json.loads(json.dumps(plan.cluster.display_values(), default=str)),
             "resolved_recipe": written_values(plan.recipe),
-            "check": report_to_dict(plan.report),
+            "check": plan.report.to_dict(),
             "scripts": [{**asdict(script), "depends_on": list(script.depends_on)} for script in self.scripts],
         }
 

@@ -25,7 +25,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import ConfigError, LaunchRefusedError
 from bridgepack.launching.refusals import path_notes, planned_tasks, refuse_missing_files, refuse_unlaunchable
-from bridgepack.reporting.checks import render_report
+from bridgepack.reporting.formats import render_report
 from bridgepack.rules.judging.environment import Environment
 from bridgepack.rules.judging.report import CheckReport
 from bridgepack.running.assignment import Assignment, RunFolder, num_cores

@@ -29,7 +29,7 @@ from bridgepack.config.errors import quoted
 from bridgepack.config.load import parse_overrides
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError, LaunchRefusedError
-from bridgepack.reporting.checks import render_report
+from bridgepack.reporting.formats import render_report
 
 # nemo-run 0.11 parses `Optional[X]` on its command line, but not `X | None`.
 OptionalText = Optional[str]  # noqa: UP045

@@ -70,7 +70,7 @@ def check(
     """
     from bridgepack.api import check as check_recipe
     from bridgepack.config.load import load_recipe
-    from bridgepack.reporting.checks import render_report
+    from bridgepack.reporting.formats import render_report
 
     loaded = load_recipe(recipe, overrides)
     report = check_recipe(loaded, artifact=artifact, world_size=world_size, environment=environment)

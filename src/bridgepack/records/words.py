@@ -1,6 +1,14 @@
-"""Counts as words, for messages and reports."""
+"""Counts and values as words, for messages and reports."""
+
+import json
+from typing import Any
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
     """Return `1 row`, `2 rows` or `1,204 rows`; `plural` where an `s` does not make it, e.g. `batches`."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def value_text(value: Any) -> str:
+    """Return a setting's value as in YAML: `true`, `null`, 8, [1, 2]."""
+    return json.dumps(value) if value is None or isinstance(value, bool) else str(value)

@@ -1,4 +1,4 @@
-"""Text for terminals: made safe and short enough to print, and how wide it may be."""
+"""Texts that several results share: made safe and short enough to print, and how wide they may be."""
 
 import shutil
 from collections.abc import Iterable, Iterator
@@ -27,9 +27,20 @@ def terminal_width() -> int:
     return min(max(shutil.get_terminal_size().columns, 40), 80)
 
 
-def first_lines(lines: Iterable[str], where_all_are: str, most: int = MOST_LINES) -> Iterator[str]:
-    """Yield the lines of a list, of a long one the first and how many more there are, and where."""
-    left = iter(lines)
-    yield from islice(left, most)
-    if num_more := sum(1 for _ in left):
+def first_lines(lines: Iterable[str], where_all_are: str, most: int | None = MOST_LINES) -> Iterator[str]:
+    """Yield the lines of a list, of more than `most` the first ones, and how many more there are, and where."""
+    remaining = iter(lines)
+    yield from islice(remaining, most)
+    if num_more := sum(1 for _ in remaining):
         yield f"    ... and {num_more:,} more: {where_all_are}"
+
+
+def caught_text(noticed: str) -> str:
+    """Return who notices a violation, and when: `at bridgepack build`, `by Megatron-Bridge: first step`."""
+    text = noticed.rstrip(".")
+    if not text or text.startswith("bridgepack"):
+        return f"at {text}" if text else ""
+    first, comma, rest = text.partition(", ")
+    if first.partition(";")[0] == "never":
+        return f"never by Megatron-Bridge{first.removeprefix('never')}{comma}{rest}"
+    return f"by Megatron-Bridge: {text}"

@@ -7,8 +7,7 @@ from bridgepack.bridge.environment import environment_here
 from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions
 from bridgepack.data.artifact.manifest import MANIFEST_FILE, read_manifest
-from bridgepack.reporting.checks import render_report
-from bridgepack.rules.judging.text import report_to_dict
+from bridgepack.reporting.formats import render_report
 from bridgepack.running.assignment import (
     FINDINGS,
     SUCCEEDED,
@@ -52,7 +51,7 @@ def _check(arguments: Sequence[str] | None) -> int:
     if artifact is not None and (artifact / MANIFEST_FILE).is_file():
         place = ArtifactPlace(path=str(artifact.absolute()), fingerprint=read_manifest(artifact).fingerprint)
         assignment.run_folder.write_artifact(place)
-    file = assignment.run_folder.add_record(RECORD, report_to_dict(report))
+    file = assignment.run_folder.add_record(RECORD, report.to_dict())
     say(render_report(report))
     say(f"report: {file}")
     is_missing = any(finding.code == _NO_CHECKPOINT for finding in report.findings)

@@ -19,9 +19,8 @@ from typing import Any
 from bridgepack.bridge.forward_steps import forward_step_for
 from bridgepack.bridge.shipped import import_host
 from bridgepack.errors import BridgepackError, ConfigError, forget_interrupt
-from bridgepack.reporting.checks import render_report
+from bridgepack.reporting.formats import render_report
 from bridgepack.reporting.text import printable
-from bridgepack.rules.judging.text import report_to_dict
 from bridgepack.running.assignment import (
     COULD_NOT_RUN,
     FINDINGS,
@@ -97,7 +96,7 @@ def _in_job(job: Job, run: _Run, arguments: Sequence[str] | None) -> int:
 
 def _prepare(start: Start) -> Stop | None:
     report = check_start(start)
-    file = start.run_folder.add_record("check", {"task": "train", **report_to_dict(report)})
+    file = start.run_folder.add_record("check", {"task": "train", **report.to_dict()})
     text = render_report(report).rstrip()
     if report.has_errors:
         return Stop(exit_code=FINDINGS, message=f"{text}\nrefused: the check fails; its report is {file}")

@@ -11,7 +11,7 @@ from bridgepack.checking import real
 from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions
 from bridgepack.records import HostVerdict
-from bridgepack.reporting.checks import render_report
+from bridgepack.reporting.formats import render_report
 from bridgepack.rules.host_itself import refused_by_the_host_itself
 from bridgepack.rules.judging.environment import Environment
 from bridgepack.rules.judging.report import CheckReport

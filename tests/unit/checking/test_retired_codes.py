@@ -1,7 +1,7 @@
 """A recipe that still ignores a rule of a release that is no longer supported."""
 
 from bridgepack.checking.check import CheckOptions, check_target
-from bridgepack.reporting.checks import render_report
+from bridgepack.reporting.formats import render_report
 from bridgepack.rules.registry import RETIRED
 from tests.support.small_builds import small_recipe
 

@@ -14,7 +14,7 @@ from bridgepack.checking.upgrade import HABITS
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.host import V06, V07, HostRelease
 from bridgepack.records import Upgrade, UpgradeChange
-from bridgepack.reporting.checks import render_report
+from bridgepack.reporting.formats import render_report
 from tests.support.small_builds import build, conversations_recipe, small_recipe, write_conversations
 
 DENSE = {"name": "llama32_1b_sft_1gpu_h100_bf16_config"}

@@ -9,11 +9,11 @@ from bridgepack.data.artifact.checking import ArtifactOnDisk, opened_for_check
 from bridgepack.data.reading.inputs import hash_file
 from bridgepack.data.shards.write import shard_name, write_shard
 from bridgepack.data.workers.pool import plain_runner
+from bridgepack.reporting.formats import render_report
 from bridgepack.rules.judging.context import CheckContext
 from bridgepack.rules.judging.facts import ArtifactFacts
 from bridgepack.rules.judging.report import CheckReport
 from bridgepack.rules.judging.scan import Execution
-from bridgepack.rules.judging.text import render_json
 from tests.support.judging import judge_artifact
 from tests.unit.rules.in_memory_artifact import Row, row_batch
 
@@ -48,7 +48,7 @@ def test_outcome_does_not_depend_on_the_number_of_workers(folder: Path) -> None:
     assert scans[1] == scans[0]
     assert scans[2] == scans[0]
     report, whole = scans[0]
-    assert len({render_json(report) for report, _ in scans}) == 1
+    assert len({render_report(report, "json") for report, _ in scans}) == 1
     codes = {finding.code for finding in report.findings}
     assert {"BP303", "BP311", "BP318", "BP320", "BP330", "BP341"} <= codes
     [wide] = [finding for finding in report.findings if finding.code == "BP330"]

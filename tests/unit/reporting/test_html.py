@@ -21,7 +21,7 @@ from bridgepack.records import HostVerdict
 from bridgepack.records.checks import Finding
 from bridgepack.reporting.html.charts import length_chart, lengths_of_plan, lengths_of_rows, pack_bars, value_chart
 from bridgepack.reporting.html.page import ArtifactPage, artifact_page
-from bridgepack.rules.judging.text import RULE_PAGES
+from bridgepack.rules.judging.rule import RULE_PAGES
 from tests.support.small_builds import chat_row, small_recipe, tokenized_recipe, tokenized_row, write_json_lines
 
 HOSTILE = (

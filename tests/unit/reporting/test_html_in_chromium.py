@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from bridgepack.api.reports import write_report
 from bridgepack.checking.options import CheckOptions
 from bridgepack.data.build import build_artifact
-from bridgepack.reporting.html.files import write_report
 from tests.support.small_builds import chat_row, small_recipe, write_json_lines
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

@@ -11,9 +11,9 @@ import jsonschema
 import pytest
 
 from bridgepack.records import Change, Finding
+from bridgepack.reporting.formats import render_github, render_report, render_sarif
+from bridgepack.reporting.text import caught_text
 from bridgepack.rules.judging.report import CheckReport, SkippedRule, Suppressed
-from bridgepack.rules.judging.sarif import render_github, render_sarif
-from bridgepack.rules.judging.text import caught_text, render_json, render_text
 from bridgepack.rules.registry import ALL_RULES
 
 FINDING = Finding(
@@ -59,9 +59,9 @@ skipped BP342, BP343: the artifact has no manifest
 
 
 def test_colours_only_when_asked_and_without_other_change() -> None:
-    assert render_text(CLEAN) == "no findings; 1 rule passed; 1 pack (7 tokens) read from 1 of 1 shard\n"
-    assert render_text(REPORT) == TEXT
-    coloured = render_text(REPORT, has_colour=True)
+    assert render_report(CLEAN) == "no findings; 1 rule passed; 1 pack (7 tokens) read from 1 of 1 shard\n"
+    assert render_report(REPORT, shows_skipped=True) == TEXT
+    coloured = render_report(REPORT, has_colour=True, shows_skipped=True)
     assert "\x1b[1;31merror[BP330]\x1b[0m" in coloured
     for code in ("\x1b[1;31m", "\x1b[1m", "\x1b[2m", "\x1b[0m"):
         coloured = coloured.replace(code, "")
@@ -69,7 +69,7 @@ def test_colours_only_when_asked_and_without_other_change() -> None:
 
 
 def test_json_keys_are_stable() -> None:
-    content = json.loads(render_json(REPORT))
+    content = json.loads(render_report(REPORT, "json"))
     names = "format_version target versions summary findings suppressed rules_run rules_skipped rules_not_applicable"
     assert list(content) == [*names.split(), "real_validate", "note", "upgrade"]
     assert content["format_version"] == 1

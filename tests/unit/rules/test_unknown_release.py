@@ -8,7 +8,7 @@ from packaging.version import Version
 
 from bridgepack.checking.check import CheckOptions, check_target
 from bridgepack.host import BRIDGE, RELEASES
-from bridgepack.reporting.checks import render_report
+from bridgepack.reporting.formats import render_report
 from bridgepack.rules.judging.context import CannotJudgeError
 from bridgepack.rules.judging.environment import Versions, target_versions
 from bridgepack.rules.judging.judge import judge_run

@@ -6,6 +6,7 @@ from functools import partial, singledispatch
 from itertools import islice
 from typing import Any
 
+from bridgepack.checking.written_report import WrittenReport
 from bridgepack.data.artifact.inspection import ArtifactView, PackView, SequenceView
 from bridgepack.data.results import BuildResult
 from bridgepack.planning.candidate import Candidate
@@ -20,7 +21,6 @@ from bridgepack.records import Manifest, SplitRecord
 from bridgepack.records.results import Result, leaves, plain_values
 from bridgepack.reporting.diffs import describe_artifact_diff
 from bridgepack.reporting.html.cards import FindingCard, cards_of
-from bridgepack.reporting.html.files import WrittenReport
 from bridgepack.reporting.html.render import render_template
 from bridgepack.reporting.proofs import (
     describe_masks,

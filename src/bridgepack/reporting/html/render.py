@@ -8,8 +8,9 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
+from bridgepack.reporting.results.checks import upgrade_blocks
 from bridgepack.reporting.text import printable
-from bridgepack.rules.judging.text import rule_page, upgrade_head, upgrade_lines
+from bridgepack.rules.judging.rule import rule_page
 
 #: Maximum characters of a text from the data, except packs.
 _LONGEST_TEXT = 400
@@ -38,8 +39,7 @@ def _environment() -> Environment:
         "short": _short,
         "number": _number,
         "shell": shlex.quote,
-        "upgrade_head": upgrade_head,
-        "upgrade_lines": upgrade_lines,
+        "upgrade_blocks": lambda upgrade: [*upgrade_blocks(upgrade)],
     }
     return environment
 

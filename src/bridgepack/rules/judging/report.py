@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar
 
 from bridgepack.errors import BridgepackError
@@ -11,7 +11,15 @@ from bridgepack.records import Finding, HostVerdict, Upgrade
 from bridgepack.records.results import Result
 from bridgepack.records.words import counted
 from bridgepack.rules.judging.rows import Offenders, Rows
-from bridgepack.rules.judging.rule import Rule, Severity, Violation
+from bridgepack.rules.judging.rule import Rule, Severity, Violation, rule_page
+
+#: Version of the JSON; keys are only ever added.
+JSON_FORMAT_VERSION = 1
+#: Counts of a report that its JSON has under the same names.
+_COUNTS = (
+    *("num_errors", "num_warnings", "num_advice"),
+    *("num_shards", "num_shards_read", "num_rows", "num_sound_rows", "num_tokens"),
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,12 +116,42 @@ class CheckReport(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain values with stable keys, as `check --json` prints it."""
-        from bridgepack.rules.judging.text import report_to_dict  # it renders reports, and imports this module
-
-        return report_to_dict(self)
+        return {
+            "format_version": JSON_FORMAT_VERSION,
+            "target": self.target,
+            "versions": self.versions,
+            "summary": {
+                "num_suppressed": len(self.suppressed),
+                "num_rules_run": len(self.rules_run),
+                "num_rules_skipped": len(self.rules_skipped),
+                **{name: getattr(self, name) for name in _COUNTS},
+            },
+            "findings": [finding_to_dict(finding) for finding in self.findings],
+            "suppressed": [{**finding_to_dict(item.finding), "reason": item.reason} for item in self.suppressed],
+            "rules_run": list(self.rules_run),
+            "rules_skipped": [asdict(skipped) for skipped in self.rules_skipped],
+            "rules_not_applicable": list(self.rules_not_applicable),
+            "real_validate": None if self.host is None else {**asdict(self.host), "where": list(self.host.where)},
+            "note": self.note,
+            "upgrade": None
+            if self.upgrade is None
+            else {**asdict(self.upgrade), "changes": [asdict(change) for change in self.upgrade.changes]},
+        }
 
     def _num(self, severity: Severity) -> int:
         return sum(finding.severity == severity for finding in self.findings)
+
+
+def finding_to_dict(finding: Finding) -> dict[str, Any]:
+    """Return a finding as plain values with stable keys."""
+    values = asdict(finding)
+    return {
+        **values,
+        "severity": str(finding.severity),
+        "url": rule_page(finding.code),
+        "changes": list(values["changes"]),
+        "examples": list(finding.examples),
+    }
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:

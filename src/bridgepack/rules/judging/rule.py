@@ -24,6 +24,13 @@ _SECTION = re.compile(rf"{_BEGIN}(.*?)(?={_BEGIN}|\Z)", re.MULTILINE | re.DOTALL
 #: Decorators omit the common prefix of files of the host and of TransformerEngine.
 _HOST_FILE, _ENGINE_FILE = re.compile(r"(?<![\w/])(?=(?:bridge|core)/)"), re.compile(r"(?<![\w/])TE/")
 _CATALOGUE_ID = re.compile(r"\bPS[BC]\d{3}\b")
+#: Address of the rules' pages.
+RULE_PAGES = "https://bridgepack.readthedocs.io/rules/"
+
+
+def rule_page(code: str) -> str:
+    """Return the address of a rule's page."""
+    return f"{RULE_PAGES}{code}/"
 
 
 class Severity(StrEnum):

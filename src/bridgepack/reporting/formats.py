@@ -1,27 +1,89 @@
-"""Renders a check's report as SARIF 2.1.0, GitHub workflow commands, and a GitLab Code Quality report."""
+"""A check's report, or why there is none, as text, JSON, SARIF 2.1.0, GitHub commands and GitLab Code Quality."""
 
 import hashlib
 import json
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from bridgepack import __version__
+from bridgepack.bridge.locations import line_of
 from bridgepack.errors import Problem
 from bridgepack.records import Finding, HostVerdict
 from bridgepack.records.words import counted
+from bridgepack.reporting.results.checks import check_blocks
+from bridgepack.reporting.screen import screen
 from bridgepack.rules.judging.report import CheckReport
-from bridgepack.rules.judging.rule import Rule
-from bridgepack.rules.judging.text import rule_page
+from bridgepack.rules.judging.rule import Rule, rule_page
+from bridgepack.rules.registry import ALL_RULES
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 #: Severity -> (SARIF level, GitHub command).
 _LEVELS = {"error": ("error", "error"), "warning": ("warning", "warning"), "advice": ("note", "notice")}
 #: Severity -> GitLab severity.
 _GITLAB = {"error": "major", "warning": "minor", "advice": "info"}
+#: In place of a rule's code, where the target cannot be read.
+CANNOT_BE_READ = "cannot-be-read"
+
+
+def render_report(
+    report: CheckReport,
+    form: str = "text",
+    *,
+    has_colour: bool = False,
+    shows_advice: bool = False,
+    shows_skipped: bool = False,
+) -> str:
+    """Return a report as `text`, `json`, `sarif`, `github` or `gitlab`."""
+    if form == "json":
+        return json.dumps(report.to_dict(), indent=2, ensure_ascii=False, default=str) + "\n"
+    if form == "sarif":
+        return render_sarif(report, ALL_RULES)
+    if form == "github":
+        return render_github(report)
+    if form == "gitlab":
+        return render_gitlab([replace(one, file=one.file or report.target_path) for one in report.findings])
+    blocks = [*check_blocks(report, shows_advice=shows_advice, shows_skipped=shows_skipped)]
+    return screen(blocks, has_colour=has_colour) + "\n"
+
+
+def failure_to_dict(error: BaseException, message: str, exit_code: int) -> dict[str, Any]:
+    """Return an error as plain values: `kind`, `message`, `problems` with field, file and line, `exit_code`."""
+    problems = [asdict(problem) for problem in problems_of(error)]
+    kind = type(error).__name__
+    return {"error": {"kind": kind, "message": message, "problems": problems, "exit_code": exit_code}}
+
+
+def problems_of(error: BaseException, target: str = "") -> tuple[Problem, ...]:
+    """Return the problems of an error with file and line; problems without a file get `target` if it is a file."""
+    file = next((place for place in (target, target.rpartition(":")[0]) if os.path.isfile(place)), "")  # noqa: PTH113
+    problems = getattr(error, "problems", ()) or (Problem(message=str(error)),)
+    return tuple(_locate(problem, file) for problem in problems)
+
+
+def _locate(problem: Problem, file: str) -> Problem:
+    if not problem.file:
+        return replace(problem, file=file)
+    if problem.line is not None:
+        return problem
+    return replace(problem, line=line_of(Path(problem.file), [problem.field]) or 1)
+
+
+def rendered_failure(error: BaseException, form: str, target: str) -> str:
+    """Return why a target cannot be checked as `json`, `sarif`, `github` or `gitlab`."""
+    problems = problems_of(error, target)
+    placed = [replace(one, file=one.file or target) for one in problems]  # viewers drop a result without a place
+    if form == "sarif":
+        return render_sarif_failure(CANNOT_BE_READ, placed)
+    if form == "gitlab":
+        return render_gitlab_failure(CANNOT_BE_READ, placed)
+    if form == "github":
+        lines = [github_command("error", CANNOT_BE_READ, one.message, one.file, one.line) for one in problems]
+        return "\n".join(lines) + "\n"
+    return json.dumps(failure_to_dict(error, str(error), 2), indent=2, ensure_ascii=False) + "\n"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

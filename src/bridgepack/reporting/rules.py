@@ -1,0 +1,142 @@
+"""Finds rules by code, name or words, and renders them as text."""
+
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from bridgepack.config.errors import nearest_name
+from bridgepack.errors import ConfigError
+from bridgepack.host import TARGET
+from bridgepack.records.words import counted
+from bridgepack.reporting.text import caught_text, terminal_width
+from bridgepack.rules.judging.rule import Rule, rule_page
+from bridgepack.rules.registry import ALL_RULES, group_of
+
+#: Addresses of the files of `megatron/bridge` and `megatron/core`.
+_REPOSITORIES = MappingProxyType(
+    {"bridge": "https://github.com/NVIDIA-NeMo/Megatron-Bridge", "core": "https://github.com/NVIDIA/Megatron-LM"}
+)
+#: A version of megatron-bridge that a source names, or a file of the host with the first line that is meant.
+_PLACES = re.compile(r"megatron-bridge (\d[\d.]*\d)|(megatron/(bridge|core)/[\w/]+\.py)(?::(\d+))?")
+
+
+def named_rule(name: str) -> Rule:
+    """Return the rule with a code or a name.
+
+    Raises:
+        ConfigError: there is no such rule.
+    """
+    wanted = name.upper() if name.upper().startswith("BP") else name.lower()
+    for rule in ALL_RULES:
+        if wanted in (rule.code, rule.name):
+            return rule
+    nearest = nearest_name(wanted, [known for rule in ALL_RULES for known in (rule.code, rule.name)])
+    hint = f" Did you mean {nearest}?" if nearest else ""
+    raise ConfigError(
+        f"rule is {name!r}; no rule has that code, that name or these words.{hint} `bridgepack rules` lists all."
+    )
+
+
+def rules_of_group(code: str) -> list[Rule]:
+    """Return the rules whose codes begin with a partial code, e.g. `BP1`; empty for a full code or a name."""
+    wanted = code.upper()
+    is_beginning = wanted.startswith("BP") and wanted[2:].isdecimal()
+    return [rule for rule in ALL_RULES if is_beginning and rule.code.startswith(wanted) and rule.code != wanted]
+
+
+def explain_rule(rule: str) -> dict[str, Any] | list[dict[str, Any]]:
+    """Return a rule as plain values, or all rules whose codes begin with `rule`.
+
+    Raises:
+        ConfigError: there is no such rule.
+    """
+    group = list(ALL_RULES) if rule.upper() == "BP" else rules_of_group(rule)
+    is_named = any(rule.lower() in (one.code.lower(), one.name) for one in ALL_RULES)
+    found = group if group or is_named else rules_about(rule)
+    return [rule_to_dict(one) for one in found] if found else rule_to_dict(named_rule(rule))
+
+
+def rules_about(text: str) -> list[Rule]:
+    """Return the rules whose name, summary, reason or fix has every word of a text."""
+    words = text.lower().replace("-", " ").split()
+    about = {one.code: f"{one.name} {one.summary} {one.why} {one.fix}".lower().replace("-", " ") for one in ALL_RULES}
+    return [one for one in ALL_RULES if words and all(word in about[one.code] for word in words)]
+
+
+def rules_table(rules: Sequence[Mapping[str, Any]]) -> str:
+    """Return one line per rule, as `rule_to_dict` gives it, under the titles of their groups."""
+    lines: list[str] = []
+    for rule in rules:
+        title = rule["group"]
+        if f"{title}:" not in lines:
+            lines += ["", f"{title}:"] if lines else [f"{title}:"]
+        lines.append(f"  {rule['code']}  {rule['severity']:<8}  {rule['name']}")
+    return "\n".join([*lines, "", f"{counted(len(rules), 'rule')}; `bridgepack explain CODE` explains one"])
+
+
+def describe_rule(rule: Mapping[str, Any]) -> str:
+    """Return the full text of a rule, as `rule_to_dict` gives it, wrapped for a terminal."""
+    parts = {
+        "Why": rule["why"],
+        "Bad": rule["bad"],
+        "Good": rule["good"],
+        "Fix": rule["fix"],
+        "Caught": caught_text(rule["noticed"]),
+        "Evidence": rule["evidence"],
+        "Versions": _versions(rule["versions"]),
+        "Source": rule["source"],
+    }
+    head = f"{rule['code']} {rule['name']} ({rule['severity']}; judges {rule['judges']})"
+    lines = [head, "", *_wrap(rule["summary"], ""), ""]
+    for title, text in parts.items():
+        lines += _wrap(text, f"{title + ':':<10}") if text else []
+    links = [*rule["links"], rule["url"]]  # each whole on its own line, so that a terminal and a pipe keep it
+    return "\n".join([*lines, *(f"{'Links:' if not number else '':<10}{link}" for number, link in enumerate(links))])
+
+
+def source_links(source: str) -> list[str]:
+    """Return links to the lines of Megatron-Bridge and Megatron-Core that a source names, at their versions."""
+    links = []
+    version = TARGET.bridge
+    for named, path, room, line in _PLACES.findall(source):
+        version = named or version
+        tag = f"v{version}/src" if room == "bridge" else f"core_v{TARGET.core}"
+        if path:
+            links.append(f"{_REPOSITORIES[room]}/blob/{tag}/{path}" + (f"#L{line}" if line else ""))
+    return links
+
+
+def versions_text(rule: Rule) -> str:
+    """Return the versions that a rule applies to, as text."""
+    return _versions(rule.versions)
+
+
+def _versions(versions: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {specifier}" for name, specifier in versions.items()) or "all"
+
+
+def rule_to_dict(rule: Rule) -> dict[str, Any]:
+    """Return a rule as plain values with stable keys."""
+    names = ("code", "name", "severity", "summary", "why", "bad", "good", "fix", "noticed", "evidence", "source")
+    return {
+        **{name: str(getattr(rule, name)) for name in names},
+        "judges": rule.judges,
+        "group": group_of(rule.code),
+        "versions": dict(rule.versions),
+        "catalogue": list(rule.catalogue_ids),
+        "links": source_links(rule.source),
+        "url": rule_page(rule.code),
+    }
+
+
+def _wrap(text: str, label: str) -> list[str]:
+    return textwrap.wrap(
+        text,
+        terminal_width(),
+        initial_indent=label,
+        subsequent_indent=" " * len(label),
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
