@@ -2,7 +2,9 @@
 
 import gc
 import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,8 @@ import pytest
 from hypothesis import settings
 
 from tests.support import installed_host
+from tests.support.leftover_processes import LeftoverProcess, leftover_processes, mark_run
+from tests.support.run_folder import folder_in_memory
 
 #: Nothing is fetched, no GPU is used, nothing is compiled (torch 2.13 compiled by dynamo trains to other losses), and
 #: `launch` does not import megatron-bridge for each check.
@@ -66,6 +70,46 @@ _LONG_FILES = (
 )
 
 
+#: Of a run: its folder in memory, its mark, and the processes that are left of it.
+_FOLDER, _MARK = pytest.StashKey[Path](), pytest.StashKey[str]()
+_LEFTOVERS = pytest.StashKey[list[LeftoverProcess]]()
+#: Some processes notice within seconds that the one that started them has ended.
+_GRACE_S = 10.0
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Work in memory where there is room and `--basetemp` names no folder; workers take what their controller takes."""
+    if hasattr(config, "workerinput"):
+        return
+    config.stash[_MARK] = mark_run()
+    if config.option.basetemp is None and (folder := folder_in_memory()) is not None:
+        config.stash[_FOLDER] = folder
+        config.option.basetemp = str(folder / "tests")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if (folder := config.stash.get(_FOLDER, None)) is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
+    """Fail if a test left a process."""
+    yield
+    if (mark := session.config.stash.get(_MARK, None)) is not None:
+        leftovers = session.config.stash[_LEFTOVERS] = leftover_processes(mark, limit_s=_GRACE_S)
+        if leftovers and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if leftovers := config.stash.get(_LEFTOVERS, []):
+        terminalreporter.section("processes that tests left")
+        for leftover in leftovers:
+            terminalreporter.line(str(leftover))
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark every test that takes the reference data, and put long files first."""
@@ -76,6 +120,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "reference_data" in getattr(item, "fixturenames", ()):
             item.add_marker("reference_data")
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """Yield the folder of the test; of one that is marked `on_disk`, a folder where the machine has its others."""
+    if request.node.get_closest_marker("on_disk") is None:
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(prefix="bridgepack-on-disk-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder).resolve()
 
 
 @pytest.fixture(scope="session")

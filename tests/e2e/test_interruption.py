@@ -17,7 +17,7 @@ from tests.support import small_builds as small
 from tests.support.processes import num_running, started, wait_until
 from tests.support.small_builds import file_bytes
 
-pytestmark = pytest.mark.full
+pytestmark = [pytest.mark.full, pytest.mark.on_disk]
 
 #: The command, with ranges and shards so small that a little data keeps two workers busy for a second.
 PROGRAM = """

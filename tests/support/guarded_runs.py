@@ -11,12 +11,11 @@ import faulthandler
 import gc
 import importlib
 import json
+import multiprocessing
 import os
-import signal
 import socket
 import sys
 import time
-import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,6 +30,10 @@ _PRELOADED = (
     *("bridgepack.running.train", "bridgepack.data.artifact.checking", "bridgepack.rules.registry"),
     *("bridgepack.bridge.writing.write", "bridgepack.planning.balance", "bridgepack.canaries.cpu.reference_attention"),
 )
+
+
+#: Its processes end what they started: of a run that saves, the manager of its writers.
+_FORK = multiprocessing.get_context("fork")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,49 +76,30 @@ def main(requests_path: str, results_path: str) -> None:
 def _run(request: RunRequest) -> RunResult:
     folder = Path(request.log)
     folder.mkdir(parents=True, exist_ok=True)
-    port = _free_port()
-    begun = time.monotonic()
-    processes = {_forked(request, rank, port, folder / f"rank{rank}"): rank for rank in range(request.world_size)}
-    codes: dict[int, int | None] = {}
-    while len(codes) < len(processes) and time.monotonic() - begun < request.timeout_s:
-        for process, rank in processes.items():
-            if rank not in codes:
-                ended, status = os.waitpid(process, os.WNOHANG)
-                if ended:
-                    codes[rank] = os.waitstatus_to_exitcode(status)
-        time.sleep(0.02)
-    for process, rank in processes.items():
-        if rank not in codes:
-            os.kill(process, signal.SIGKILL)
-            os.waitpid(process, 0)
-            codes[rank] = None
-    ranks = range(request.world_size)
+    begun, port, ranks = time.monotonic(), _free_port(), range(request.world_size)
+    processes = [_FORK.Process(target=_be_rank, args=(request, rank, port, folder / f"rank{rank}")) for rank in ranks]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(max(0.0, begun + request.timeout_s - time.monotonic()))
+    codes = [process.exitcode for process in processes]
+    for process in processes:
+        process.kill()
+        process.join()
     return RunResult(
-        exit_codes=[codes[rank] for rank in ranks],
+        exit_codes=codes,
         seconds=time.monotonic() - begun,
         outputs=[(folder / f"rank{rank}").read_text(errors="replace") for rank in ranks],
     )
 
 
-def _forked(request: RunRequest, rank: int, port: int, log: Path) -> int:
-    sys.stdout.flush()
-    process = os.fork()
-    if process:
-        return process
-    code = 70
+def _be_rank(request: RunRequest, rank: int, port: int, log: Path) -> None:
     die_with_parent()
-    try:
-        target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(target, 1)
-        os.dup2(target, 2)
-        faulthandler.dump_traceback_later(0.9 * request.timeout_s)
-        code = _rank(request, rank, port)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+    target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(target, 1)
+    os.dup2(target, 2)
+    faulthandler.dump_traceback_later(0.9 * request.timeout_s)
+    sys.exit(_rank(request, rank, port))
 
 
 def _rank(request: RunRequest, rank: int, port: int) -> int:

@@ -297,6 +297,7 @@ def test_a_report_goes_into_a_pipe_or_a_new_folder(folder: Path, command: Comman
     assert stat.S_ISFIFO(Path("pipe").stat().st_mode)
 
 
+@pytest.mark.on_disk
 def test_a_report_that_does_not_fit_on_the_disk_leaves_nothing(tmp_path: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, limits[1]))

@@ -25,6 +25,8 @@ from bridgepack.data.workplace import kept_on_errors
 from bridgepack.errors import ArtifactError, StoreError
 from tests.support.small_builds import file_bytes
 
+pytestmark = pytest.mark.on_disk
+
 MANIFEST = json.dumps({"format_version": 1, "fingerprint": "f"})
 
 

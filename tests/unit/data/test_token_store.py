@@ -190,6 +190,7 @@ def test_tokens_of_other_rows_are_found_by_verify(tmp_path: Path, recipe: SFTRec
     assert verify_store(store).broken == ()
 
 
+@pytest.mark.on_disk
 def test_store_is_listed_and_pruned(tmp_path: Path, recipe: SFTRecipe) -> None:
     store = tmp_path / ".bridgepack" / "tokens"
     num_ranges, _ = _counts(build(recipe, tmp_path / "out"))
@@ -229,6 +230,7 @@ def test_store_is_pruned_by_age_and_by_size(tmp_path: Path, recipe: SFTRecipe) -
     assert _token_files(store) == sorted(files[:2])
 
 
+@pytest.mark.on_disk
 def test_nothing_is_removed_while_a_build_uses_the_store(tmp_path: Path) -> None:
     with opened_store(tmp_path / "store"), opened_store(tmp_path / "store"):
         with pytest.raises(StoreError, match="a build is using the token store"):
@@ -279,6 +281,7 @@ def _half_written(store: Path, tokenization: str) -> Path:
     return path
 
 
+@pytest.mark.on_disk
 @pytest.mark.parametrize("others", [0, 1])
 @pytest.mark.parametrize("error", [None, FileNotFoundError])
 def test_what_ended_workers_left_goes_with_their_build(

@@ -177,6 +177,7 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
         write_new(path / "below.yaml", "")
 
 
+@pytest.mark.on_disk
 def test_a_full_disk_leaves_no_empty_recipe(tmp_path: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
