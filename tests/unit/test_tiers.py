@@ -1,6 +1,7 @@
 """scripts/test: what it installs and runs for a contributor, for CI and for one test; by programs that say so."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,6 @@ from tests.support import installed_host
 PROJECT = Path(__file__).parents[2]
 PROGRAMS = ("ruff", "mypy", "lint-imports", "python")
 INSTALLERS = ("install", "install_object_store", "install_platforms")
-COMPILES = ["python", "-m", "compileall", "-q", "src", "tests"]
 CHECKS = ["ruff", "ruff", "mypy", "lint-imports"]
 
 
@@ -39,16 +39,21 @@ def _told(project: Path, *command: str) -> list[list[str]]:
 def test_a_contributor_runs_the_checks_and_the_quick_tests(project: Path) -> None:
     told = _told(project, "scripts/test")
 
-    assert told[:2] == [["install", str(project / ".venv-test")], COMPILES]
-    assert sorted(words[0] for words in told[2:]) == sorted([*CHECKS, "python"])
+    assert told[0] == ["install", str(project / ".venv-test")]
+    assert sorted(words[0] for words in told[1:]) == sorted([*CHECKS, "python"])
     (pytest_run,) = (words for words in told if "pytest" in words)
     assert "-m not full and not reference_data --hypothesis-profile=quick" in " ".join(pytest_run)
 
 
-def test_ci_runs_everything(project: Path) -> None:
-    told = _told(project, ".ci/run")
+@pytest.mark.parametrize(("command", "num_configs"), [((".ci/run",), ""), (("scripts/test", "--exhaustive"), "3500")])
+def test_ci_runs_everything_and_the_exhaustive_tier_draws_more(
+    project: Path, command: tuple[str, ...], num_configs: str
+) -> None:
+    python = f'#!/bin/sh\necho "python $*" >> "{project}/told"; echo "$BRIDGEPACK_NUM_CONFIGS" > "{project}/drawn"\n'
+    (project / ".venv-test/bin/python").write_text(python)
+    told = _told(project, *command)
 
-    told.remove(COMPILES)
+    assert (project / "drawn").read_text().strip() == num_configs
     assert [words[0] for words in told[: len(INSTALLERS)]] == list(INSTALLERS)
     assert sorted(words[0] for words in told[len(INSTALLERS) :]) == sorted([*CHECKS, "python"])
     (pytest_run,) = (words for words in told if words[0] == "python")
@@ -56,10 +61,19 @@ def test_ci_runs_everything(project: Path) -> None:
     assert pytest_run[:3] == ["python", "-m", "pytest"]
 
 
+def test_the_readme_names_the_command_that_ci_runs() -> None:
+    (command,) = re.findall(r"/\.\./(scripts/test.*)$", (PROJECT / ".ci/run").read_text().replace('"', ""), re.M)
+
+    assert command == "scripts/test --all"
+    assert f"`{command}`" in (PROJECT / "README.md").read_text(encoding="utf-8")
+    for tier in ("scripts/test", command, "scripts/test --exhaustive"):
+        assert f"\n{tier}  " in (PROJECT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+
+
 def test_with_arguments_only_pytest_runs(project: Path) -> None:
     told = _told(project, "scripts/test", "tests/unit", "-k", "format")
 
-    assert [words[0] for words in told[:-1]] == ["install", "python"]
+    assert [words[0] for words in told[:-1]] == ["install"]
     assert told[-1] == ["python", "-m", "pytest", "tests/unit", "-k", "format"]
 
 
