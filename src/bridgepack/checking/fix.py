@@ -8,8 +8,11 @@ from typing import Any
 
 from bridgepack.bridge.adopting.corrections import rounds_of_changes
 from bridgepack.bridge.targets import Target
-from bridgepack.checking.check import check_target, checked_artifact, is_judged_for, loaded_target
+from bridgepack.checking.check import check_target
+from bridgepack.checking.loading import target_of
 from bridgepack.checking.options import CheckOptions
+from bridgepack.checking.packs import check_packs
+from bridgepack.checking.settings import settings_of
 from bridgepack.config.editing import CannotEditError, FileEdit, edit_file, read_text
 from bridgepack.data.files import replaced_when_whole
 from bridgepack.errors import ConfigError
@@ -59,36 +62,36 @@ def fix_target(target: Any, options: CheckOptions) -> Fixed:
     Raises:
         ConfigError: the target is not a file of the user, a change cannot be made in it, or changes contradict.
     """
-    loaded = loaded_target(target, options)
-    if loaded.config is None:
+    target = target_of(target, options)
+    if target.config is None:
         raise ConfigError(
-            f"--fix and --diff change settings, and {loaded.place!r} is an artifact, which has none. Remove them, or "
-            f"check the recipe with --artifact {loaded.place}."
+            f"--fix and --diff change settings, and {target.place!r} is an artifact, which has none. Remove them, or "
+            f"check the recipe with --artifact {target.place}."
         )
-    packs, quick = checked_artifact(loaded, options), replace(options, real_validate=False)
+    packs, quick = check_packs(target, settings_of(target, options), options), replace(options, real_validate=False)
 
-    def report_with(changes: Mapping[str, Change], asked: CheckOptions = quick) -> CheckReport:
-        again = loaded.override({path: change.value for path, change in changes.items()})
-        fitting = packs if packs is not None and is_judged_for(packs, again) else None
-        return check_target(again, asked, packs=fitting)
+    def report_with(changes: Mapping[str, Change], how: CheckOptions = quick) -> CheckReport:
+        target_then = target.override({path: change.value for path, change in changes.items()})
+        is_as_judged = packs is not None and packs.are_judged_for(settings_of(target_then, how))
+        return check_target(target_then, how, packs=packs if is_as_judged else None)
 
-    reports = [check_target(loaded, quick, packs=packs)]
+    reports = [check_target(target, quick, packs=packs)]
     changes: dict[str, Change] = {}
-    for proposed in rounds_of_changes(lambda: _proposed_changes(reports[-1], options.overrides)):
-        changes |= proposed
+    for new_changes in rounds_of_changes(lambda: _proposed_changes(reports[-1], options.overrides)):
+        changes |= new_changes
         reports.append(report_with(changes))
-    edit, by_hand = _edit(loaded, changes)
-    written = {path: change for path, change in changes.items() if path not in by_hand}
+    edit, by_hand = _edit(target, changes)
+    changes = {path: change for path, change in changes.items() if path not in by_hand}
     if by_hand or options.real_validate:
-        reports.append(report_with(written, options))
+        reports.append(report_with(changes, options))
     output = [] if options.artifact is None else ["--output", str(options.artifact)]
-    command = shlex.join(["bridgepack", "build", loaded.place, *output])
+    command = shlex.join(["bridgepack", "build", target.place, *output])
     return Fixed(
         edit=edit,
-        changes=tuple(written.values()),
+        changes=tuple(changes.values()),
         report=reports[-1],
         by_hand=tuple(by_hand.values()),
-        build_command=command if loaded.kind == "recipe" else "",
+        build_command=command if target.kind == "recipe" else "",
     )
 
 
@@ -118,28 +121,28 @@ def write_edit(edit: FileEdit) -> None:
 
 def _proposed_changes(report: CheckReport, overrides: Mapping[str, Any]) -> Mapping[str, Change]:
     """Return path -> change of the most severe finding; sections that `overrides` change are left out."""
-    proposed: dict[str, Change] = {}
+    changes: dict[str, Change] = {}
     for finding in report.findings:
         if finding.severity != Severity.ADVICE:
             for change in finding.changes:
                 if any(path.startswith(f"{change.path}.") for path in overrides):
                     continue
-                proposed.setdefault(change.path, change)
-    return proposed
+                changes.setdefault(change.path, change)
+    return changes
 
 
-def _edit(loaded: Target, changes: Mapping[str, Change]) -> tuple[FileEdit | None, dict[str, str]]:
+def _edit(target: Target, changes: Mapping[str, Change]) -> tuple[FileEdit | None, dict[str, str]]:
     if not changes:
         return None, {}
-    if loaded.file is None:
+    if target.file is None:
         lines = "; ".join(f"{path} = {value_text(change.value)}" for path, change in changes.items())
-        raise ConfigError(f"--fix needs a file of yours, and {loaded.place} is not one. Change by hand: {lines}.")
-    place = f"{loaded.file}:{loaded.function}" if loaded.function else str(loaded.file)
+        raise ConfigError(f"--fix needs a file of yours, and {target.place} is not one. Change by hand: {lines}.")
+    place = f"{target.file}:{target.function}" if target.function else str(target.file)
     edits = list(changes.values())
     by_hand: dict[str, str] = {}
     while edits:
         try:
-            return edit_file(place, edits, kind="recipe" if loaded.kind == "recipe" else "container"), by_hand
+            return edit_file(place, edits, kind="recipe" if target.kind == "recipe" else "container"), by_hand
         except CannotEditError as error:
             if error.edit is None:
                 raise

@@ -22,9 +22,10 @@ from bridgepack.config.errors import known_names, quoted
 from bridgepack.config.load import parse_overrides
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import ConfigError
-from bridgepack.rules.judging.judge import select_rules
+from bridgepack.rules.judging.judge import check_selectors, select_rules
 from bridgepack.rules.judging.rule import Rule
 from bridgepack.rules.judging.subject import Environment
+from bridgepack.rules.registry import ALL_RULES
 
 _STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True)
 _INT32_MAX = 2**31 - 1
@@ -79,12 +80,17 @@ class CheckOptions:
     progress: Annotated[InstanceOf[Progress] | None, _says("an object with start(), advance() and finish()")] = None
 
     def __post_init__(self) -> None:
-        """Check the given facts.
+        """Check the given facts and the selectors of rules.
 
         Raises:
-            ConfigError: a fact is unknown or has a wrong value; the message names the first.
+            ConfigError: a fact is unknown or has a wrong value, a selector is unknown, or no rule is left; the message
+                names the first.
         """
         given_arguments(self.given)
+        check_selectors(ALL_RULES, self.select, "--select")
+        check_selectors(ALL_RULES, self.ignore, "--ignore")
+        if not self.select_rules(ALL_RULES):
+            raise ConfigError(f"--ignore {', '.join(self.ignore)} leaves no selected rule to run. Ignore fewer rules.")
 
     def select_rules[R: Rule](self, rules: Sequence[R]) -> tuple[R, ...]:
         """Return the rules to run."""

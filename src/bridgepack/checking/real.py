@@ -1,48 +1,52 @@
-"""Adds what the installed Megatron-Bridge itself says of a run to the report of the rules."""
+"""Step 5 of a check, the host's verdict: what the installed Megatron-Bridge itself says of a run."""
 
-from dataclasses import replace
-
-from packaging.version import Version
+from collections.abc import Iterable
 
 from bridgepack.bridge.targets import Target
 from bridgepack.bridge.validating.ask import host_verdict
 from bridgepack.checking.options import CheckOptions
+from bridgepack.host import BRIDGE
 from bridgepack.records import Finding, HostVerdict
-from bridgepack.rules.judging.report import CheckReport, findings_of, skip_rules
+from bridgepack.rules.judging.judgement import Judgement, findings_of, skip_rules
 from bridgepack.rules.judging.rule import VALIDATE, Severity
+from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.registry import HOST_RULES
 
 _NOT_ASKED = "the installed Megatron-Bridge is asked only with --real-validate"
 _NO_RUN = HostVerdict(state="not judged", reason="an artifact alone has no settings")
 
 
-def with_verdict(report: CheckReport, loaded: Target, options: CheckOptions, version: Version | None) -> CheckReport:
-    """Return the report with the host's verdict and what it refuses; `version` is the host's that is judged for."""
+def verdict_on(target: Target, run: Run | None, options: CheckOptions) -> HostVerdict | None:
+    """Return the host's verdict on a target; None if it is not to be asked."""
+    if not options.real_validate or not options.select_rules(HOST_RULES):
+        return None
+    if run is None:
+        return _NO_RUN
+    size = options.world_size or run.config.world_size
+    return host_verdict(target, version=run.versions[BRIDGE], world_size=size, artifact=options.artifact)
+
+
+def judge_verdict(verdict: HostVerdict | None, options: CheckOptions) -> Judgement:
+    """Return what the rules on the host's verdict say of it."""
     rules = options.select_rules(HOST_RULES)
-    if not options.real_validate or not rules:
-        unasked = skip_rules(rules, _NOT_ASKED) if options.select else ()
-        return replace(report, rules_skipped=(*report.rules_skipped, *unasked))
-    verdict = _NO_RUN
-    if loaded.config is not None and version is not None:
-        size = options.world_size or loaded.config.world_size
-        verdict = host_verdict(loaded, version=version, world_size=size, artifact=options.artifact)
-    report = replace(report, host=verdict)
+    if verdict is None:
+        return skip_rules(rules, _NOT_ASKED) if options.select else Judgement()
     if not verdict.is_judged:
-        return replace(report, rules_skipped=(*report.rules_skipped, *skip_rules(rules, verdict.reason)))
-    found = [one for rule in rules for one in findings_of(rule, rule.check(verdict), max_examples=1)]
-    codes = tuple(sorted((*report.rules_run, *(rule.code for rule in rules))))
-    return replace(report, findings=(*report.findings, *found), rules_run=codes)
+        return skip_rules(rules, verdict.reason)
+    return Judgement(
+        findings=tuple(finding for rule in rules for finding in findings_of(rule, rule.check(verdict), max_examples=1)),
+        rules_run=tuple(rule.code for rule in rules),
+    )
 
 
-def with_each_fault_once(report: CheckReport) -> CheckReport:
-    """Return the report without the host's refusal if a finding of ours explains it; the verdict stays.
+def each_fault_once(findings: Iterable[Finding], verdict: HostVerdict | None) -> tuple[Finding, ...]:
+    """Return the findings without the host's refusal if a finding of ours explains it.
 
     The host stops at the first fault, and names it in its own words; our finding has the field and the fix.
     """
-    own = {rule.code for rule in HOST_RULES}
-    if report.host is None or not any(_explains(one, report.host) for one in report.findings if one.code not in own):
-        return report
-    return replace(report, findings=tuple(one for one in report.findings if one.code not in own))
+    findings, of_host = tuple(findings), {rule.code for rule in HOST_RULES}
+    ours = tuple(finding for finding in findings if finding.code not in of_host)
+    return ours if verdict is not None and any(_explains(finding, verdict) for finding in ours) else findings
 
 
 def _explains(finding: Finding, verdict: HostVerdict) -> bool:

@@ -5,18 +5,21 @@ both, and each habit that differs is told in the words of `HABITS`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from bridgepack.checking.options import CheckOptions
+from bridgepack.checking.settings import settings_of
+from bridgepack.checking.words import UserTerms
 from bridgepack.config.errors import quoted
 from bridgepack.host import HostRelease
 from bridgepack.host.names import name_in
 from bridgepack.records import TRAIN, VALIDATION, Finding, Upgrade, UpgradeChange
 from bridgepack.rules.judging.context import CannotJudgeError
 from bridgepack.rules.judging.judge import judge_run
-from bridgepack.rules.judging.report import CheckReport
-from bridgepack.rules.judging.rule import RunRule
+from bridgepack.rules.judging.judgement import Judgement
 from bridgepack.rules.judging.subject import SPECS, Run
+from bridgepack.rules.registry import RUN_RULES
 from bridgepack.rules.run.checkpoints import is_from_parts
 from bridgepack.rules.run.data.packed_paths import explicit_paths
 from bridgepack.rules.run.data.supply import num_packs
@@ -26,40 +29,37 @@ from bridgepack.rules.run.reading import truths
 _BOOKKEEPING = ("logger", "profiling", "tensor_inspect", "straggler", "nvrx_straggler", "ft", "inprocess_restart")
 
 
-def upgrade_of(
-    before: Run,
-    after: Run,
-    report: CheckReport,
-    rules: tuple[RunRule, ...],
-    *,
-    told: Callable[[Finding], Finding] = lambda finding: finding,
-) -> Upgrade | None:
-    """Return what the release of `after` does otherwise than that of `before`, or None if it is no later release.
+def upgrade_on(run: Run, judgement: Judgement, terms: UserTerms, options: CheckOptions) -> Upgrade | None:
+    """Return what the release that was asked for does otherwise than that of the settings, or None if it is no later.
 
     Args:
-        before: the run, for the release that its settings are for.
-        after: the same run, for the release that was asked for.
-        report: the report of the rules on `after`.
-        rules: the rules that were selected.
-        told: gives a finding in the terms of the user's own file.
+        run: the run, for the release that was asked for.
+        judgement: what the rules on runs say of it.
+        terms: the user's terms for its settings.
+        options: options of the check.
     """
-    old, new = before.versions.release, after.versions.release
-    if not is_later(new, old) or _is_written_for(new, old, after):
+    if options.bridge_version is None:
         return None
-    earlier = judge_run(before, rules)
-    findings, habits = _findings(earlier, report, told), _habits(before, after)
-    changes = (*findings, *_iter_renames(before, after), *_values(before, after), *habits)
+    before = settings_of(terms.target, replace(options, bridge_version=None))
+    assert before is not None
+    before = replace(run, config=before.config, versions=before.versions)
+    old, new = before.versions.release, run.versions.release
+    if not is_later(new, old) or _is_written_for(new, old, run):
+        return None
+    earlier = judge_run(before, options.select_rules(RUN_RULES))
+    findings, renames = _findings(earlier, judgement, terms), _iter_renames(before, run, terms)
+    changes = (*findings, *renames, *_values(before, run, terms), *_habits(before, run))
     return Upgrade(before=old.name, after=new.name, changes=changes)
 
 
-def is_later(release: HostRelease, other: HostRelease) -> bool:
+def is_later(release: HostRelease, reference: HostRelease) -> bool:
     """Return whether a release is later than another."""
-    return _series(release) > _series(other)
+    return _series(release) > _series(reference)
 
 
-def _is_written_for(release: HostRelease, other: HostRelease, run: Run) -> bool:
+def _is_written_for(release: HostRelease, earlier: HostRelease, run: Run) -> bool:
     """Return whether a file has a setting under a name that only this release of the two has."""
-    names = {ours: theirs for ours, theirs in release.renamed.items() if other.renamed.get(ours) != theirs}
+    names = {ours: theirs for ours, theirs in release.renamed.items() if earlier.renamed.get(ours) != theirs}
     return any(run.config.user_paths.get(ours) == theirs for ours, theirs in names.items())
 
 
@@ -67,38 +67,40 @@ def _series(release: HostRelease) -> tuple[int, ...]:
     return tuple(map(int, release.name.split(".")))
 
 
-def _findings(before: CheckReport, after: CheckReport, told: Callable[[Finding], Finding]) -> Iterator[UpgradeChange]:
+def _findings(before: Judgement, after: Judgement, terms: UserTerms) -> Iterator[UpgradeChange]:
     """Yield findings of one release alone; a rule that one of them cannot judge tells nothing."""
-    skipped = {rule.code for report in (before, after) for rule in report.rules_skipped}
-    for one, other, is_new in ((before, after, False), (after, before, True)):
-        codes = {finding.code for finding in other.findings}
-        for finding in one.findings:
-            if finding.code not in codes | skipped:
-                words = _words(told(finding))
+    silent = {rule.code for judgement in (before, after) for rule in judgement.rules_skipped}
+    silent |= set(terms.config.ignored if terms.config else ())
+    for judgement, counterpart, is_new in ((before, after, False), (after, before, True)):
+        codes = {finding.code for finding in counterpart.findings}
+        for finding in judgement.findings:
+            if finding.code not in codes | silent:
+                words = _words(terms.of_finding(finding))
                 sides = ("", words) if is_new else (words, "")
-                what = f"{finding.code} {finding.name}"
-                yield UpgradeChange(kind="finding", what=what, before=sides[0], after=sides[1])
+                rule = f"{finding.code} {finding.name}"
+                yield UpgradeChange(kind="finding", what=rule, before=sides[0], after=sides[1])
 
 
 def _words(finding: Finding) -> str:
     return f"{finding.severity} at {finding.where}: {finding.found}"
 
 
-def _iter_renames(before: Run, after: Run) -> Iterator[UpgradeChange]:
+def _iter_renames(before: Run, after: Run, terms: UserTerms) -> Iterator[UpgradeChange]:
     """Yield settings of the user that have another name; those that nobody stated follow by themselves."""
     old, new = before.versions.release, after.versions.release
     for path in dict.fromkeys((*old.renamed, *new.renamed)):
         names = name_in(old, path), name_in(new, path)
         if names[0] != names[1] and before.is_set(path):
-            yield UpgradeChange(kind="renamed", what=path, before=names[0], after=names[1])
+            yield UpgradeChange(kind="renamed", what=terms.of_path(path), before=names[0], after=names[1])
 
 
-def _values(before: Run, after: Run) -> Iterator[UpgradeChange]:
+def _values(before: Run, after: Run, terms: UserTerms) -> Iterator[UpgradeChange]:
     """Yield settings that both releases have with different values: of the base recipe, or of a class's default."""
     old, new = (dict(_leaves(run.loaded.values)) for run in (before, after))
     for path, value in old.items():
         if path in new and new[path] != value and not path.startswith(_BOOKKEEPING):
-            yield UpgradeChange(kind="value", what=path, before=quoted(value), after=quoted(new[path]))
+            sides = quoted(value), quoted(new[path])
+            yield UpgradeChange(kind="value", what=terms.of_path(path), before=sides[0], after=sides[1])
 
 
 def _leaves(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
@@ -133,7 +135,7 @@ class Habit:
     with_it: str
     concerns: Callable[[Run], bool] = lambda _: True  #: whether it makes a difference to a run
     #: the same in numbers of a run's packs, or None where they show no difference
-    counted: Callable[[Run], tuple[str, str] | None] | None = None
+    in_numbers: Callable[[Run], tuple[str, str] | None] | None = None
 
     def words(self, run: Run) -> tuple[str, str] | None:
         """Return the words without the habit and with it, or None if it does not concern the run."""
@@ -141,17 +143,17 @@ class Habit:
         try:
             if not self.concerns(run):
                 return None
-            return plain if self.counted is None else self.counted(run)
+            return plain if self.in_numbers is None else self.in_numbers(run)
         except CannotJudgeError:  # without packs
             return plain
 
 
 def _trained_labels(run: Run) -> tuple[str, str] | None:
     counts = [(truth.num_after_eos, truth.num_trained_tokens) for truth in truths(run)]
-    num_after_eos, stated = (sum(column) for column in zip(*counts, strict=True))
+    num_after_eos, num_trained = (sum(column) for column in zip(*counts, strict=True))
     if not num_after_eos:
         return None
-    return f"trains {stated - num_after_eos:,} labels of the packs", f"trains {stated:,}"
+    return f"trains {num_trained - num_after_eos:,} labels of the packs", f"trains {num_trained:,}"
 
 
 def _evaluation_batches(run: Run) -> tuple[str, str] | None:
@@ -208,7 +210,7 @@ HABITS: Mapping[str, Habit] = {
         without="not trained",
         with_it="trained where the rows' mask says so (--artifact counts them)",
         concerns=lambda run: run.packs_offline,
-        counted=_trained_labels,
+        in_numbers=_trained_labels,
     ),
     "gives_padding_mask": Habit(
         what="padding in packs with experts",
@@ -263,7 +265,7 @@ HABITS: Mapping[str, Habit] = {
         without="left out",
         with_it="read",
         concerns=lambda run: run.packs_offline and run.evaluates,
-        counted=_evaluation_batches,
+        in_numbers=_evaluation_batches,
     ),
     "refuses_uneven_rest": Habit(
         what="packs that data-parallel ranks cannot share evenly, with dataloader_type single and drop_last false",

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from bridgepack.records import Finding
-from bridgepack.rules.judging.report import Suppressed, findings_of
+from bridgepack.rules.judging.judgement import findings_of
+from bridgepack.rules.judging.report import Suppressed
 from bridgepack.rules.judging.rule import ERROR, WARNING, Decorator, Found, Rule, wrong
 
 
@@ -78,9 +79,9 @@ def apply_suppressions(
     A suppression without a reason removes nothing.
     """
     reasons = {code: reason for code, reason in subject.ignored.items() if reason.strip()}
-    suppressed = [
+    suppressions = tuple(
         Suppressed(finding=finding, reason=reasons[finding.code]) for finding in findings if finding.code in reasons
-    ]
-    own = [found for rule in rules for found in findings_of(rule, rule.check(subject), max_examples=1)]
-    kept = [finding for finding in findings if finding.code not in reasons]
-    return (*kept, *(replace(found, noticed="") for found in own)), tuple(suppressed)
+    )
+    about_them = (finding for rule in rules for finding in findings_of(rule, rule.check(subject), max_examples=1))
+    remaining = (finding for finding in findings if finding.code not in reasons)
+    return (*remaining, *(replace(finding, noticed="") for finding in about_them)), suppressions

@@ -31,7 +31,8 @@ from bridgepack.errors import ConfigError
 from bridgepack.records import Finding, RunConfig
 from bridgepack.records.guarded import DataOrder, ResumeFacts
 from bridgepack.rules.judging.environment import BRIDGE
-from bridgepack.rules.judging.report import CheckReport, findings_of
+from bridgepack.rules.judging.judgement import findings_of
+from bridgepack.rules.judging.report import CheckReport
 from bridgepack.rules.registry import RESUME_RULES
 from bridgepack.running.assignment import LAUNCH_FILE, Assignment, RunFolder, artifact_of, num_cores
 from bridgepack.running.guard.unchanged import CheckedFiles

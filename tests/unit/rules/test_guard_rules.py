@@ -9,7 +9,7 @@ import pytest
 
 from bridgepack.records import Finding
 from bridgepack.records.guarded import DataOrder, GroupSizes, RankEvidence, RankFacts, RankPlace, ResumeFacts, StepFacts
-from bridgepack.rules.judging.report import findings_of
+from bridgepack.rules.judging.judgement import findings_of
 from bridgepack.rules.judging.rule import Rule
 from bridgepack.rules.registry import GUARD_RULES, RESUME_RULES, STEP_RULES
 from bridgepack.rules.training import ResumeRule, StepRule

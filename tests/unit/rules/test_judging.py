@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from bridgepack.records import ShardFacts
 from bridgepack.records.checks import Progress
 from bridgepack.rules.judging.facts import ArtifactFacts
+from bridgepack.rules.judging.judgement import RuleCrashError
 from bridgepack.rules.judging.part import PartScan, ShardPart, parts_of
-from bridgepack.rules.judging.report import CheckReport, RuleCrashError
+from bridgepack.rules.judging.report import CheckReport
 from bridgepack.rules.judging.rows import Offenders, Rows
 from bridgepack.rules.judging.rule import Severity, Violation, artifact_rule, row_rule
 from bridgepack.rules.judging.scan import Execution
@@ -168,7 +169,7 @@ def test_the_cut_never_shows(
     whole = judge_artifact(subject, execution=Execution(part_tokens=10**9, max_tokens=10**9))
     cut = judge_artifact(subject, execution=Execution(part_tokens=part_tokens, max_tokens=max_tokens))
     assert cut == whole
-    assert whole[0].num_rows == len(training) + len(validation)
+    assert whole[1].counts.num_rows == len(training) + len(validation)
 
 
 def test_files_are_hashed_before_their_rows_are_read_and_the_facts_have_the_hashes() -> None:

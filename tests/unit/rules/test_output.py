@@ -13,7 +13,8 @@ import pytest
 from bridgepack.records import Change, Finding
 from bridgepack.reporting.formats import render_github, render_report, render_sarif
 from bridgepack.reporting.text import caught_text
-from bridgepack.rules.judging.report import CheckReport, SkippedRule, Suppressed
+from bridgepack.rules.judging.judgement import SkippedRule
+from bridgepack.rules.judging.report import CheckReport, Suppressed
 from bridgepack.rules.registry import ALL_RULES
 
 FINDING = Finding(

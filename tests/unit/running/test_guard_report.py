@@ -5,7 +5,7 @@ import re
 from dataclasses import replace
 
 from bridgepack.records.guarded import GroupSizes, RankEvidence, RankFacts, RankPlace, StepFacts
-from bridgepack.rules.judging.report import findings_of
+from bridgepack.rules.judging.judgement import findings_of
 from bridgepack.rules.registry import STEP_RULES
 from bridgepack.running.guard.report import Alarm, watched_notice
 from tests.support.docs_blocks import blocks

@@ -10,8 +10,10 @@ import numpy as np
 from bridgepack import __version__
 from bridgepack.bridge.targets import Target
 from bridgepack.bridge.wiring import Packs, RunLength, run_length
-from bridgepack.checking.check import CheckedArtifact, check_target, checked_artifact
+from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions
+from bridgepack.checking.packs import CheckedPacks, check_packs
+from bridgepack.checking.settings import settings_of
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.write import recipe_to_yaml
 from bridgepack.data.artifact.artifact import Artifact
@@ -208,7 +210,7 @@ def artifact_page(folder: Path, options: CheckOptions, target: Target | None = N
         RuleCrashError: a rule raised.
     """
     loaded = target or Target(kind="artifact", place=str(folder), artifact=folder)
-    packs = checked_artifact(loaded, options)
+    packs = check_packs(loaded, settings_of(loaded, options), options)
     assert packs is not None
     opened = _open_packs(folder, packs, options)
     splits = tuple(_split_pages(opened, packs.facts))
@@ -255,7 +257,7 @@ def _plan(artifact: Artifact, loaded: Target) -> Plan | str:
         return str(error)
 
 
-def _open_packs(target: Path, packs: CheckedArtifact, options: CheckOptions) -> Artifact | ArtifactOnDisk | None:
+def _open_packs(target: Path, packs: CheckedPacks, options: CheckOptions) -> Artifact | ArtifactOnDisk | None:
     if packs.facts.manifest is None:
         return ArtifactOnDisk(target, may_lack_manifest=bool(options.given))
     try:

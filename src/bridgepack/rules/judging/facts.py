@@ -17,6 +17,17 @@ _LIST = re.compile(r"^(?:large_|fixed_size_)?list<\w+: (?P<element>\w+)(?: not n
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ReadCounts:
+    """How much an artifact has, and how much of it was read; the fields of a report."""
+
+    num_shards: int
+    num_shards_read: int  #: to the end
+    num_rows: int
+    num_sound_rows: int  #: with valid structure
+    num_tokens: int  #: stored
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ArtifactFacts:
     """The facts about an artifact after its packs have been streamed."""
 
@@ -29,6 +40,7 @@ class ArtifactFacts:
     metadata: MetadataFacts  #: the host's metadata file
     truths: Mapping[str, SplitTruth]  #: split -> totals over its rows
     shared: tuple[SharedSequences, ...]  #: sequences that are in two splits
+    counts: ReadCounts  #: how much was read
 
     @property
     def all_shards(self) -> tuple[ShardFacts, ...]:
@@ -56,8 +68,8 @@ def why_not_streamable(shard: ShardFacts) -> str | None:
         return "the file is missing"
     if shard.read_error is not None:
         return shard.read_error
-    wrong = [name for name in ROW_COLUMNS if not is_usable(name, shard.columns.get(name, ""))]
-    return f"column {wrong[0]} is missing or not a list of numbers" if wrong else None
+    unusable = [name for name in ROW_COLUMNS if not is_usable(name, shard.columns.get(name, ""))]
+    return f"column {unusable[0]} is missing or not a list of numbers" if unusable else None
 
 
 def element_of(arrow_type: str) -> str:

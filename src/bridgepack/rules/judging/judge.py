@@ -9,7 +9,7 @@ from bridgepack.host import BRIDGE
 from bridgepack.records import Finding, InspectableArtifact
 from bridgepack.rules.judging.context import CannotJudgeError, CheckContext, context_from_manifest
 from bridgepack.rules.judging.facts import ArtifactFacts
-from bridgepack.rules.judging.report import CheckReport, SkippedRule, crash_of, findings_of, in_order
+from bridgepack.rules.judging.judgement import Judgement, SkippedRule, crash_of, findings_of
 from bridgepack.rules.judging.rule import ArtifactRule, Found, RowRule, Rule, RunRule, StructureRule
 from bridgepack.rules.judging.scan import Execution, scan_artifact
 from bridgepack.rules.judging.subject import Run
@@ -23,8 +23,8 @@ def judge_artifact(
     context: CheckContext | None = None,
     max_examples: int = 5,
     execution: Execution | None = None,
-) -> tuple[CheckReport, ArtifactFacts]:
-    """Return the report of the rules on an artifact, and the facts that rules on runs need.
+) -> tuple[Judgement, ArtifactFacts]:
+    """Return what the rules say of an artifact, and the facts that rules on runs need.
 
     Args:
         artifact: the artifact to judge.
@@ -40,11 +40,11 @@ def judge_artifact(
     """
     if context is None:
         context = CheckContext() if artifact.manifest is None else context_from_manifest(artifact.manifest)
-    every = (*rules, *(rule for rule in structure if rule not in rules))
+    to_scan = (*rules, *(rule for rule in structure if rule not in rules))
     execution = execution or Execution()
-    scan = scan_artifact(artifact, rules=every, context=context, max_examples=max_examples, execution=execution)
+    scan = scan_artifact(artifact, rules=to_scan, context=context, max_examples=max_examples, execution=execution)
     facts = scan.facts(artifact, context)
-    findings, reasons = scan.findings(rules), dict(scan.skipped)
+    findings, reasons = scan.findings(rules), dict(scan.reasons)
     for rule in rules:
         if isinstance(rule, StructureRule) and not scan.num_rows:
             reasons.setdefault(rule.code, "no pack could be read")
@@ -52,21 +52,16 @@ def judge_artifact(
             reasons.setdefault(rule.code, "no valid pack could be read")
         if isinstance(rule, ArtifactRule):
             findings += _judge(rule, partial(rule.check, facts), "the artifact", max_examples, reasons)
-    report = CheckReport(
-        findings=in_order(findings),
+    judgement = Judgement(
+        findings=tuple(findings),
         rules_run=tuple(sorted(rule.code for rule in rules if rule.code not in reasons)),
         rules_skipped=_skipped_rules(rules, reasons),
-        num_shards=len(facts.all_shards),
-        num_shards_read=scan.num_shards_read,
-        num_rows=scan.num_rows,
-        num_sound_rows=scan.num_sound_rows,
-        num_tokens=scan.num_tokens,
     )
-    return report, facts
+    return judgement, facts
 
 
-def judge_run(run: Run, rules: Sequence[RunRule], *, max_examples: int = 5) -> CheckReport:
-    """Return the report of the rules on a run, in the order of the rules.
+def judge_run(run: Run, rules: Sequence[RunRule], *, max_examples: int = 5) -> Judgement:
+    """Return what the rules say of a run, in the order of the rules.
 
     Raises:
         RuleCrashError: a rule raised.
@@ -79,7 +74,7 @@ def judge_run(run: Run, rules: Sequence[RunRule], *, max_examples: int = 5) -> C
     for rule in applicable:
         if rule.code not in reasons:
             findings += _judge(rule, partial(rule.violations, run), run.config.place, max_examples, reasons)
-    return CheckReport(
+    return Judgement(
         findings=tuple(findings),
         rules_run=tuple(rule.code for rule in applicable if rule.code not in reasons),
         rules_skipped=_skipped_rules(applicable, reasons),
@@ -101,14 +96,14 @@ def _judge(
 
 
 def _skipped_rules(rules: Sequence[Rule], reasons: Mapping[str, str]) -> tuple[SkippedRule, ...]:
-    skipped = sorted((rule for rule in rules if rule.code in reasons), key=lambda rule: rule.code)
-    return tuple(SkippedRule(code=rule.code, name=rule.name, reason=reasons[rule.code]) for rule in skipped)
+    without_facts = sorted((rule for rule in rules if rule.code in reasons), key=lambda rule: rule.code)
+    return tuple(SkippedRule(code=rule.code, name=rule.name, reason=reasons[rule.code]) for rule in without_facts)
 
 
 def without_doubles(findings: Sequence[Finding], rules: Sequence[RunRule]) -> tuple[Finding, ...]:
     """Return the findings, without those that a rule on runs reports in more detail."""
-    found = {finding.code for finding in findings}
-    doubles = {rule.instead_of for rule in rules if rule.code in found}
+    codes = {finding.code for finding in findings}
+    doubles = {rule.instead_of for rule in rules if rule.code in codes}
     return tuple(finding for finding in findings if finding.code not in doubles)
 
 
@@ -130,8 +125,8 @@ def check_selectors(rules: Sequence[Rule], selectors: Sequence[str], option: str
     """
     for selector in selectors:
         if not any(_matches(rule, selector) for rule in rules):
-            known = [known for rule in rules for known in (rule.code, rule.name)]
-            hint = did_you_mean(selector, known, "`bridgepack rules` lists them.")
+            names = [name for rule in rules for name in (rule.code, rule.name)]
+            hint = did_you_mean(selector, names, "`bridgepack rules` lists them.")
             raise ConfigError(
                 f"{option} is {selector!r}, which matches no rule. Allowed: a code such as BP101, its beginning such "
                 f"as BP1, or a name. {hint}"
@@ -143,5 +138,5 @@ def _strength(rule: Rule, selectors: Sequence[str]) -> int:
 
 
 def _matches(rule: Rule, selector: str) -> bool:
-    wanted = selector.upper()
-    return (wanted.startswith("BP") and rule.code.startswith(wanted)) or selector.lower() == rule.name
+    beginning = selector.upper()
+    return (beginning.startswith("BP") and rule.code.startswith(beginning)) or selector.lower() == rule.name

@@ -12,8 +12,8 @@ import numpy as np
 from bridgepack.errors import ArtifactError
 from bridgepack.records import PartReader, RowBatch, ShardFacts
 from bridgepack.rules.judging.context import CannotJudgeError, CheckContext
+from bridgepack.rules.judging.judgement import Tally, crash_of
 from bridgepack.rules.judging.overlap import SequenceHashes, hash_sequences
-from bridgepack.rules.judging.report import Tally, crash_of
 from bridgepack.rules.judging.rows import Offenders, Rows, rows_of
 from bridgepack.rules.judging.rule import RowRule, StructureRule
 from bridgepack.rules.judging.truth import SplitTruth, truth_of
@@ -41,17 +41,17 @@ class ShardPart:
 
 def parts_of(split: str, shard: ShardFacts, *, first_pack: int | None = 0, part_tokens: int) -> Iterator[ShardPart]:
     """Yield the parts of a shard in order, cut at the first row group after each multiple of `part_tokens` (stored)."""
-    whole = ShardPart(split=split, shard=shard.path, num_bytes=shard.num_bytes or 0, first_pack=first_pack)
+    entire = ShardPart(split=split, shard=shard.path, num_bytes=shard.num_bytes or 0, first_pack=first_pack)
     if sum(shard.row_group_tokens) <= part_tokens:
-        yield whole
+        yield entire
         return
     tokens = list(accumulate(shard.row_group_tokens, initial=0))
     rows = list(accumulate(shard.row_group_rows, initial=0))
     groups = range(1, len(shard.row_group_tokens))
     begins = [group for group in groups if tokens[group] // part_tokens != tokens[group - 1] // part_tokens]
     for begin, end in pairwise([0, *begins, len(shard.row_group_tokens)]):
-        num_bytes = whole.num_bytes * tokens[end] // tokens[-1] - whole.num_bytes * tokens[begin] // tokens[-1]
-        yield replace(whole, row_groups=range(begin, end), first_row=rows[begin], num_bytes=num_bytes)
+        num_bytes = entire.num_bytes * tokens[end] // tokens[-1] - entire.num_bytes * tokens[begin] // tokens[-1]
+        yield replace(entire, row_groups=range(begin, end), first_row=rows[begin], num_bytes=num_bytes)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -63,7 +63,7 @@ class PartScan:
     num_rows: int = 0  #: rows read
     num_tokens: int = 0  #: stored tokens read
     tallies: dict[str, Tally] = field(default_factory=dict)  #: code -> offenders
-    skipped: dict[str, str] = field(default_factory=dict)  #: code of a skipped rule -> reason
+    reasons: dict[str, str] = field(default_factory=dict)  #: code of a skipped rule -> why
     truth: SplitTruth = field(default_factory=SplitTruth)  #: totals over the valid rows
     #: hashes of the sequences of the valid rows, batch by batch; empty unless requested
     sequences: list[SequenceHashes] = field(default_factory=list)
@@ -121,7 +121,7 @@ class PartJudge:
             scan.sequences.append(hash_sequences(rows))
 
     def _offenders(self, rule: StructureRule | RowRule, rows: Rows, scan: PartScan) -> Offenders | None:
-        if rule.code in scan.skipped:
+        if rule.code in scan.reasons:
             return None
         shard = scan.part.shard
         try:
@@ -130,7 +130,7 @@ class PartJudge:
                 tally = scan.tallies.setdefault(rule.code, Tally(max_examples=self.max_examples))
                 tally.add_offenders(offenders, rows, scan.part.place)
         except CannotJudgeError as reason:
-            scan.skipped[rule.code] = str(reason)
+            scan.reasons[rule.code] = str(reason)
             return None
         except Exception as error:  # any exception of a rule is that rule's crash
             raise crash_of(rule, shard, error) from error

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-from bridgepack.errors import BridgepackError
 from bridgepack.records import Finding, HostVerdict, Upgrade
 from bridgepack.records.results import Result
 from bridgepack.records.words import counted
-from bridgepack.rules.judging.rows import Offenders, Rows
-from bridgepack.rules.judging.rule import Rule, Severity, Violation, rule_page
+from bridgepack.rules.judging.judgement import SkippedRule
+from bridgepack.rules.judging.rule import Severity, rule_page
 
 #: Version of the JSON; keys are only ever added.
 JSON_FORMAT_VERSION = 1
@@ -20,15 +19,6 @@ _COUNTS = (
     *("num_errors", "num_warnings", "num_advice"),
     *("num_shards", "num_shards_read", "num_rows", "num_sound_rows", "num_tokens"),
 )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SkippedRule:
-    """A rule that did not run, with the reason; it did not pass either."""
-
-    code: str
-    name: str
-    reason: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,8 +96,8 @@ class CheckReport(Result):
     def headline(self) -> str:
         """Return what came out, in one line."""
         ran = f"{counted(len(self.rules_run), 'rule')} ran, {len(self.rules_skipped):,} did not"
-        found = {"error": self.num_errors, "warning": self.num_warnings}
-        numbers = ", ".join(counted(number, noun) for noun, number in found.items() if number)
+        totals = {"error": self.num_errors, "warning": self.num_warnings}
+        numbers = ", ".join(counted(number, noun) for noun, number in totals.items() if number)
         return f"{self.target or 'the packs'}: {numbers or 'no errors, no warnings'}; {ran}"
 
     def fails(self, *, strict: bool = False) -> bool:
@@ -129,7 +119,7 @@ class CheckReport(Result):
             "findings": [finding_to_dict(finding) for finding in self.findings],
             "suppressed": [{**finding_to_dict(item.finding), "reason": item.reason} for item in self.suppressed],
             "rules_run": list(self.rules_run),
-            "rules_skipped": [asdict(skipped) for skipped in self.rules_skipped],
+            "rules_skipped": [asdict(rule) for rule in self.rules_skipped],
             "rules_not_applicable": list(self.rules_not_applicable),
             "real_validate": None if self.host is None else {**asdict(self.host), "where": list(self.host.where)},
             "note": self.note,
@@ -157,78 +147,3 @@ def finding_to_dict(finding: Finding) -> dict[str, Any]:
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return findings worst first, then by code."""
     return tuple(sorted(findings, key=lambda finding: (Severity(finding.severity).rank, finding.code)))
-
-
-def skip_rules(rules: Iterable[Rule], reason: str) -> tuple[SkippedRule, ...]:
-    """Return rules as skipped, all for the same reason."""
-    return tuple(SkippedRule(code=rule.code, name=rule.name, reason=reason) for rule in rules)
-
-
-class RuleCrashError(BridgepackError):
-    """A rule raised an exception, so the check has no result."""
-
-
-def crash_of(rule: Rule, subject: str, error: Exception) -> RuleCrashError:
-    """Return the error for a rule that raised an exception on `subject`."""
-    return RuleCrashError(
-        f"rule {rule.code} ({rule.name}) crashed on {subject}: {type(error).__name__}: {error}. "
-        "This is a bug in bridgepack; report it with the artifact's manifest, or the settings that it read."
-    )
-
-
-@dataclass(kw_only=True, slots=True)
-class Tally:
-    """Violations of one rule: their number, and the first `max_examples`."""
-
-    max_examples: int
-    first: list[Violation] = field(default_factory=list)
-    num_violations: int = 0
-
-    def add(self, violation: Violation) -> None:
-        """Count one violation."""
-        self.num_violations += 1
-        if len(self.first) < self.max_examples:
-            self.first.append(violation)
-
-    def add_offenders(self, offenders: Offenders, rows: Rows, place: Callable[[int], str]) -> None:
-        """Count the offenders of one batch; `place` names a pack by its 0-based index in its shard."""
-        self.num_violations += len(offenders.rows)
-        for offence in range(min(len(offenders.rows), self.max_examples - len(self.first))):
-            where = place(int(rows.numbers[offenders.rows[offence]]))
-            if offenders.sequences is not None:
-                where += f", sequence {offenders.sequences[offence]}"
-            violation = Violation(where=where, found=offenders.found(offence), allowed=offenders.allowed)
-            self.first.append(violation)
-
-    def merge(self, later: Tally) -> None:
-        """Add the violations of a later tally."""
-        self.num_violations += later.num_violations
-        self.first += later.first[: self.max_examples - len(self.first)]
-
-
-def findings_of(rule: Rule, violations: Iterable[Violation], *, max_examples: int) -> list[Finding]:
-    """Return one finding per group of violations, in order of appearance."""
-    tallies: dict[str, Tally] = {}
-    for violation in violations:
-        tallies.setdefault(violation.group, Tally(max_examples=max_examples)).add(violation)
-    return [finding_of(rule, tally) for tally in tallies.values()]
-
-
-def finding_of(rule: Rule, tally: Tally) -> Finding:
-    """Return the finding of a tally with at least one violation."""
-    first, why = tally.first[0], rule.summary.rstrip(".")
-    changes = (replace(one, why=one.why or why) for violation in tally.first for one in violation.changes)
-    return Finding(
-        code=rule.code,
-        name=rule.name,
-        severity=rule.severity,
-        where=first.where,
-        found=first.found,
-        allowed=first.allowed,
-        why=rule.why,
-        fix=first.fix or rule.fix,
-        num_occurrences=tally.num_violations,
-        examples=tuple(violation.where for violation in tally.first),
-        changes=tuple({repr(one): one for one in changes}.values()),  # a section cannot be hashed
-        noticed=rule.noticed,
-    )

@@ -10,10 +10,10 @@ from itertools import batched
 
 from bridgepack.records import Finding, InspectableArtifact, Progress, ShardFacts
 from bridgepack.rules.judging.context import CheckContext
-from bridgepack.rules.judging.facts import ArtifactFacts, why_not_streamable
+from bridgepack.rules.judging.facts import ArtifactFacts, ReadCounts, why_not_streamable
+from bridgepack.rules.judging.judgement import Tally, finding_of
 from bridgepack.rules.judging.overlap import OverlapFinder
 from bridgepack.rules.judging.part import PartJudge, PartScan, ShardPart, parts_of
-from bridgepack.rules.judging.report import Tally, finding_of
 from bridgepack.rules.judging.rule import RowRule, Rule, StructureRule
 from bridgepack.rules.judging.truth import SplitTruth
 
@@ -42,7 +42,7 @@ class ArtifactScan:
     def __init__(self, shards: Mapping[str, tuple[ShardFacts, ...]], *, max_examples: int) -> None:
         """Take split -> its shards, and the maximum places kept per rule."""
         self.num_rows = self.num_tokens = 0
-        self.skipped: dict[str, str] = {}  #: code of a skipped structure or row rule -> reason
+        self.reasons: dict[str, str] = {}  #: code of a structure or row rule that was skipped -> why
         self.unreadable: dict[str, str] = {}  #: shard -> why its rows could not all be read
         self.truths = {
             split: SplitTruth(split=split, is_complete=not any(map(why_not_streamable, group)))
@@ -69,11 +69,22 @@ class ArtifactScan:
             for shard in group
         )
 
+    @property
+    def counts(self) -> ReadCounts:
+        """How much there is, and how much of it was read."""
+        return ReadCounts(
+            num_shards=sum(map(len, self._shards.values())),
+            num_shards_read=self.num_shards_read,
+            num_rows=self.num_rows,
+            num_sound_rows=self.num_sound_rows,
+            num_tokens=self.num_tokens,
+        )
+
     def parts(self, execution: Execution) -> Iterator[ShardPart]:
         """Yield the parts to read, the split with the fewest rows first."""
         for split in self._by_size:
-            numbered = zip(self._shards[split], _first_packs(self._shards[split]), strict=True)
-            for shards in batched(numbered, _FILES_AHEAD):
+            with_first_packs = zip(self._shards[split], _first_packs(self._shards[split]), strict=True)
+            for shards in batched(with_first_packs, _FILES_AHEAD):
                 for shard, _ in shards:
                     if shard.exists and shard.sha256 is None:
                         num_bytes = shard.num_bytes or 0
@@ -94,7 +105,7 @@ class ArtifactScan:
             self.unreadable.setdefault(shard, scan.read_error)
         for code, tally in scan.tallies.items():
             self._tallies.setdefault((code, split), Tally(max_examples=self._max_examples)).merge(tally)
-        self.skipped = scan.skipped | self.skipped
+        self.reasons = scan.reasons | self.reasons
         self.truths[split].merge(scan.truth)
         for sequences in scan.sequences:
             self._overlap.add(split, sequences, scan.part.place)
@@ -114,17 +125,18 @@ class ArtifactScan:
             metadata=artifact.metadata_facts(),
             truths=self.truths,
             shared=self._overlap.shared_sequences(),
+            counts=self.counts,
         )
 
     def findings(self, rules: Iterable[Rule]) -> list[Finding]:
         """Return one finding per broken structure or row rule; examples in the order of the splits."""
         findings = []
         for rule in rules:
-            whole = Tally(max_examples=self._max_examples)
+            total = Tally(max_examples=self._max_examples)
             for split in self._shards:
-                whole.merge(self._tallies.get((rule.code, split), Tally(max_examples=0)))
-            if whole.num_violations:
-                findings.append(finding_of(rule, whole))
+                total.merge(self._tallies.get((rule.code, split), Tally(max_examples=0)))
+            if total.num_violations:
+                findings.append(finding_of(rule, total))
         return findings
 
 
@@ -166,10 +178,10 @@ def scan_artifact(
     progress = execution.progress
     if progress is not None:
         progress.start("Checking", sum(part.num_bytes for part in scan.parts(execution)), "packs")
-    for found in (execution.run_tasks or map)(judge, scan.parts(execution)):
-        scan.add(found)
+    for part_scan in (execution.run_tasks or map)(judge, scan.parts(execution)):
+        scan.add(part_scan)
         if progress is not None:
-            progress.advance(found.num_rows, work=found.part.num_bytes)
+            progress.advance(part_scan.num_rows, work=part_scan.part.num_bytes)
     if progress is not None:
         progress.finish()
     return scan

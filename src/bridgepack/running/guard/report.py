@@ -10,7 +10,7 @@ from bridgepack.errors import BridgepackError
 from bridgepack.host import UPDATE, note_of_newer
 from bridgepack.records import Finding
 from bridgepack.records.guarded import StepFacts, TrainedWeights
-from bridgepack.rules.judging.report import findings_of
+from bridgepack.rules.judging.judgement import findings_of
 from bridgepack.rules.registry import STEP_RULES
 
 #: Maximum ranks whose facts a record keeps; the findings name the faulty ones.
