@@ -1,4 +1,4 @@
-"""Everything that the site shows and git does not hold: reference pages, rules, schemas, the notebook, pictures."""
+"""What the site shows and docs/ does not hold: references, rules, schemas, tables of cells, the notebook, pictures."""
 
 from pathlib import Path
 
@@ -10,8 +10,10 @@ from bridgepack.rules.registry import ALL_RULES
 from .manifest import manifest_page
 from .notebooks import notebook_page
 from .pictures import PICTURES
+from .quirks import quirks_page
 from .reference import cluster_page, commands_page, recipe_page
 from .rules import rule_pages
+from .served import served_page
 
 DOCS = Path(__file__).parents[2] / "docs"
 #: Pictures that README shows; they are in git, and `scripts/generate_docs` writes them.
@@ -32,6 +34,8 @@ def site_files(command: click.Group) -> dict[str, str]:
         "cli.md": commands_page(command),
         "manifest-reference.md": manifest_page(),
         "tutorials/notebook.md": notebook_page(DOCS / "tutorials/notebook.ipynb"),
+        "quirks.md": quirks_page(),
+        "served-families.md": served_page(),
         **rule_pages(ALL_RULES),
         **{name: draw() for name, draw in PICTURES.items() if name not in README_PICTURES},
     }

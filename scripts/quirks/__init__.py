@@ -1,1 +1,1 @@
-"""Rows as data sets have them, built with templates of eight families; scripts/generate_quirks writes the page."""
+"""Rows as data sets have them and families of chat templates, and what becomes of each with each, by builds."""

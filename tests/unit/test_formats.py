@@ -6,10 +6,18 @@ from pathlib import Path
 
 import pytest
 from scripts.quirks.builds import Outcome
-from scripts.quirks.formats import COLUMNS, formats_page, is_carried_right, label_of, refusal_of
-from scripts.quirks.formats_names import name_of
+from scripts.quirks.formats import (
+    COLUMNS,
+    SILENT,
+    Cell,
+    formats_page,
+    formats_table,
+    is_carried_right,
+    label_of,
+    refusal_of,
+)
+from scripts.quirks.formats_names import examples, name_of
 from scripts.quirks.formats_rows import FORMATS, REFUSED, Texts
-from scripts.quirks.page import SILENT, Cell
 
 from bridgepack.config.layouts.detect import detect
 from bridgepack.config.layouts.public import PUBLIC_LAYOUTS
@@ -64,3 +72,9 @@ def test_every_layout_is_in_the_table() -> None:
         assert found[entry.name].count(" | ") == (len(COLUMNS) if entry.layout else 1)
         assert entry.layout or refusal_of(entry) in found[entry.name]
     assert "silently" not in page.replace("0 silently wrong", "")
+
+
+@pytest.mark.full
+def test_page_is_current() -> None:
+    page = formats_page(formats_table(), examples())
+    assert page == (PROJECT / "docs/formats.md").read_text(encoding="utf-8"), "run scripts/generate_docs"

@@ -1,16 +1,18 @@
 """The table of quirky rows: nothing in it is wrong in silence, and the judge that says so tells right from wrong."""
 
-import subprocess
-import sys
+import os
 from pathlib import Path
 
 import pytest
+from scripts.docs_pages.cell_files import read_cells, write_cells
+from scripts.docs_pages.quirks import FILE, page_of_cells, quirks_page
 from scripts.quirks.builds import Outcome, is_right
-from scripts.quirks.families import FAMILIES
-from scripts.quirks.page import ALL_FAMILIES
+from scripts.quirks.cells import ALL_FAMILIES, SILENT, cells_of
+from scripts.quirks.families import FAMILIES, Family
 from scripts.quirks.rows import QUIRKS, Answer, Quirk
 
-PROJECT = Path(__file__).parents[2]
+from tests.support.golden import renewed_by
+
 QWEN = next(family for family in FAMILIES if family.name == "Qwen2.5")
 CALL = Answer(content="I look.", calls=(("lookup", {"city": "Bern"}),))
 ROW = Quirk(what="a call", row={}, answers=(CALL, Answer(content="Sunny.")), context=("How is it?",))
@@ -35,18 +37,32 @@ def test_judge_of_trained_text(trained: str, context: str, *, expected: bool) ->
 
 
 def test_no_cell_is_wrong_in_silence() -> None:
-    lines = [line for line in (PROJECT / "docs" / "quirks.md").read_text().splitlines() if line.startswith("| ")]
-    table = {line.split(" | ")[0].removeprefix("| "): line for line in lines}
-
+    cells = read_cells(FILE)
+    assert list(cells) == [quirk.what for quirk in QUIRKS]
     assert len(QUIRKS) >= 70
     assert len(ALL_FAMILIES) == 11
-    for quirk in QUIRKS:
-        assert table[quirk.what].count(" | ") == len(ALL_FAMILIES)
-        assert "silently" not in table[quirk.what]
+    for by_family in cells.values():
+        assert list(by_family) == [family.name for family in ALL_FAMILIES]
+        assert not [cell for cell in by_family.values() if SILENT in cell]
 
 
 @pytest.mark.full
-def test_tables_are_current() -> None:
-    pages = ("quirks.md", "formats.md")  # test_served_page.py has the third
-    command = [sys.executable, str(PROJECT / "scripts" / "generate_quirks"), "--check", *pages]
-    assert subprocess.run(command, check=False).returncode == 0
+@pytest.mark.parametrize("family", ALL_FAMILIES, ids=lambda family: family.name)
+def test_cells_of_a_family_are_what_builds_give(tmp_path: Path, family: Family) -> None:
+    cells = cells_of(family, tmp_path)
+    if os.environ.get("BRIDGEPACK_REGENERATE"):
+        _write(family, cells)
+    assert {what: by_family[family.name] for what, by_family in read_cells(FILE).items()} == cells, renewed_by(__file__)
+
+
+def _write(family: Family, cells: dict[str, str]) -> None:
+    before, names = read_cells(FILE), [family.name for family in ALL_FAMILIES]
+    rows = {quirk.what: {**before.get(quirk.what, {}), family.name: cells[quirk.what]} for quirk in QUIRKS}
+    write_cells(FILE, {what: {name: row[name] for name in names if name in row} for what, row in rows.items()})
+
+
+def test_page_has_a_line_for_each_kind_of_row_and_counts_the_cells() -> None:
+    page = page_of_cells({"plain": {"A": "✓", "B": "✗ why"}, "calls": {"A": "! tools", "B": "! tools"}})
+    assert "2 kinds of rows and 2 families: 1 right, 0 fixed, 1 dropped, 2 reported, 0 silently wrong.\n" in page
+    assert page.endswith("| row | A | B |\n|---|---|---|\n| plain | ✓ | ✗ why |\n| calls | all: ! tools |  |\n")
+    assert len([line for line in quirks_page().splitlines() if line.count(" | ") == len(ALL_FAMILIES)]) > len(QUIRKS)

@@ -1,49 +1,45 @@
-"""The page of served answers by family: what a cure promises stands in its cells."""
+"""Served answers by family: the cells on the page are what encoding gives; what a cure promises stands in them."""
 
-import re
+import os
 from pathlib import Path
 
 import pytest
+from scripts.docs_pages.cell_files import read_cells, write_cells
+from scripts.docs_pages.served import FILE, served_page
 from scripts.quirks.families import Family
-from scripts.quirks.served import NUM_ROWS, lines_of, served_page
+from scripts.quirks.served import NUMBERS, served_cells
 from scripts.quirks.served_families import SERVED_FAMILIES
+from scripts.quirks.served_rows import SETS
 
-PAGE = Path(__file__).parents[2] / "docs" / "served-families.md"
+from tests.support.golden import renewed_by
 
-
-@pytest.mark.parametrize("name", ["Nemotron"])
-def test_lines_of_a_family_are_current(tmp_path: Path, name: str) -> None:
-    family = next(family for family in SERVED_FAMILIES if family.name == name)
-    wanted = served_page({name: list(lines_of(family, tmp_path / "tokenizer"))})
-    own = [line for line in wanted.splitlines() if line.startswith(f"| {name} |")]
-    assert len(own) == 3
-    assert [line for line in PAGE.read_text().splitlines() if line.startswith(f"| {name} |")] == own
-    assert "100%, 1.07 x, `truncate_history_thinking: false` | 100%, 1.89 x |" in own[2]
+ROWS = [f"{family.name}: {name}" for family in SERVED_FAMILIES for name in SETS]
+QUICK = "Nemotron"
 
 
-def test_every_family_has_its_lines() -> None:
-    lines = [line.split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| ")]
-    families = [cells[0].removeprefix("| ") for cells in lines]
-    for family in SERVED_FAMILIES:
-        assert families.count(family.name) == 3
+@pytest.mark.parametrize(
+    "family",
+    [pytest.param(family, marks=() if family.name == QUICK else pytest.mark.full) for family in SERVED_FAMILIES],
+    ids=lambda family: family.name,
+)
+def test_cells_of_a_family_are_what_encoding_gives(tmp_path: Path, family: Family) -> None:
+    cells = served_cells(family, tmp_path / "tokenizer")
+    if os.environ.get("BRIDGEPACK_REGENERATE"):
+        rows = {**read_cells(FILE), **cells}
+        write_cells(FILE, {row: rows[row] for row in ROWS if row in rows})
+    assert {row: on_page for row, on_page in read_cells(FILE).items() if row in cells} == cells, renewed_by(__file__)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("family", SERVED_FAMILIES, ids=lambda family: family.name)
-def test_some_rows_of_a_family_give_the_cells_on_the_page(tmp_path: Path, family: Family) -> None:
-    numbers = (5, *range(20, 26))  # one in seven has one digit, as of 60: the shares are equal, and tokens about
-    made = served_page({family.name: list(lines_of(family, tmp_path / "tokenizer", numbers))})
-    lines, wanted = (
-        [line for line in text.splitlines() if line.startswith(f"| {family.name} |")]
-        for text in (made, PAGE.read_text())
-    )
-    assert len(lines) == len(wanted) == 3
-    for line, on_page in zip(lines, wanted, strict=True):
-        (texts, times), (wanted_texts, wanted_times) = _parted(line), _parted(on_page)
-        assert texts.replace(f"({len(numbers)} dropped)", f"({NUM_ROWS} dropped)") == wanted_texts
-        assert times == pytest.approx(wanted_times, abs=0.011)
+def test_cure_of_a_family_with_a_switch() -> None:
+    cells = read_cells(FILE)["Nemotron: agents"]
+    assert (cells["default"], cells["boundary"]) == ("0%", "33%, 1.00 x")
+    assert cells["switch"] == "100%, 1.07 x, `truncate_history_thinking: false`"
+    assert cells["split"] == "100%, 1.89 x"
 
 
-def _parted(line: str) -> tuple[str, list[float]]:
-    """Return a line without its multiples of tokens, and those."""
-    return re.sub(r"[0-9.]+ x", "x", line), [float(number) for number in re.findall(r"([0-9.]+) x", line)]
+def test_page_has_the_lines_of_every_family() -> None:
+    lines = [line.removeprefix("| ").split(" | ") for line in served_page().splitlines() if line.startswith("| ")]
+    assert list(read_cells(FILE)) == ROWS
+    assert [f"{family}: {name}" for family, name, *_ in lines if name in SETS] == ROWS
+    assert len(NUMBERS) == 7
+    assert "Seven conversations a set" in served_page()
