@@ -145,7 +145,7 @@ def plan_recipe(
         num_gpus=num_gpus,
         lengths=lengths,
         candidates=tuple(candidates),
-        refused={code: (count, search.reasons[code]) for code, count in search.refused.most_common()},
+        refused={code: (count, search.reasons[code]) for code, count in search.num_refused.most_common()},
         not_fitting=tuple(size for size, ones in found.items() if not ones),
         speed=speed,
         online=search.online(candidates[0], has_dynamic_context=has_dynamic_context),

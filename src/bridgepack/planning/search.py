@@ -16,7 +16,7 @@ from bridgepack.bridge.bases import base_of
 from bridgepack.bridge.dynamic_context import dynamic_groups
 from bridgepack.bridge.plain import value_at
 from bridgepack.bridge.recipe import config_of_recipe
-from bridgepack.bridge.refusing.refusals import in_users_words
+from bridgepack.bridge.refusing.refusals import errors_of
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.planning.balance import balance_for
@@ -29,12 +29,6 @@ from bridgepack.planning.online import OnlinePacking, grouped_online, packed_onl
 from bridgepack.planning.shape import ModelShape
 from bridgepack.planning.stages import STAGES, Split, split_changes, splits, stated_split
 from bridgepack.planning.states import states_of
-from bridgepack.records import Finding
-from bridgepack.rules.judging.environment import target_versions
-from bridgepack.rules.judging.judge import judge_run
-from bridgepack.rules.judging.rule import Severity
-from bridgepack.rules.judging.subject import Run
-from bridgepack.rules.registry import RUN_RULES
 
 #: Layouts of a size that the rules are asked about, and candidates of a size that are kept.
 _ASKED, _KEPT = 32, 2
@@ -48,18 +42,6 @@ _REPEATED_STEPS = 8
 _LEAST_GAIN = 0.01
 
 
-def refusals(recipe: SFTRecipe) -> list[Finding]:
-    """Return the errors that `check` finds in a recipe without files and packs, in the recipe's own fields."""
-    versions = target_versions(recipe.bridge_version)
-    config = config_of_recipe(recipe)
-    run = Run(config=config, versions=versions)
-    return [
-        in_users_words(finding, config)
-        for finding in judge_run(run, RUN_RULES).findings
-        if finding.severity is Severity.ERROR and finding.code not in config.ignored
-    ]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Search:
     """The possible pack sizes and layouts of a recipe on GPUs."""
@@ -70,7 +52,7 @@ class Search:
     gpu: Gpu
     num_gpus: int
     speed: Speed
-    refused: Counter[str] = field(default_factory=Counter)  #: code of a rule -> layouts
+    num_refused: Counter[str] = field(default_factory=Counter)  #: code of a rule -> layouts
     reasons: dict[str, str] = field(default_factory=dict)  #: code of a rule -> what it said first
 
     @property
@@ -85,42 +67,45 @@ class Search:
         packed_to = cache(partial(self._pack, size))
         if not packed_to(1).packs:
             return []
-        fitting = [one for one in self._ways if self._is_possible(one[0], size) and self._fits(one[0], size)]
+        fitting = [
+            (layout, way) for layout, way in self._ways if self._is_possible(layout, size) and self._fits(layout, size)
+        ]
         cost = cost_of(self.shape)
         means = {
             context: Work.from_packs(packed_to(1), cost, context).mean
-            for context in {one.context for one, _ in fitting}
+            for context in {layout.context for layout, _ in fitting}
         }
-        timed = [(self._rough_s(one, size, means[one.context]), one, way) for one, way in fitting]
-        found: list[Candidate] = []
+        by_time = [(self._rough_s(layout, size, means[layout.context]), layout, way) for layout, way in fitting]
+        best: list[Candidate] = []
         short: list[Candidate] = []
-        for layout, way in self._simplest_first(timed, size)[:_ASKED]:
-            if len(found) == _KEPT:
+        for layout, way in self._simplest_first(by_time, size)[:_ASKED]:
+            if len(best) == _KEPT:
                 break
-            if any(replace(one.layout, modules=()) == replace(layout, modules=()) for one in (*found, *short)):
+            plain = replace(layout, modules=())
+            if any(replace(candidate.layout, modules=()) == plain for candidate in (*best, *short)):
                 continue  # the same with other modules recomputed
             changes = self._changes(layout, way, size)
             if not self._is_refused(changes):
                 candidate = self._candidate(layout, size, packed_to(self._multiple(layout)), changes)
-                kept = short if candidate.is_short else found
-                if not (kept and 1 < candidate.tokens_per_s / kept[0].tokens_per_s <= 1 + _AS_FAST):
-                    kept.append(candidate)
-        return found or short[:_KEPT]
+                candidates = short if candidate.is_short else best
+                if not (candidates and 1 < candidate.tokens_per_s / candidates[0].tokens_per_s <= 1 + _AS_FAST):
+                    candidates.append(candidate)
+        return best or short[:_KEPT]
 
     def online(self, candidate: Candidate, *, has_dynamic_context: bool) -> tuple[OnlinePacking, ...]:
         """Return what the host's packing at run time makes of the sequences with a candidate's layout and pack size."""
         layout, seed = candidate.layout, self.recipe.packing.seed
         packs = self._pack(candidate.packed_sequence_size, self._multiple(layout))
-        found = [packed_online(candidate, packs, self._arithmetic(layout), seed=seed)]
+        packings = [packed_online(candidate, packs, self._arithmetic(layout), seed=seed)]
         if has_dynamic_context:
             flat = self._arithmetic(replace(layout, context=1))
-            found.append(grouped_online(candidate, packs, flat, seed=seed, grouping=dynamic_groups))
-        return tuple(one for one in found if one is not None)
+            packings.append(grouped_online(candidate, packs, flat, seed=seed, grouping=dynamic_groups))
+        return tuple(packing for packing in packings if packing is not None)
 
     def why_nothing(self, sizes: tuple[int, ...]) -> str:
         """Return why there is no candidate."""
-        if self.refused:
-            code, count = self.refused.most_common(1)[0]
+        if self.num_refused:
+            code, count = self.num_refused.most_common(1)[0]
             return (
                 f"--gpus is {self.num_gpus}; the rules refuse every layout that fits, {count} of them by {code}: "
                 f"{self.reasons[code]}. Change the recipe as the rule says."
@@ -134,9 +119,9 @@ class Search:
                 "Set preprocessing.over_long to truncate or split."
             )
         smallest = min(sizes)
-        aligned = [layout for layout, _ in self._ways if smallest % self._multiple(layout) == 0]
-        least = min((self.memory(layout, smallest).total_gb for layout in aligned), default=math.inf)
-        limited = self._limits.because
+        layouts_of_size = [layout for layout, _ in self._ways if smallest % self._multiple(layout) == 0]
+        least = min((self.memory(layout, smallest).total_gb for layout in layouts_of_size), default=math.inf)
+        because = self._limits.because
         if least <= self.gpu.budget_gb:
             return (
                 f"--gpus is {self.num_gpus}; a step of {self._step_tokens:,} tokens has fewer packs than these GPUs "
@@ -145,7 +130,7 @@ class Search:
         return (
             f"--gpus is {self.num_gpus}; {self.shape.num_weights / 1e9:.1f} billion weights take {least:,.0f} GB of "
             f"each {self.gpu.name} by estimate, in the best layout with packs of {smallest:,} tokens; allowed: at most "
-            f"{self.gpu.budget_gb:.0f} GB{limited and f'; {limited}'}. Use more GPUs, larger ones, or method.kind lora."
+            f"{self.gpu.budget_gb:.0f} GB{because and f'; {because}'}. Use more GPUs, larger ones, or method.kind lora."
         )
 
     def _pack(self, size: int, multiple: int) -> PackedLengths:
@@ -154,20 +139,20 @@ class Search:
     def _fits(self, layout: Layout, size: int) -> bool:
         return self.memory(layout, size).total_gb <= self.gpu.budget_gb
 
-    def _simplest_first(self, timed: list[tuple[float, Layout, Split]], size: int) -> list[tuple[Layout, Split]]:
+    def _simplest_first(self, by_time: list[tuple[float, Layout, Split]], size: int) -> list[tuple[Layout, Split]]:
         """Return layouts by time; of those as fast as the fastest, those with room first, then the simplest."""
-        limit = min((seconds for seconds, *_ in timed), default=0.0) * (1 + _AS_FAST)
+        limit = min((seconds for seconds, *_ in by_time), default=0.0) * (1 + _AS_FAST)
 
-        def order(one: tuple[float, Layout, Split]) -> tuple[Any, ...]:
-            seconds, layout, way = one
+        def order(entry: tuple[float, Layout, Split]) -> tuple[Any, ...]:
+            seconds, layout, way = entry
             if seconds > limit:
                 return (True, seconds)
             is_tight = self.memory(layout, size).total_gb > self.gpu.easy_gb
-            recomputed = (layout.recomputes, len(layout.modules))
+            recomputation = (layout.recomputes, len(layout.modules))
             sizes = (layout.pipeline, layout.virtual, layout.context, layout.expert, layout.tensor)
-            return (False, is_tight, *recomputed, bool(way.settings), *sizes, seconds)
+            return (False, is_tight, *recomputation, bool(way.settings), *sizes, seconds)
 
-        return [(layout, way) for _, layout, way in sorted(timed, key=order)]
+        return [(layout, way) for _, layout, way in sorted(by_time, key=order)]
 
     def _is_possible(self, layout: Layout, size: int) -> bool:
         """Return whether packs of a size can be cut and counted for a layout; interleaving takes them in rounds."""
@@ -199,21 +184,25 @@ class Search:
     @cached_property
     def _base(self) -> Mapping[str, Any]:
         """Settings of the model with the stages that the recipe's base, or the recipe itself, splits its layers for."""
-        base, own = self._base_model, self.recipe.parallelism
+        base, parallelism = self._base_model, self.recipe.parallelism
         overrides = self.recipe.bridge_overrides.get("model", {})
         if stated_split({**base, **overrides}, len(self.shape.layers)) != stated_split(base, len(self.shape.layers)):
-            stages = {name: getattr(own, name) for name in STAGES}
+            stages = {name: getattr(parallelism, name) for name in STAGES}
             return {**base, **overrides, **stages}
         return base
 
     @cached_property
     def _ways(self) -> list[tuple[Layout, Split]]:
         ways = splits(self.shape, self.num_gpus, self._base)
-        found = layouts(self.shape, self.gpu, self.num_gpus, ways, is_full=self._is_full)
+        possible = layouts(self.shape, self.gpu, self.num_gpus, ways, is_full=self._is_full)
         # the host refuses the two together; megatron/core/transformer/transformer_config.py of 0.19.2
-        refused = {"moe_act"} if "delayed" in self.recipe.precision.recipe else set[str]()
-        kept = ((layout, way) for layout, way in found if not refused & set(layout.modules))
-        return [(left, way) for layout, way in kept if (left := self._limits.left_of(layout)) is not None]
+        excluded_modules = {"moe_act"} if "delayed" in self.recipe.precision.recipe else set[str]()
+        limited_layouts = (
+            (self._limits.left_of(layout), way)
+            for layout, way in possible
+            if not excluded_modules & set(layout.modules)
+        )
+        return [(layout, way) for layout, way in limited_layouts if layout is not None]
 
     @cached_property
     def _limits(self) -> Limits:
@@ -249,14 +238,15 @@ class Search:
         return 1 / self._rough_s(layout, size, mean) / self.num_gpus
 
     def _sizes(self, size: int) -> dict[str, Any]:
-        longest = [one for one in (self.recipe.packing.max_sequence_length, self.shape.longest) if one and one < size]
+        lengths = (self.recipe.packing.max_sequence_length, self.shape.longest)
+        longest = [length for length in lengths if length and length < size]
         return {"packing.packed_sequence_size": size, "packing.max_sequence_length": min(longest, default=None)}
 
     def _changes(self, layout: Layout, way: Split, size: int) -> dict[str, Any]:
         is_mixture, has_windows = bool(self.shape.num_experts), any(layer.window for layer in self.shape.layers)
-        artifact, own = self.recipe.artifact, self.recipe.parallelism
+        artifact, parallelism = self.recipe.artifact, self.recipe.parallelism
         # windows take one way only in which context-parallel ranks exchange keys and values
-        exchange = None if layout.context == 1 else "a2a" if has_windows else own.cp_comm_type
+        exchange = None if layout.context == 1 else "a2a" if has_windows else parallelism.cp_comm_type
         changes = {
             **self._sizes(size),
             "packing.pad_seq_to_mult": self._multiple(layout) if self.recipe.packing.pad_seq_to_mult else None,
@@ -283,18 +273,18 @@ class Search:
         return changes | split_changes(way, self._base_model, self.recipe.bridge_overrides.get("model", {}))
 
     def _is_refused(self, changes: Mapping[str, Any]) -> bool:
-        found = refusals(self.recipe.override({**changes, "artifact": None}))
-        for finding in found[:1]:
-            self.refused[finding.code] += 1
+        errors = errors_of(self.recipe.override({**changes, "artifact": None}))
+        for finding in errors[:1]:
+            self.num_refused[finding.code] += 1
             self.reasons.setdefault(finding.code, f"{finding.where} is {finding.found}; allowed: {finding.allowed}")
-        return bool(found)
+        return bool(errors)
 
     def _candidate(self, layout: Layout, size: int, packs: PackedLengths, changes: Mapping[str, Any]) -> Candidate:
         batch, num_useful = self._batch(layout, size), packs.num_tokens / (1 + packs.added_fraction)
         num_packs = max(round(packs.num_packs / self.lengths.share), 1)
         arithmetic, work = self._arithmetic(layout), Work.from_packs(packs, cost_of(self.shape), layout.context)
         packs_s = arithmetic.packs_s(work)
-        recipe, own = self.recipe.override({**changes, "artifact": None}), self.recipe.packing.balance.kind
+        recipe, kind = self.recipe.override({**changes, "artifact": None}), self.recipe.packing.balance.kind
         # costs of all packs, or of some steps of them, where those of a sample stand for more
         num_costs = min(max(num_packs, batch), max(len(packs_s), batch * _REPEATED_STEPS))
         waiting = waiting_of(np.resize(packs_s, num_costs), recipe)
@@ -329,18 +319,18 @@ class Search:
             step_s=step_s,
             tokens_per_s=num_useful / packs.num_packs * batch / step_s / self.num_gpus,
             parts={name: part / step_s for name, part in parts.items()},
-            changes=changes if balance == own else {**changes, "packing.balance.kind": balance},
+            changes=changes if balance == kind else {**changes, "packing.balance.kind": balance},
         )
 
 
 def _balance(recipe: SFTRecipe, waiting: Waiting) -> str:
     """Return what a candidate balances: what its recipe says, else batches where that gains; none where none can be."""
-    own = recipe.packing.balance.kind
-    if own == "none" and waiting.straggler_ratio - waiting.balanced_ratio <= _LEAST_GAIN:
-        return own
-    wanted = "within_batch" if own == "none" else own
+    kind = recipe.packing.balance.kind
+    if kind == "none" and waiting.straggler_ratio - waiting.balanced_ratio <= _LEAST_GAIN:
+        return kind
+    balance = "within_batch" if kind == "none" else kind
     try:
-        balance_for(recipe.override({"packing.balance.kind": wanted}))
+        balance_for(recipe.override({"packing.balance.kind": balance}))
     except ConfigError:
         return "none"
-    return wanted
+    return balance

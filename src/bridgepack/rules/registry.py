@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from importlib import import_module
 
 from bridgepack.rules.host_itself import HostRule
-from bridgepack.rules.judging.rule import ArtifactRule, RowRule, Rule, RunRule, StructureRule
+from bridgepack.rules.judging.rule import ArtifactRule, RowRule, Rule, RunRule, Severity, StructureRule
 from bridgepack.rules.suppression import SuppressionRule
 from bridgepack.rules.training import ResumeRule, StepRule
 
@@ -26,6 +26,8 @@ STRUCTURE_RULES = tuple(rule for rule in ALL_RULES if isinstance(rule, Structure
 ARTIFACT_RULES = tuple(rule for rule in ALL_RULES if isinstance(rule, (StructureRule, RowRule, ArtifactRule)))
 #: Every rule on a run.
 RUN_RULES = tuple(rule for rule in ALL_RULES if isinstance(rule, RunRule))
+#: The rules on a run whose changes are made where a recipe becomes a config. Advice is a person's choice.
+FIXING_RULES = tuple(rule for rule in RUN_RULES if rule.is_fixable and rule.severity != Severity.ADVICE)
 #: Every rule on a training step; the guard runs them, not `check`.
 STEP_RULES = tuple(rule for rule in ALL_RULES if isinstance(rule, StepRule))
 #: Every rule on a run that resumes from a checkpoint; the guard runs them, not `check`.

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import bridgepack
+from bridgepack.bridge.refusing.refusals import errors_of
 from bridgepack.bridge.replay_settings import replay_settings
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import Artifact
@@ -20,7 +21,6 @@ from bridgepack.planning.estimate import cost_of, waiting_of
 from bridgepack.planning.layout import gpu_by_name
 from bridgepack.planning.lengths import Lengths, lengths_of, pack_lengths
 from bridgepack.planning.plan import Plan, plan_recipe
-from bridgepack.planning.search import refusals
 from bridgepack.planning.shape import model_shape
 from bridgepack.records import TRAIN
 from bridgepack.replay.order import PackOrder
@@ -176,7 +176,7 @@ def test_a_plan_balances_where_that_gains_and_the_recipe_checks_clean() -> None:
     assert plan.best.balance == plan.best_recipe.packing.balance.kind == "within_batch"
     assert waiting.straggler_ratio > waiting.balanced_ratio + 0.01
     assert balance_for(plan.best_recipe) is not None
-    assert not refusals(plan.best_recipe)
+    assert not errors_of(plan.best_recipe)
     assert "packing.balance.kind is within_batch: the slowest rank" in text
     assert text.startswith("plan of mine on 64 x h100-80gb; speeds and memory are estimates")
     assert "\n    8,192  #" in text
@@ -192,7 +192,7 @@ def test_every_candidate_is_legal_fits_and_is_ranked(model: str, num_gpus: int) 
     plan = _plan(_recipe(model), num_gpus)
 
     for one in plan.candidates:
-        assert not refusals(plan.recipe.override(one.changes))
+        assert not errors_of(plan.recipe.override(one.changes))
         assert one.memory.total_gb <= H100.budget_gb
         assert one.global_batch_size % one.layout.data == 0
         assert sum(one.parts.values()) == pytest.approx(1)
@@ -236,7 +236,7 @@ def test_layers_that_do_not_divide_are_no_reason_for_more_gpus() -> None:
         assert len(set(plan.best.layout.layers)) > 1
         assert plan.best.layout.layers == again.best.layout.layers
         assert "\n      layers of each stage: " in describe_plan(plan)
-        assert not refusals(again.best_recipe)
+        assert not errors_of(again.best_recipe)
 
 
 def test_experts_stay_in_a_node_and_a_small_model_has_one_stage() -> None:

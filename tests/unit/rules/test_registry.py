@@ -1,5 +1,6 @@
 """Rules are complete, named alike, registered, selected by code or name, and suppressed with a reason."""
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -11,11 +12,13 @@ import bridgepack.rules
 from bridgepack.errors import ConfigError
 from bridgepack.host import TARGET
 from bridgepack.records import Finding
-from bridgepack.rules.judging.judge import check_selectors, select_rules
+from bridgepack.rules.judging.judge import check_selectors, judge_run, select_rules
+from bridgepack.rules.judging.judgement import RuleCrashError
 from bridgepack.rules.judging.rule import Rule, RunRule
-from bridgepack.rules.registry import ALL_RULES, RETIRED, RUN_RULES, SUPPRESSION_RULES, group_of
+from bridgepack.rules.registry import ALL_RULES, FIXING_RULES, RETIRED, RUN_RULES, SUPPRESSION_RULES, group_of
 from bridgepack.rules.suppression import SuppressionRule, Suppressions, apply_suppressions
 from tests.support.free_codes import free_codes
+from tests.unit.rules import run_cases
 
 
 def test_codes_and_names_are_unique_and_every_decorated_function_is_collected() -> None:
@@ -56,6 +59,24 @@ def test_rule_says_what_why_and_how_to_fix(rule: Rule) -> None:
     assert rule.summary.endswith(".")
     assert all((rule.source, rule.bad, rule.good, rule.fix))
     assert "\n" not in rule.why + rule.bad + rule.good + rule.fix
+
+
+def test_the_rules_that_have_changes_are_marked_fixable() -> None:
+    """Only they are judged where a recipe becomes a config; one without the mark that proposes a change crashes."""
+    fixing = {
+        rule.code
+        for rule in RUN_RULES
+        for case in run_cases.cases_of(rule, "bad")
+        for finding in judge_run(run_cases.subject_of(case), [rule]).findings
+        if finding.changes
+    }
+    assert fixing | {"BP044"} == {rule.code for rule in RUN_RULES if rule.is_fixable}  # BP044: a recipe's misspelt name
+    assert len(FIXING_RULES) > 100
+
+    [unmarked] = (rule for rule in RUN_RULES if rule.code == "BP004")
+    unmarked = dataclasses.replace(unmarked, is_fixable=False)
+    with pytest.raises(RuleCrashError):
+        judge_run(run_cases.subject_of(run_cases.cases_of(unmarked, "bad")[0]), [unmarked])
 
 
 def codes(*, select: tuple[str, ...] = (), ignore: tuple[str, ...] = ()) -> set[str]:

@@ -1,6 +1,7 @@
 """The one question of every command: does the host refuse a recipe, in which words, and at which field?"""
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +10,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.records import Finding, RunConfig
 from bridgepack.rules.judging.environment import target_versions
 from bridgepack.rules.judging.judge import judge_run
+from bridgepack.rules.judging.rule import RunRule, Severity
 from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.registry import RUN_RULES
 
@@ -26,12 +28,19 @@ def refusals_of(recipe: SFTRecipe) -> tuple[Finding, ...]:
         ConfigError: `bridge_overrides` nest too deep, or changes of rules contradict each other.
     """
     config = config_of_recipe(recipe)
-    return tuple(in_users_words(finding, config) for finding in _findings(config, OF_RECIPE | OF_TOPOLOGY))
+    rules = [rule for rule in RUN_RULES if rule.code in OF_RECIPE | OF_TOPOLOGY]
+    return tuple(in_users_words(finding, config) for finding in _findings(config, rules))
 
 
-def _findings(config: RunConfig, codes: frozenset[str]) -> tuple[Finding, ...]:
-    run = Run(config=config, versions=target_versions(config.bridge_version))
-    return judge_run(run, [rule for rule in RUN_RULES if rule.code in codes]).findings
+def errors_of(recipe: SFTRecipe) -> tuple[Finding, ...]:
+    """Return the errors that `check` finds in a recipe without files and packs, in the recipe's own fields."""
+    config = config_of_recipe(recipe)
+    findings = _findings(config, [rule for rule in RUN_RULES if rule.severity is Severity.ERROR])
+    return tuple(in_users_words(finding, config) for finding in findings if finding.code not in config.ignored)
+
+
+def _findings(config: RunConfig, rules: Sequence[RunRule]) -> tuple[Finding, ...]:
+    return judge_run(Run(config=config, versions=target_versions(config.bridge_version)), rules).findings
 
 
 def in_users_words(finding: Finding, config: RunConfig) -> Finding:
@@ -42,7 +51,7 @@ def in_users_words(finding: Finding, config: RunConfig) -> Finding:
 
 def in_users_paths(text: str, config: RunConfig | None) -> str:
     """Return a text with the paths of the user's own file."""
-    return text if config is None else _PATH.sub(lambda found: config.user_path(found[0]), text)
+    return text if config is None else _PATH.sub(lambda match: config.user_path(match[0]), text)
 
 
 def refusal_text(finding: Finding) -> str:

@@ -102,7 +102,8 @@ def findings_of(rule: Rule, violations: Iterable[Violation], *, max_examples: in
 def finding_of(rule: Rule, tally: Tally) -> Finding:
     """Return the finding of a tally with at least one violation."""
     first, why = tally.first[0], rule.summary.rstrip(".")
-    changes = (replace(change, why=change.why or why) for violation in tally.first for change in violation.changes)
+    changes = [replace(change, why=change.why or why) for violation in tally.first for change in violation.changes]
+    assert rule.is_fixable or not changes, "a rule with changes is a fixable_rule"
     return Finding(
         code=rule.code,
         name=rule.name,

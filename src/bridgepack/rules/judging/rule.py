@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from importlib import import_module
 from typing import Any, ClassVar, TypedDict, Unpack
 
@@ -71,6 +72,7 @@ class Rule:
     evidence: str = ""  #: how it is known: executed, read in the source, or a public issue
     #: distribution -> version specifier that it applies to; all versions of other distributions
     versions: Mapping[str, str] = field(default_factory=dict)
+    is_fixable: bool = False  #: whether its violations may have changes that fix them
     check: Callable[..., Any]  #: takes the subject and returns the violations
 
     def __reduce__(self) -> tuple[Callable[[str, str], Any], tuple[str, str]]:
@@ -231,5 +233,6 @@ def _rule_fields(check: Any, code: str, severity: Severity, source: str, facts: 
 structure_rule = Decorator[Callable[[Rows], Offenders | None], StructureRule](StructureRule)
 row_rule = Decorator[Callable[[Rows], Offenders | None], RowRule](RowRule)
 artifact_rule = Decorator[Callable[[ArtifactFacts], Found], ArtifactRule](ArtifactRule)
-#: Decorator of a rule on runs.
+#: Decorators of a rule on runs; the violations of a fixable one may have changes that fix them.
 rule = Decorator[Callable[[Run], Found], RunRule](RunRule)
+fixable_rule = Decorator[Callable[[Run], Found], RunRule](partial(RunRule, is_fixable=True))

@@ -5,7 +5,18 @@ import re
 
 from bridgepack.rules.judging.context import CannotJudgeError
 from bridgepack.rules.judging.environment import BRIDGE
-from bridgepack.rules.judging.rule import ADVICE, ERROR, EXECUTED, VALIDATE, WARNING, Found, change, rule, wrong
+from bridgepack.rules.judging.rule import (
+    ADVICE,
+    ERROR,
+    EXECUTED,
+    VALIDATE,
+    WARNING,
+    Found,
+    change,
+    fixable_rule,
+    rule,
+    wrong,
+)
 from bridgepack.rules.judging.subject import DEFAULT_WIDTH_MULTIPLE, HAS_SPECS, SPECS, Run
 from bridgepack.rules.run.data.packed_paths import longest_sequence, splits_packed_by_host
 from bridgepack.rules.run.reading import has_constant_width, nearest_multiples, splits_context
@@ -38,7 +49,12 @@ def _shards_of_sequence(run: Run) -> int:
     return math.lcm(*(size * tensor for size in run.context_parallel_sizes)) if run.splits_sequence else 1
 
 
-@rule("BP101", ERROR, "PSB101, PSB105, PSB117, PSC303; core/models/common/embeddings/rope_utils.py:222", when=HAS_SPECS)
+@fixable_rule(
+    "BP101",
+    ERROR,
+    "PSB101, PSB105, PSB117, PSC303; core/models/common/embeddings/rope_utils.py:222",
+    when=HAS_SPECS,
+)
 def sequences_not_divisible_by_context_parallelism(run: Run) -> Found:
     """pad_seq_to_mult is not a multiple of 2 x context_parallel_size of training or evaluation.
 
@@ -142,7 +158,7 @@ def _padded_otherwise(run: Run, real: int, which: str, needed: int, why: str) ->
     yield wrong(_HOST_MULTIPLE, found, f"a multiple of {needed}", to=value, because=why, needs_repack=True)
 
 
-@rule("BP111", WARNING, "PSB111; bridge/data/packing/offline.py:185", evidence=EXECUTED)
+@fixable_rule("BP111", WARNING, "PSB111; bridge/data/packing/offline.py:185", evidence=EXECUTED)
 def multiple_overridden_by_dataset_kwargs(run: Run) -> Found:
     """The host packs the data, and dataset_kwargs.pad_seq_length_to_mult is not a multiple of pad_seq_to_mult.
 
@@ -172,7 +188,7 @@ def multiple_below_recommendation(run: Run) -> Found:
         yield wrong(_MULTIPLE, str(multiple), f"a multiple of {best}")
 
 
-@rule("BP119", ERROR, "PSB111, PSB101; bridge/data/packing/offline.py:185")
+@fixable_rule("BP119", ERROR, "PSB111, PSB101; bridge/data/packing/offline.py:185")
 def host_pads_to_undivided_multiple(run: Run) -> Found:
     """The host packs, and dataset_kwargs.pad_seq_length_to_mult is not a multiple of 2 x context_parallel_size.
 
@@ -227,7 +243,12 @@ def longest_sequence_one_short(run: Run) -> Found:
         yield wrong(_MULTIPLE, f"1, so at most {longest - 1} tokens", f"2 or more for {longest}")
 
 
-@rule("BP112", ERROR, "PSB112; bridge/data/packing/gpt_sft.py:191, data/datasets/gpt_sft.py:569", when=HAS_SPECS)
+@fixable_rule(
+    "BP112",
+    ERROR,
+    "PSB112; bridge/data/packing/gpt_sft.py:191, data/datasets/gpt_sft.py:569",
+    when=HAS_SPECS,
+)
 def pack_width_not_divisible(run: Run) -> Found:
     """pad_to_max_length is off, and pack widths are rounded to a multiple that the parallel sizes do not divide.
 
@@ -246,7 +267,7 @@ def pack_width_not_divisible(run: Run) -> Found:
     yield wrong(_HOST_MULTIPLE, found, allowed, changes=mended)
 
 
-@rule("BP113", WARNING, when=HAS_SPECS, noticed="first step, or later")
+@fixable_rule("BP113", WARNING, when=HAS_SPECS, noticed="first step, or later")
 def pack_width_differs_among_experts(run: Run) -> Found:
     """The allgather dispatcher needs the same number of tokens on every rank, but pack widths differ among the ranks.
 
@@ -264,7 +285,12 @@ def pack_width_differs_among_experts(run: Run) -> Found:
         yield wrong(_PAD_TO_MAX, found, "true", to=True, because="every rank gets packs of one width")
 
 
-@rule("BP114", ERROR, when=HAS_SPECS, evidence="read in the source; that it hangs rather than fails is inferred")
+@fixable_rule(
+    "BP114",
+    ERROR,
+    when=HAS_SPECS,
+    evidence="read in the source; that it hangs rather than fails is inferred",
+)
 def pipeline_expects_other_width(run: Run) -> Found:
     """Pipeline stages expect packs of model.seq_length tokens, but the loader gives packs of other widths.
 

@@ -1,6 +1,6 @@
 """Rules on batch sizes and the GPUs that share them."""
 
-from bridgepack.rules.judging.rule import ADVICE, ERROR, EXECUTED, VALIDATE, WARNING, Found, rule, wrong
+from bridgepack.rules.judging.rule import ADVICE, ERROR, EXECUTED, VALIDATE, WARNING, Found, fixable_rule, rule, wrong
 from bridgepack.rules.judging.subject import SPECS, Run
 from bridgepack.rules.run.reading import fine_tunes, nearest_multiples
 
@@ -108,7 +108,7 @@ def batch_size_not_positive(run: Run) -> Found:
             yield wrong(path, str(size), "a positive number")
 
 
-@rule("BP629", ERROR, "PSB602; bridge/training/config.py:1020, core/parallel_state.py")
+@fixable_rule("BP629", ERROR, "PSB602; bridge/training/config.py:1020, core/parallel_state.py")
 def parallel_size_not_positive(run: Run) -> Found:
     """A parallel size is zero or negative.
 
@@ -141,7 +141,7 @@ def fewer_micro_batches_than_pipeline_stages(run: Run) -> Found:
         yield wrong("train.global_batch_size", found, f"{share * stages} or more packs")
 
 
-@rule("BP615", WARNING, "PSB615; bridge/data/loaders.py:272", noticed="dataset build")
+@fixable_rule("BP615", WARNING, "PSB615; bridge/data/loaders.py:272", noticed="dataset build")
 def last_batch_kept_with_custom_dataset(run: Run) -> Found:
     """The last incomplete batch is kept, but this dataset cannot pad it.
 

@@ -4,7 +4,7 @@ import re
 
 from bridgepack.host.checkpoints import HF_CONFIG, IMPORT, MARKERS, checkpoint_kind
 from bridgepack.rules.judging.environment import BRIDGE
-from bridgepack.rules.judging.rule import ADVICE, ERROR, EXECUTED, WARNING, Found, rule, wrong
+from bridgepack.rules.judging.rule import ADVICE, ERROR, EXECUTED, WARNING, Found, fixable_rule, rule, wrong
 from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.run.reading import fine_tunes
 
@@ -109,7 +109,7 @@ def _exports_for_hugging_face(run: Run) -> bool:
     return run.is_on(_EXPORT) and not run.stated(_SOURCE)
 
 
-@rule("BP867", WARNING, when=_exports_for_hugging_face, versions=_CURRENT, noticed="first checkpoint, or never")
+@fixable_rule("BP867", WARNING, when=_exports_for_hugging_face, versions=_CURRENT, noticed="first checkpoint, or never")
 def exported_with_config_of_tokenizer(run: Run) -> Found:
     """Checkpoints are also written for Hugging Face, with the tokenizer's name as the source of the model's config.
 

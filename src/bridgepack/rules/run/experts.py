@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, Found, rule, wrong
+from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, Found, fixable_rule, rule, wrong
 from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.run.reading import HAS_EXPERTS, acting, graph_capture
 
@@ -22,7 +22,7 @@ def _expert_tensor_parallel_size(run: Run) -> int:
     return run.stated_integer(_EXPERT_TENSOR) or default
 
 
-@rule("BP825", ERROR, "core/transformer/transformer_config.py:1468,1532", noticed=VALIDATE, evidence=EXECUTED)
+@fixable_rule("BP825", ERROR, "core/transformer/transformer_config.py:1468,1532", noticed=VALIDATE, evidence=EXECUTED)
 def expert_parallelism_without_experts(run: Run) -> Found:
     """Expert parallelism is on for a model without experts.
 
@@ -49,7 +49,7 @@ def experts_not_divided(run: Run) -> Found:
         yield wrong(_EXPERT_SIZE, f"{size} with {experts} experts", f"a divisor of {experts}")
 
 
-@rule("BP827", ERROR, "core/transformer/transformer_config.py:2279-2282", noticed=VALIDATE, evidence=EXECUTED)
+@fixable_rule("BP827", ERROR, "core/transformer/transformer_config.py:2279-2282", noticed=VALIDATE, evidence=EXECUTED)
 def biased_experts_split(run: Run) -> Found:
     """Experts with biases are split over tensor-parallel ranks.
 
@@ -141,7 +141,7 @@ def _lacking(run: Run) -> Iterator[tuple[str, str]]:
         yield "CUDA graphs of moe or mlp", "graphs of other modules"
 
 
-@rule("BP831", ERROR, noticed=VALIDATE, evidence=EXECUTED)
+@fixable_rule("BP831", ERROR, noticed=VALIDATE, evidence=EXECUTED)
 def part_of_expert_overlap_without_it(run: Run) -> Found:
     """An option that needs the overlap of expert communication is on without it, or one that excludes it is on with it.
 
@@ -165,7 +165,7 @@ _BALANCED = frozenset({"aux_loss", "seq_aux_loss", "global_aux_loss", "none"})
 _WITH_RANK_CAPACITY = ("hybridep", "ncclep")
 
 
-@rule("BP832", ERROR, noticed=VALIDATE, evidence=EXECUTED)
+@fixable_rule("BP832", ERROR, noticed=VALIDATE, evidence=EXECUTED)
 def expert_capacity_without_what_it_needs(run: Run) -> Found:
     """The expert capacity setting is not supported by the router or the dispatcher.
 
@@ -192,7 +192,13 @@ def expert_capacity_without_what_it_needs(run: Run) -> Found:
             yield wrong(rank_factor, "set with hybridep without use_transformer_engine_op_fuser", "None", to=None)
 
 
-@rule("BP833", ERROR, "core/transformer/transformer_config.py:1612,1645-1649", noticed=VALIDATE, evidence=EXECUTED)
+@fixable_rule(
+    "BP833",
+    ERROR,
+    "core/transformer/transformer_config.py:1612,1645-1649",
+    noticed=VALIDATE,
+    evidence=EXECUTED,
+)
 def dispatcher_without_what_is_asked(run: Run) -> Found:
     """The token dispatcher does not support another setting of the run.
 

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from bridgepack.rules.judging.environment import BRIDGE
-from bridgepack.rules.judging.rule import ERROR, WARNING, Found, change, rule, wrong
+from bridgepack.rules.judging.rule import ERROR, WARNING, Found, change, fixable_rule, rule, wrong
 from bridgepack.rules.judging.subject import SPECS, Run
 from bridgepack.rules.run.reading import FINETUNING_DATASETS, PRETRAINING_DATASETS
 
@@ -110,7 +110,12 @@ def _wrong_kinds(run: Run) -> Iterator[tuple[str, Any, Kind, Any]]:
             yield path, value, kind, _convert(value, kind)
 
 
-@rule("BP029", ERROR, "PSB019, PSB020; bridge/training/config.py:1466", noticed="start for numbers, never for switches")
+@fixable_rule(
+    "BP029",
+    ERROR,
+    "PSB019, PSB020; bridge/training/config.py:1466",
+    noticed="start for numbers, never for switches",
+)
 def setting_of_wrong_kind(run: Run) -> Found:
     """A setting has a value of the wrong type.
 
@@ -125,7 +130,12 @@ def setting_of_wrong_kind(run: Run) -> Found:
             yield wrong(path, repr(value), str(kind), changes=mended)
 
 
-@rule("BP030", WARNING, "PSB020; bridge/training/config.py:1165, data/packing/gpt_sft.py:79", noticed="by accident")
+@fixable_rule(
+    "BP030",
+    WARNING,
+    "PSB020; bridge/training/config.py:1165, data/packing/gpt_sft.py:79",
+    noticed="by accident",
+)
 def setting_of_neighbouring_kind(run: Run) -> Found:
     """A setting holds a number for a switch, a switch for a number, or a fraction for a whole number.
 

@@ -1,6 +1,6 @@
 """Rules on averaging the loss: over tokens or over micro batches, and in which collective."""
 
-from bridgepack.rules.judging.rule import ADVICE, ERROR, VALIDATE, WARNING, Found, rule, wrong
+from bridgepack.rules.judging.rule import ADVICE, ERROR, VALIDATE, WARNING, Found, fixable_rule, rule, wrong
 from bridgepack.rules.judging.subject import PACKS_OFFLINE, Run
 from bridgepack.rules.run.reading import (
     DIFFUSION_DATASETS,
@@ -30,7 +30,7 @@ def _is_checked_by_host(run: Run) -> bool:
     return splits_context(run) and fine_tunes(run)
 
 
-@rule("BP011", ERROR, "PSB011; bridge/training/config.py:1452", when=_is_checked_by_host, noticed=VALIDATE)
+@fixable_rule("BP011", ERROR, "PSB011; bridge/training/config.py:1452", when=_is_checked_by_host, noticed=VALIDATE)
 def per_token_loss_off_with_context_parallelism(run: Run) -> Found:
     """Context parallelism is on in fine-tuning, but the loss is not computed per token.
 
@@ -44,7 +44,7 @@ def per_token_loss_off_with_context_parallelism(run: Run) -> Found:
         yield wrong(_PER_TOKEN, "false", allowed, changes=per_token_loss(run, "a rank may hold no trained token"))
 
 
-@rule("BP012", ERROR, "PSB012; bridge/training/config.py:1455", when=_is_checked_by_host, noticed=VALIDATE)
+@fixable_rule("BP012", ERROR, "PSB012; bridge/training/config.py:1455", when=_is_checked_by_host, noticed=VALIDATE)
 def average_in_collective_with_context_parallelism(run: Run) -> Found:
     """Context parallelism is on in fine-tuning, and gradients are averaged in the collective.
 
@@ -57,7 +57,7 @@ def average_in_collective_with_context_parallelism(run: Run) -> Found:
         yield wrong(_AVERAGE, "true", allowed, to=False, because="ranks hold different numbers of trained tokens")
 
 
-@rule("BP013", ERROR, "PSB013; core/distributed/distributed_data_parallel.py:180", noticed="setup")
+@fixable_rule("BP013", ERROR, "PSB013; core/distributed/distributed_data_parallel.py:180", noticed="setup")
 def average_in_collective_with_per_token_loss(run: Run) -> Found:
     """The loss is computed per token, and gradients are averaged in the collective.
 
@@ -70,7 +70,12 @@ def average_in_collective_with_per_token_loss(run: Run) -> Found:
         yield wrong(_AVERAGE, "true", "false, because model.calculate_per_token_loss is true", to=False, because=why)
 
 
-@rule("BP014", ADVICE, "PSB014; bridge/training/losses.py:102, core/pipeline_parallel/schedules.py", when=PACKS_OFFLINE)
+@fixable_rule(
+    "BP014",
+    ADVICE,
+    "PSB014; bridge/training/losses.py:102, core/pipeline_parallel/schedules.py",
+    when=PACKS_OFFLINE,
+)
 def loss_averaged_over_packs(run: Run) -> Found:
     """The loss is averaged within each pack before it is averaged over the batch.
 
@@ -100,7 +105,7 @@ def custom_dataset_with_mean_loss_under_context_parallelism(run: Run) -> Found:
         yield wrong(_PER_TOKEN, found, "true in fine-tuning")
 
 
-@rule("BP617", ADVICE, "PSB617; bridge/training/losses.py:102", when=PACKS_OFFLINE)
+@fixable_rule("BP617", ADVICE, "PSB617; bridge/training/losses.py:102", when=PACKS_OFFLINE)
 def validation_loss_weighs_packs(run: Run) -> Found:
     """The validation loss is averaged over packs, not over tokens.
 

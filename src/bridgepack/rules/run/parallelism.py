@@ -4,9 +4,9 @@ import itertools
 
 from bridgepack.records.words import counted
 from bridgepack.rules.judging.environment import BRIDGE
-from bridgepack.rules.judging.rule import ADVICE, ERROR, WARNING, Found, Violation, change, rule, wrong
+from bridgepack.rules.judging.rule import ADVICE, ERROR, WARNING, Found, Violation, change, fixable_rule, rule, wrong
 from bridgepack.rules.judging.subject import IS_PACKED, PACKS_OFFLINE, SPECS, Run
-from bridgepack.rules.run.kernels.graphs import num_shares
+from bridgepack.rules.run.kernels.low_precision import num_shares
 from bridgepack.rules.run.reading import (
     HAS_EXPERTS,
     computes_loss_per_token,
@@ -52,7 +52,7 @@ def tensor_overlap_buffers_of_another_width(run: Run) -> Found:
         yield wrong(switched_on[0], found, f"true with packs of exactly {run.seq_length} tokens")
 
 
-@rule("BP810", WARNING, when=(splits_context, IS_PACKED, has_own_dataset))
+@fixable_rule("BP810", WARNING, when=(splits_context, IS_PACKED, has_own_dataset))
 def own_dataset_without_per_token_loss(run: Run) -> Found:
     """Context parallelism averages the loss per rank, which the host does not check for your own dataset class.
 
@@ -118,7 +118,13 @@ _NEED_OVERLAP = ("delay_wgrad_compute", "ep_overlap_early_attn_memory_release")
 _BALANCING = "model.moe_router_load_balancing_type"
 
 
-@rule("BP802", ERROR, "PSB802; bridge/training/gpt_step.py:454-461", when=PACKS_OFFLINE, versions={BRIDGE: "<0.7"})
+@fixable_rule(
+    "BP802",
+    ERROR,
+    "PSB802; bridge/training/gpt_step.py:454-461",
+    when=PACKS_OFFLINE,
+    versions={BRIDGE: "<0.7"},
+)
 def expert_overlap_drops_boundaries(run: Run) -> Found:
     """The overlap of expert communication with compute loses the sequence boundaries.
 
@@ -165,7 +171,7 @@ def balance_per_sequence_means_per_pack(run: Run) -> Found:
         yield wrong(_BALANCING, "seq_aux_loss with packs", "aux_loss, global_aux_loss")
 
 
-@rule("BP808", WARNING, when=PACKS_OFFLINE, evidence="read in the source; the 128 comes from the documentation")
+@fixable_rule("BP808", WARNING, when=PACKS_OFFLINE, evidence="read in the source; the 128 comes from the documentation")
 def uneven_tokens_for_hybrid_dispatch(run: Run) -> Found:
     """HybridEP gets a number of tokens per rank that its kernels or CUDA graphs do not support.
 
@@ -189,7 +195,7 @@ def uneven_tokens_for_hybrid_dispatch(run: Run) -> Found:
         yield wrong(f"{SPECS}.packed_sequence_size", found, f"a multiple of {HYBRID_CHUNK_TOKENS * num_shares(run)}")
 
 
-@rule("BP803", ERROR, "PSB803; core/transformer/multi_token_prediction.py:238-268", when=IS_PACKED)
+@fixable_rule("BP803", ERROR, "PSB803; core/transformer/multi_token_prediction.py:238-268", when=IS_PACKED)
 def prediction_labels_cross_sequences(run: Run) -> Found:
     """Multi-token prediction shifts labels at logical boundaries, but padded sequences have physical boundaries.
 
@@ -203,7 +209,7 @@ def prediction_labels_cross_sequences(run: Run) -> Found:
         yield _without_layers(run, "padded sequences", "its labels are wrong over padded sequences")
 
 
-@rule("BP804", WARNING, when=IS_PACKED, evidence="read in the source; Bridge #6103, #6105")
+@fixable_rule("BP804", WARNING, when=IS_PACKED, evidence="read in the source; Bridge #6103, #6105")
 def prediction_trains_prompts(run: Run) -> Found:
     """Multi-token prediction layers are trained on prompts and padding, because they do not get the loss mask.
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from bridgepack.records import Refusal
 from bridgepack.rules.judging.context import CannotJudgeError
 from bridgepack.rules.judging.environment import BRIDGE
-from bridgepack.rules.judging.rule import ERROR, EXECUTED, Found, Violation, rule, wrong
+from bridgepack.rules.judging.rule import ERROR, EXECUTED, Found, Violation, fixable_rule, rule, wrong
 from bridgepack.rules.judging.subject import Run
 
 _NOTICED = "never; to_bridge does, before training"
@@ -31,7 +31,7 @@ def _require_model(run: Run, kind: str) -> None:
         raise CannotJudgeError(run.config.unknown["model"])
 
 
-@rule("BP044", ERROR, "bridge/training/config.py:962", versions=_HOST)
+@fixable_rule("BP044", ERROR, "bridge/training/config.py:962", versions=_HOST)
 def override_leads_nowhere(run: Run) -> Found:
     """An override names a field that Megatron-Bridge does not have.
 

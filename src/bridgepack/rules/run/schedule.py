@@ -3,7 +3,7 @@
 from functools import partial
 
 from bridgepack.rules.judging.environment import CORE
-from bridgepack.rules.judging.rule import ERROR, VALIDATE, WARNING, Found, rule, wrong
+from bridgepack.rules.judging.rule import ERROR, VALIDATE, WARNING, Found, fixable_rule, rule, wrong
 from bridgepack.rules.judging.subject import Run
 
 _LENGTHS = _STEPS, _SAMPLES, _EPOCHS = "train.train_iters", "train.train_samples", "train.num_epochs"
@@ -11,7 +11,7 @@ _MAX_STEPS, _RAMP_UP = "scheduler.max_steps", "train.rampup_batch_size"
 _LOADERS = ("batch", "cyclic", "single", "external")
 
 
-@rule("BP026", ERROR, "PSB026; bridge/training/config.py:1142", noticed=VALIDATE)
+@fixable_rule("BP026", ERROR, "PSB026; bridge/training/config.py:1142", noticed=VALIDATE)
 def epochs_without_finite_batches(run: Run) -> Found:
     """num_epochs is set with a dataset or a loader that has no epochs.
 
@@ -77,7 +77,7 @@ def _empty_decay(run: Run) -> Found:
         yield wrong(path, str(steps), "a positive number")
 
 
-@rule("BP612", ERROR, "PSB612; bridge/training/config.py:1627,408", noticed=VALIDATE)
+@fixable_rule("BP612", ERROR, "PSB612; bridge/training/config.py:1627,408", noticed=VALIDATE)
 def schedule_shorter_than_training(run: Run) -> Found:
     """scheduler.max_steps is smaller than the number of training steps.
 
@@ -167,7 +167,7 @@ def schedule_refused(run: Run) -> Found:
         yield wrong(switches[0], f"true, and {switches[1]} is true", "at most one of them")
 
 
-@rule("BP618", ERROR, "PSB604; bridge/data/loaders.py:133,365", noticed="dataset build")
+@fixable_rule("BP618", ERROR, "PSB604; bridge/data/loaders.py:133,365", noticed="dataset build")
 def evaluation_steps_missing(run: Run) -> Found:
     """validation.eval_iters is null.
 
@@ -180,7 +180,7 @@ def evaluation_steps_missing(run: Run) -> Found:
         yield wrong("validation.eval_iters", "null", "a number; 0 turns evaluation off", to=0, because=why)
 
 
-@rule("BP038", WARNING, versions={CORE: ">=0.18"}, evidence="read in megatron-core 0.18.1 and 0.19.2")
+@fixable_rule("BP038", WARNING, versions={CORE: ">=0.18"}, evidence="read in megatron-core 0.18.1 and 0.19.2")
 def batch_size_ramp_up_ignored(run: Run) -> Found:
     """Batch size ramp-up is set, but this version of megatron-core ignores it.
 
@@ -195,7 +195,7 @@ def batch_size_ramp_up_ignored(run: Run) -> Found:
             yield wrong(path, str(run.value(path)), "null", to=None, because="nothing reads it")
 
 
-@rule("BP622", ERROR, "PSB006; bridge/training/config.py:484", noticed=VALIDATE)
+@fixable_rule("BP622", ERROR, "PSB006; bridge/training/config.py:484", noticed=VALIDATE)
 def batch_size_ramp_up_with_epochs_or_samples(run: Run) -> Found:
     """Batch size ramp-up is set with num_epochs or train_samples.
 

@@ -4,7 +4,18 @@ from bridgepack.host.positions import positions_of
 from bridgepack.records import Change
 from bridgepack.rules.judging.context import CannotJudgeError
 from bridgepack.rules.judging.families import family_of
-from bridgepack.rules.judging.rule import ADVICE, ERROR, EXECUTED, VALIDATE, WARNING, Found, change, rule, wrong
+from bridgepack.rules.judging.rule import (
+    ADVICE,
+    ERROR,
+    EXECUTED,
+    VALIDATE,
+    WARNING,
+    Found,
+    change,
+    fixable_rule,
+    rule,
+    wrong,
+)
 from bridgepack.rules.judging.subject import HAS_SPECS, IS_TEXT, SPECS, Run
 from bridgepack.rules.run.models.families import NOT_OFFLINE
 from bridgepack.rules.run.models.vision_language import refuses_text_packs
@@ -19,7 +30,7 @@ _CAP = f"{SPECS}.max_single_sequence_length"
 _MULTIPLE = f"{SPECS}.pad_seq_to_mult"
 
 
-@rule("BP003", ERROR, "PSB003; bridge/data/builders/gpt_sft.py:198, training/config.py:1463", when=HAS_SPECS)
+@fixable_rule("BP003", ERROR, "PSB003; bridge/data/builders/gpt_sft.py:198, training/config.py:1463", when=HAS_SPECS)
 def packed_sequence_size_not_positive(run: Run) -> Found:
     """packed_sequence_size is not positive.
 
@@ -34,7 +45,7 @@ def packed_sequence_size_not_positive(run: Run) -> Found:
         yield wrong(_SIZE, str(run.packed_sequence_size), allowed, changes=mended)
 
 
-@rule("BP007", ERROR, "PSB007; bridge/training/config.py:1505", noticed=VALIDATE)
+@fixable_rule("BP007", ERROR, "PSB007; bridge/training/config.py:1505", noticed=VALIDATE)
 def sequence_lengths_differ(run: Run) -> Found:
     """The model and the dataset have different sequence lengths.
 
@@ -127,7 +138,7 @@ def sequence_cap_out_of_range(run: Run) -> Found:
         yield wrong(_CAP, str(cap), f"1 to {size}" if size > 0 else "a positive number")
 
 
-@rule("BP010", ERROR, when=HAS_SPECS, noticed="first step", evidence=EXECUTED)
+@fixable_rule("BP010", ERROR, when=HAS_SPECS, noticed="first step", evidence=EXECUTED)
 def pad_seq_to_mult_not_positive(run: Run) -> Found:
     """pad_seq_to_mult is null, zero or negative.
 
@@ -144,7 +155,7 @@ def pad_seq_to_mult_not_positive(run: Run) -> Found:
         yield wrong(_MULTIPLE, found, allowed, to=needed, because=why, needs_repack=needed > 1)
 
 
-@rule("BP036", ERROR, "PSB007; bridge/data/builders/gpt_sft.py:191", when=fine_tunes, noticed=VALIDATE)
+@fixable_rule("BP036", ERROR, "PSB007; bridge/data/builders/gpt_sft.py:191", when=fine_tunes, noticed=VALIDATE)
 def seq_length_not_positive(run: Run) -> Found:
     """model.seq_length or dataset.seq_length is not positive.
 

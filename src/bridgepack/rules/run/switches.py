@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bridgepack.host.names import FORMER_FIELDS, FORMER_MODULES
-from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, WARNING, Found, change, rule, wrong
+from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, WARNING, Found, change, fixable_rule, rule, wrong
 from bridgepack.rules.judging.subject import IS_TEXT, PACKS_OFFLINE, SPECS, Run
 
 
-@rule("BP001", ERROR, "PSB001; bridge/training/config.py:1155", when=PACKS_OFFLINE, noticed=VALIDATE)
+@fixable_rule("BP001", ERROR, "PSB001; bridge/training/config.py:1155", when=PACKS_OFFLINE, noticed=VALIDATE)
 def both_kinds_of_packing_on(run: Run) -> Found:
     """Offline packing and packing inside the batch are both on.
 
@@ -35,7 +35,14 @@ def packing_switch_without_specs(run: Run) -> Found:
         yield wrong("dataset.enable_offline_packing", "off", "true, because offline_packing_specs is set")
 
 
-@rule("BP004", ERROR, "PSB004; bridge/training/config.py:1466", when=PACKS_OFFLINE, noticed=VALIDATE, evidence=EXECUTED)
+@fixable_rule(
+    "BP004",
+    ERROR,
+    "PSB004; bridge/training/config.py:1466",
+    when=PACKS_OFFLINE,
+    noticed=VALIDATE,
+    evidence=EXECUTED,
+)
 def micro_batch_size_not_one(run: Run) -> Found:
     """Offline packing is on, but micro_batch_size is larger than 1.
 
@@ -48,7 +55,7 @@ def micro_batch_size_not_one(run: Run) -> Found:
         yield wrong("train.micro_batch_size", str(run.micro_batch_size), "1 with offline packing", to=1, because=why)
 
 
-@rule("BP005", ERROR, when=PACKS_OFFLINE, noticed="first evaluation")
+@fixable_rule("BP005", ERROR, when=PACKS_OFFLINE, noticed="first evaluation")
 def evaluation_micro_batch_size_not_one(run: Run) -> Found:
     """Offline packing is on, but eval_micro_batch_size is larger than 1.
 
@@ -100,7 +107,7 @@ def _targets(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
             yield from _targets(value, f"{prefix}{name}.")
 
 
-@rule("BP020", WARNING, "PSB020; bridge/training/config.py:1165, data/packing/gpt_sft.py:79", when=IS_TEXT)
+@fixable_rule("BP020", WARNING, "PSB020; bridge/training/config.py:1165, data/packing/gpt_sft.py:79", when=IS_TEXT)
 def padding_switch_not_literally_true(run: Run) -> Found:
     """pad_to_max_length is set in a wrong place, or with a value that is not the literal true.
 
@@ -133,7 +140,7 @@ def boundaries_of_sequences_withheld(run: Run) -> Found:
         yield wrong("dataset.dataset_kwargs.return_cu_seqlen", repr(value), "not set")
 
 
-@rule("BP025", ERROR, "PSB025; bridge/data/packing/gpt_sft.py:70", when=PACKS_OFFLINE, noticed="dataset build")
+@fixable_rule("BP025", ERROR, "PSB025; bridge/data/packing/gpt_sft.py:70", when=PACKS_OFFLINE, noticed="dataset build")
 def virtual_tokens_with_packing(run: Run) -> Found:
     """Offline packing is on with virtual tokens for prompt tuning.
 

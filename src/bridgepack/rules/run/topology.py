@@ -7,7 +7,7 @@ from typing import Any
 from bridgepack.host.modules import DELTA_NETS
 from bridgepack.host.validated import RECOMPUTED_MODULES
 from bridgepack.rules.judging.context import CannotJudgeError
-from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, Found, rule, wrong
+from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, Found, fixable_rule, rule, wrong
 from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.run.reading import acting, switches_on
 from bridgepack.rules.run.validated.precision import scales_with_delay
@@ -82,7 +82,7 @@ def uneven_pipeline_stages(run: Run) -> Found:
         yield wrong(_PIPELINE, *_spread_text(run, f"{layers} layers", f"{stages} stages"))
 
 
-@rule("BP836", ERROR, "core/parallel_state.py:827-831", noticed="setup")
+@fixable_rule("BP836", ERROR, "core/parallel_state.py:827-831", noticed="setup")
 def virtual_stages_without_pipeline(run: Run) -> Found:
     """virtual_pipeline_model_parallel_size is set, but there is only one pipeline stage.
 
@@ -206,7 +206,7 @@ _RECOMPUTED = "model.recompute_granularity"
 _METHODS = ("block", "uniform")
 
 
-@rule("BP834", ERROR, "core/transformer/transformer_config.py:1721-1838", noticed=VALIDATE, evidence=EXECUTED)
+@fixable_rule("BP834", ERROR, "core/transformer/transformer_config.py:1721-1838", noticed=VALIDATE, evidence=EXECUTED)
 def recomputation_half_described(run: Run) -> Found:
     """The recompute settings are incomplete or contradict recompute_granularity.
 
@@ -254,7 +254,7 @@ def _wrong_recomputation(run: Run) -> Iterator[tuple[str, str]]:
             yield name, f"with {RECOMPUTED_MODULES[name]}"
 
 
-@rule("BP835", ERROR, "core/model_parallel_config.py:545-558", noticed=VALIDATE, evidence=EXECUTED)
+@fixable_rule("BP835", ERROR, "core/model_parallel_config.py:545-558", noticed=VALIDATE, evidence=EXECUTED)
 def embedding_gradient_deferred_without_pipeline(run: Run) -> Found:
     """The gradient of the output embedding is deferred to the pipeline's end, but there is no pipeline or no limit.
 
@@ -282,7 +282,7 @@ def _keeps_checkpoints(run: Run) -> bool:
     return run.is_set("checkpoint.save") or run.is_set("checkpoint.load")
 
 
-@rule("BP823", ERROR, "bridge/training/config.py:1065-1116,1341-1346,1390", noticed=VALIDATE, evidence=EXECUTED)
+@fixable_rule("BP823", ERROR, "bridge/training/config.py:1065-1116,1341-1346,1390", noticed=VALIDATE, evidence=EXECUTED)
 def sharded_parameters_contradicted(run: Run) -> Found:
     """Fully sharded data parallelism is on with settings that exclude it, or its checkpoint format is set without it.
 
@@ -312,7 +312,7 @@ def sharded_parameters_contradicted(run: Run) -> Found:
         yield wrong("dist.use_tp_pp_dp_mapping", f"true with {switched_on[0]} true", "false", to=False)
 
 
-@rule("BP824", ERROR, "bridge/training/config.py:600,1397,1412,1419-1426", noticed=VALIDATE, evidence=EXECUTED)
+@fixable_rule("BP824", ERROR, "bridge/training/config.py:600,1397,1412,1419-1426", noticed=VALIDATE, evidence=EXECUTED)
 def checkpoints_without_their_groups(run: Run) -> Found:
     """The process groups or the checkpoint format do not support the way checkpoints are written.
 

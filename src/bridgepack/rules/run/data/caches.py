@@ -9,7 +9,7 @@ from bridgepack.records import TRAIN
 from bridgepack.records.words import counted
 from bridgepack.rules.judging.context import CannotJudgeError
 from bridgepack.rules.judging.files import Files
-from bridgepack.rules.judging.rule import ADVICE, EXECUTED, WARNING, Found, rule, wrong
+from bridgepack.rules.judging.rule import ADVICE, EXECUTED, WARNING, Found, fixable_rule, rule, wrong
 from bridgepack.rules.judging.subject import HAS_SPECS, PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.data.packed_paths import (
     PATH_SETTINGS,
@@ -71,7 +71,13 @@ def _plain(text: str) -> str:
     return re.sub(r"[^a-z0-9]", "", text.lower())
 
 
-@rule("BP210", WARNING, "PSB210; bridge/data/builders/gpt_sft.py:903", when=splits_packed_by_host, evidence=EXECUTED)
+@fixable_rule(
+    "BP210",
+    WARNING,
+    "PSB210; bridge/data/builders/gpt_sft.py:903",
+    when=splits_packed_by_host,
+    evidence=EXECUTED,
+)
 def cache_named_for_another_tokenizer(run: Run) -> Found:
     """The host packs the data, and tokenizer_model_name is not the name of the tokenizer.
 
@@ -133,7 +139,7 @@ def materialized_data_kept(run: Run) -> Found:
         yield wrong("dataset.hf_output_root", f"{kept} exists", "null, or an empty folder")
 
 
-@rule("BP218", WARNING, "PSB218, PSC414; bridge/data/builders/gpt_sft.py:608", when=HAS_SPECS)
+@fixable_rule("BP218", WARNING, "PSB218, PSC414; bridge/data/builders/gpt_sft.py:608", when=HAS_SPECS)
 def rewrites_data_at_every_start(run: Run) -> Found:
     """hf_rewrite is on with offline packing.
 
@@ -152,7 +158,7 @@ _SPLIT_FOLDERS = frozenset({"training", "train", "validation", "valid", "val"})
 _TRACKERS = ("latest_train_state.pt", "latest_checkpointed_iteration.txt")
 
 
-@rule("BP609", WARNING, when=PACKS_OFFLINE)
+@fixable_rule("BP609", WARNING, when=PACKS_OFFLINE)
 def filled_up_batch_with_mean_loss(run: Run) -> Found:
     """The last batch of an epoch is filled with masked packs, and the loss is averaged over packs.
 
@@ -170,7 +176,7 @@ def filled_up_batch_with_mean_loss(run: Run) -> Found:
         yield wrong("model.calculate_per_token_loss", "false with train.num_epochs", allowed, changes=mended)
 
 
-@rule("BP610", WARNING, "PSB610; bridge/data/packing/parquet.py:363", when=PACKS_OFFLINE)
+@fixable_rule("BP610", WARNING, "PSB610; bridge/data/packing/parquet.py:363", when=PACKS_OFFLINE)
 def training_samples_counted_in_packs(run: Run) -> Found:
     """max_train_samples is set with offline packing, which counts packs instead of examples.
 

@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 from bridgepack.records import TRAIN
 from bridgepack.rules.judging.context import require_known
 from bridgepack.rules.judging.facts import MANIFEST_FILE, ArtifactFacts
-from bridgepack.rules.judging.rule import ADVICE, ERROR, EXECUTED, WARNING, Found, change, rule, wrong
+from bridgepack.rules.judging.rule import ADVICE, ERROR, EXECUTED, WARNING, Found, change, fixable_rule, rule, wrong
 from bridgepack.rules.judging.subject import HAS_SPECS, IS_PACKED, PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.data.packed_paths import (
     METADATA_SETTING,
@@ -103,7 +103,7 @@ def artifact_packed_for_smaller_size(run: Run) -> Found:
         yield wrong(f"{SPECS}.packed_sequence_size", f"{size}, with packs for {made_for}", str(made_for))
 
 
-@rule("BP121", WARNING, "PSB106; bridge/data/packing/gpt_sft.py:205, 239", when=HAS_SPECS)
+@fixable_rule("BP121", WARNING, "PSB106; bridge/data/packing/gpt_sft.py:205, 239", when=HAS_SPECS)
 def artifact_multiple_differs(run: Run) -> Found:
     """This run's pad_seq_to_mult differs from the artifact's.
 
@@ -187,7 +187,12 @@ def padded_boundaries_without_metadata(run: Run) -> Found:
         yield wrong(run.artifact.metadata.path, "no such file, with pad_cu_seqlens", f"a file beside {MANIFEST_FILE}")
 
 
-@rule("BP402", ERROR, "PSB402; bridge/training/config.py:1169, bridge/data/packing/gpt_sft.py:79", when=HAS_SPECS)
+@fixable_rule(
+    "BP402",
+    ERROR,
+    "PSB402; bridge/training/config.py:1169, bridge/data/packing/gpt_sft.py:79",
+    when=HAS_SPECS,
+)
 def padded_cu_seqlens_without_full_width(run: Run) -> Found:
     """pad_cu_seqlens is on, but packs are not padded to their full width.
 

@@ -7,7 +7,7 @@ from pathlib import Path, PurePath
 from bridgepack.records import TRAIN
 from bridgepack.rules.judging.context import CannotJudgeError
 from bridgepack.rules.judging.files import Files
-from bridgepack.rules.judging.rule import ADVICE, ERROR, EXECUTED, WARNING, Found, rule, wrong
+from bridgepack.rules.judging.rule import ADVICE, ERROR, EXECUTED, WARNING, Found, fixable_rule, rule, wrong
 from bridgepack.rules.judging.subject import DEFAULT_WIDTH_MULTIPLE, HAS_SPECS, SPECS, Run
 from bridgepack.rules.run.data.packed_paths import (
     METADATA_SETTING,
@@ -92,7 +92,7 @@ def packed_parquet_missing(run: Run) -> Found:
             yield wrong(path.setting, f"{path.text}, no Parquet file there", "at least one .parquet or .pq")
 
 
-@rule("BP205", ERROR, "PSB205; bridge/data/packing/offline.py:293", when=splits_packed_by_host)
+@fixable_rule("BP205", ERROR, "PSB205; bridge/data/packing/offline.py:293", when=splits_packed_by_host)
 def metadata_path_is_text(run: Run) -> Found:
     """The host packs and writes metadata, but packed_metadata_path is a str instead of a pathlib.Path.
 
@@ -145,7 +145,7 @@ def packed_path_with_brackets(run: Run) -> Found:
             yield wrong(path.setting, path.text, "* or ? instead of brackets")
 
 
-@rule("BP214", WARNING, "PSB214; bridge/data/packing/paths.py:142", evidence="executed with the real 0.6.2")
+@fixable_rule("BP214", WARNING, "PSB214; bridge/data/packing/paths.py:142", evidence="executed with the real 0.6.2")
 def packed_path_with_double_star(run: Run) -> Found:
     """A path to packs has **, which the host reads as *: one level, not any depth.
 
@@ -225,7 +225,12 @@ def validation_packed_by_host(run: Run) -> Found:
         yield wrong(PATH_SETTINGS[VALIDATION], "null, with explicit training packs and do_validation", allowed)
 
 
-@rule("BP207", WARNING, "PSB207; bridge/data/builders/gpt_sft.py:780, data/datasets/gpt_sft.py:641", when=HAS_SPECS)
+@fixable_rule(
+    "BP207",
+    WARNING,
+    "PSB207; bridge/data/builders/gpt_sft.py:780, data/datasets/gpt_sft.py:641",
+    when=HAS_SPECS,
+)
 def test_split_width_not_divisible(run: Run) -> Found:
     """do_test is on, but the width of test rows, which are never packed, is not divisible by the parallel sizes.
 

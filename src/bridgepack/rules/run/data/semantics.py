@@ -5,7 +5,7 @@ from typing import Any
 
 from bridgepack.rules.judging.context import CannotJudgeError
 from bridgepack.rules.judging.environment import BRIDGE
-from bridgepack.rules.judging.rule import ADVICE, ERROR, EXECUTED, WARNING, Found, rule, wrong
+from bridgepack.rules.judging.rule import ADVICE, ERROR, EXECUTED, WARNING, Found, fixable_rule, rule, wrong
 from bridgepack.rules.judging.subject import IS_TEXT, PACKS_OFFLINE, SPECS, TEXT_DATASETS, Run
 
 CHAT, PROMPT_COMPLETION, LEGACY = "chat", "prompt_completion", "legacy"
@@ -45,7 +45,7 @@ _WITHOUT_BOS = ("qwen2", "qwen3")
 _BEGIN_WITH_BOS = ("llama", "gemma", "mistral", "ministral3")
 
 
-@rule("BP502", ERROR, "PSB502; bridge/data/packing/gpt_sft.py:131", when=PACKS_OFFLINE, evidence=EXECUTED)
+@fixable_rule("BP502", ERROR, "PSB502; bridge/data/packing/gpt_sft.py:131", when=PACKS_OFFLINE, evidence=EXECUTED)
 def stored_mask_ignored(run: Run) -> Found:
     """dataset_kwargs.answer_only_loss is false, so the host ignores the loss mask in the packs.
 
@@ -60,7 +60,7 @@ def stored_mask_ignored(run: Run) -> Found:
         yield wrong(f"{_KWARGS}.answer_only_loss", str(value), "true, or not set", to=True, because=why)
 
 
-@rule("BP505", WARNING, "PSB505; bridge/data/sft_processing.py:406", when=host_packs)
+@fixable_rule("BP505", WARNING, "PSB505; bridge/data/sft_processing.py:406", when=host_packs)
 def completions_without_eos(run: Run) -> Found:
     """The host packs completions without EOS at their end.
 
@@ -100,7 +100,7 @@ def legacy_mask(run: Run) -> Found:
         yield wrong("dataset.preprocessing", "None", "chat or prompt-completion preprocessing")
 
 
-@rule("BP515", WARNING, "PSB515; bridge/data/sft_processing.py:389")
+@fixable_rule("BP515", WARNING, "PSB515; bridge/data/sft_processing.py:389")
 def prompt_glued_to_completion(run: Run) -> Found:
     """The host packs prompts and completions without a separator.
 
@@ -115,7 +115,7 @@ def prompt_glued_to_completion(run: Run) -> Found:
         yield wrong(path, "empty", "a space or a line end", to=" ", because=why, needs_repack=True)
 
 
-@rule("BP516", ADVICE, "PSB516; bridge/data/sft_processing.py:393")
+@fixable_rule("BP516", ADVICE, "PSB516; bridge/data/sft_processing.py:393")
 def prompts_without_bos(run: Run) -> Found:
     """The host packs prompts without BOS, but the tokenizers of this family begin every text with BOS.
 
@@ -128,7 +128,7 @@ def prompts_without_bos(run: Run) -> Found:
         yield wrong(_ADD_BOS, f"False with {run.family.evidence}", "true", to=True, because=why, needs_repack=True)
 
 
-@rule("BP517", WARNING, "PSB517; bridge/data/sft_processing.py:395", noticed="dataset build")
+@fixable_rule("BP517", WARNING, "PSB517; bridge/data/sft_processing.py:395", noticed="dataset build")
 def bos_wanted_but_missing(run: Run) -> Found:
     """add_bos is true, but tokenizers of the model's family have no BOS token.
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from bridgepack.rules.judging.rule import ADVICE, ERROR, EXECUTED, VALIDATE, Found, rule, wrong
+from bridgepack.rules.judging.rule import ADVICE, ERROR, EXECUTED, VALIDATE, Found, fixable_rule, rule, wrong
 from bridgepack.rules.judging.subject import HAS_SPECS, IS_TEXT, SPECS, Run
 from bridgepack.rules.run.reading import fine_tunes
 
@@ -47,7 +47,7 @@ def data_source_not_exactly_one(run: Run) -> Found:
         yield wrong("dataset.dataset_root", repr(root), "a folder")
 
 
-@rule("BP018", ERROR, "PSB018; bridge/data/builders/gpt_sft.py:200", when=HAS_SPECS, noticed=VALIDATE)
+@fixable_rule("BP018", ERROR, "PSB018; bridge/data/builders/gpt_sft.py:200", when=HAS_SPECS, noticed=VALIDATE)
 def rewrite_of_explicit_packs(run: Run) -> Found:
     """hf_rewrite is on with explicit packs.
 

@@ -6,7 +6,7 @@ from bridgepack.geometry import floor_to_multiple
 from bridgepack.records import TRAIN, VALIDATION
 from bridgepack.rules.judging.context import CannotJudgeError
 from bridgepack.rules.judging.environment import BRIDGE
-from bridgepack.rules.judging.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
+from bridgepack.rules.judging.rule import ADVICE, ERROR, WARNING, Found, fixable_rule, rule, wrong
 from bridgepack.rules.judging.subject import IS_TEXT, PACKS_OFFLINE, Run
 from bridgepack.rules.run.reading import EVALUATES, batch_set_to, smallest_batch
 
@@ -99,7 +99,7 @@ def fewer_validation_packs_than_a_batch(run: Run) -> Found:
         yield wrong("validation.eval_global_batch_size", found, f"at most {packs}")
 
 
-@rule("BP605", ERROR, when=IS_TEXT, versions={BRIDGE: "<0.7"}, noticed="end of training")
+@fixable_rule("BP605", ERROR, when=IS_TEXT, versions={BRIDGE: "<0.7"}, noticed="end of training")
 def fewer_test_rows_than_a_batch(run: Run) -> Found:
     """There are fewer test rows than eval_global_batch_size.
 
@@ -227,7 +227,13 @@ def few_optimiser_steps(run: Run) -> Found:
         yield wrong("train.global_batch_size", found, f"at most {most} packs per step", fix=fix)
 
 
-@rule("BP614", ERROR, "PSB614; bridge/data/samplers.py:185, data/loaders.py:456", when=PACKS_OFFLINE, noticed="mid-run")
+@fixable_rule(
+    "BP614",
+    ERROR,
+    "PSB614; bridge/data/samplers.py:185, data/loaders.py:456",
+    when=PACKS_OFFLINE,
+    noticed="mid-run",
+)
 def packs_run_out(run: Run) -> Found:
     """The single loader reads the packs once, but the steps need more packs.
 

@@ -6,7 +6,7 @@ from packaging.version import Version
 
 from bridgepack.host.modules import DELTA_NETS
 from bridgepack.rules.judging.environment import ENGINE
-from bridgepack.rules.judging.rule import ADVICE, ERROR, VALIDATE, WARNING, Found, rule, wrong
+from bridgepack.rules.judging.rule import ADVICE, ERROR, VALIDATE, WARNING, Found, fixable_rule, rule, wrong
 from bridgepack.rules.judging.subject import IS_PACKED, PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.reading import (
     attention_backend,
@@ -23,7 +23,7 @@ _BACKEND = "model.attention_backend"
 _FLASH_ATTENTION_3 = frozenset({"flash-attn-3", "flash-attn-hopper", "flash-attn-interface"})
 
 
-@rule("BP701", ERROR, when=(IS_PACKED, uses_engine_attention), noticed="first step")
+@fixable_rule("BP701", ERROR, when=(IS_PACKED, uses_engine_attention), noticed="first step")
 def no_backend_for_packed_attention(run: Run) -> Found:
     """The attention backend does not support packs.
 
@@ -53,7 +53,12 @@ def has_flash_attention_3(run: Run) -> bool:
     return takes_third and bool(_FLASH_ATTENTION_3 & set(installed))
 
 
-@rule("BP702", WARNING, when=(IS_PACKED, uses_engine_attention), evidence="read in TransformerEngine 2.14 to 2.18")
+@fixable_rule(
+    "BP702",
+    WARNING,
+    when=(IS_PACKED, uses_engine_attention),
+    evidence="read in TransformerEngine 2.14 to 2.18",
+)
 def flash_attention_over_padded_sequences(run: Run) -> Found:
     """The attention backend is flash with padded sequences, which FlashAttention 2 and 4 refuse.
 
@@ -73,7 +78,13 @@ def flash_attention_over_padded_sequences(run: Run) -> Found:
         yield wrong(_BACKEND, found, allowed, to=None, because="the fused kernel supports padded sequences")
 
 
-@rule("BP717", ERROR, "PSB717, PSB907; core/ssm/gated_delta_net/gdn.py:97", when=IS_PACKED, noticed="first step")
+@fixable_rule(
+    "BP717",
+    ERROR,
+    "PSB717, PSB907; core/ssm/gated_delta_net/gdn.py:97",
+    when=IS_PACKED,
+    noticed="first step",
+)
 def deterministic_gated_delta_net(run: Run) -> Found:
     """Deterministic mode is on for a model with gated delta net layers over packs.
 
@@ -87,7 +98,12 @@ def deterministic_gated_delta_net(run: Run) -> Found:
         yield wrong(path, "true with gated delta net", "false with packs", to=False)
 
 
-@rule("BP718", WARNING, "PSB718; bridge/training/gpt_step.py:120-124,200", evidence="read in megatron-bridge 0.6.2")
+@fixable_rule(
+    "BP718",
+    WARNING,
+    "PSB718; bridge/training/gpt_step.py:120-124,200",
+    evidence="read in megatron-bridge 0.6.2",
+)
 def attention_mask_of_the_dataset_ignored(run: Run) -> Found:
     """The dataset returns attention masks, but attention over packs ignores them.
 
@@ -102,7 +118,7 @@ def attention_mask_of_the_dataset_ignored(run: Run) -> Found:
         yield wrong(path, "false", "true with packs", to=True, because=because)
 
 
-@rule("BP721", ERROR, noticed="first step", evidence="read in TransformerEngine 2.17.1 and 2.18")
+@fixable_rule("BP721", ERROR, noticed="first step", evidence="read in TransformerEngine 2.17.1 and 2.18")
 def fp8_attention_over_packs(run: Run) -> Found:
     """Attention runs in FP8 over packs with context parallelism.
 
@@ -155,7 +171,7 @@ def attention_backend_is_plain_text(run: Run) -> Found:
 _FUSION = "model.apply_rope_fusion"
 
 
-@rule("BP910", ERROR, "PSB910; core/transformer/transformer_config.py:2193,2966", noticed=VALIDATE)
+@fixable_rule("BP910", ERROR, "PSB910; core/transformer/transformer_config.py:2193,2966", noticed=VALIDATE)
 def latent_attention_setting_refused(run: Run) -> Found:
     """Multi-latent attention is on with fused rotary embeddings but without YaRN.
 
@@ -173,7 +189,7 @@ def latent_attention_setting_refused(run: Run) -> Found:
         yield wrong(_FUSION, f"true with rope_type {rope_type}", "false, or rope_type yarn", to=False, because=why)
 
 
-@rule("BP911", ERROR, "PSB911; core/transformer/transformer_config.py:2837-2838", noticed=VALIDATE)
+@fixable_rule("BP911", ERROR, "PSB911; core/transformer/transformer_config.py:2837-2838", noticed=VALIDATE)
 def sparse_attention_with_fused_rotary(run: Run) -> Found:
     """A model with DeepSeek sparse attention uses fused rotary embeddings.
 
@@ -186,7 +202,7 @@ def sparse_attention_with_fused_rotary(run: Run) -> Found:
         yield wrong(_FUSION, "true with sparse attention", "false", to=False, because=why)
 
 
-@rule("BP912", WARNING, noticed="a warning, or first step", evidence="read in 0.6.2 and megatron-core 0.19.2")
+@fixable_rule("BP912", WARNING, noticed="a warning, or first step", evidence="read in 0.6.2 and megatron-core 0.19.2")
 def fused_rotary_with_several_axes(run: Run) -> Found:
     """Rotary embeddings over several axes (mRoPE) are set to fused, which no kernel supports.
 
@@ -236,7 +252,12 @@ def learned_positions_packed(run: Run) -> Found:
 _OWN_CONSTRUCTION = ("VLModelProvider", "OmniModelProvider", "OmniModalityProvider", "AudioModelProvider")
 
 
-@rule("BP710", ERROR, "PSB710; core/transformer/attention.py:1361-1384", evidence="read in megatron-core 0.19.2")
+@fixable_rule(
+    "BP710",
+    ERROR,
+    "PSB710; core/transformer/attention.py:1361-1384",
+    evidence="read in megatron-core 0.19.2",
+)
 def single_fused_rotary_embedding(run: Run) -> Found:
     """Rotary embeddings of queries and keys are fused into one kernel, which does not support packs.
 
@@ -250,7 +271,12 @@ def single_fused_rotary_embedding(run: Run) -> Found:
         yield wrong(path, "true with packs", "false with packs", to=False, because=why)
 
 
-@rule("BP711", WARNING, when=IS_PACKED, evidence="read in megatron-core 0.19.2; which classes are affected is inferred")
+@fixable_rule(
+    "BP711",
+    WARNING,
+    when=IS_PACKED,
+    evidence="read in megatron-core 0.19.2; which classes are affected is inferred",
+)
 def fused_rotary_embedding_loses_yarn_scale(run: Run) -> Found:
     """The fused rotary embedding of packs omits YaRN's attention scale.
 

@@ -1,7 +1,7 @@
 """Rules on hybrid, dynamic, hierarchical and evaluation context parallelism."""
 
 from bridgepack.rules.judging.environment import ENGINE
-from bridgepack.rules.judging.rule import ERROR, WARNING, Found, rule, wrong
+from bridgepack.rules.judging.rule import ERROR, WARNING, Found, fixable_rule, rule, wrong
 from bridgepack.rules.judging.subject import PACKS_OFFLINE, Run
 from bridgepack.rules.run.reading import truths
 
@@ -12,7 +12,7 @@ _PROVIDER = "megatron.bridge.models.gpt_provider.GPTModelProvider"
 _DYNAMIC = ("model.dynamic_context_parallel", "model.sequence_packing_scheduler")
 
 
-@rule("BP951", ERROR, "PSC301; core/pipeline_parallel/schedules.py:768, bridge/training/gpt_step.py:336")
+@fixable_rule("BP951", ERROR, "PSC301; core/pipeline_parallel/schedules.py:768, bridge/training/gpt_step.py:336")
 def hybrid_context_parallel(run: Run) -> Found:
     """hybrid_context_parallel is on, but no dataset of the host supports its schedule.
 
@@ -85,7 +85,7 @@ def engine_lacks_hierarchical_context_parallel(run: Run) -> Found:
         yield wrong(_HIERARCHY, f"{list(sizes)} with {run.versions[ENGINE]}", "TransformerEngine 1.12")
 
 
-@rule("BP956", WARNING, "PSC301; core/model_parallel_config.py:111")
+@fixable_rule("BP956", WARNING, "PSC301; core/model_parallel_config.py:111")
 def max_seqlen_per_rank_without_effect(run: Run) -> Found:
     """max_seqlen_per_dp_cp_rank is set, but only the schedule of hybrid context parallelism reads it.
 

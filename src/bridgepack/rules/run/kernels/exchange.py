@@ -7,7 +7,7 @@ from packaging.version import Version
 
 from bridgepack.rules.judging.context import CannotJudgeError
 from bridgepack.rules.judging.environment import ENGINE, version_of
-from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, Found, change, rule, wrong
+from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, Found, change, fixable_rule, rule, wrong
 from bridgepack.rules.judging.subject import IS_PACKED, Run
 from bridgepack.rules.run.kernels.heads import has_large_heads
 from bridgepack.rules.run.models.families import has_gated_delta_net
@@ -46,7 +46,7 @@ def _back_to_ring(run: Run) -> Any:
     return change(_KIND, "p2p", "the ring exchange supports packs") if is_taken else ()
 
 
-@rule("BP704", ERROR, when=(IS_PACKED, splits_context, uses_engine_attention), versions={ENGINE: "<2.18"})
+@fixable_rule("BP704", ERROR, when=(IS_PACKED, splits_context, uses_engine_attention), versions={ENGINE: "<2.18"})
 def all_gather_exchange_of_packs(run: Run) -> Found:
     """cp_comm_type is all_gather with packs, which this version of TransformerEngine does not support.
 
@@ -61,7 +61,7 @@ def all_gather_exchange_of_packs(run: Run) -> Found:
         yield wrong(_KIND, found, "p2p or a2a", changes=_back_to_ring(run))
 
 
-@rule("BP705", ERROR, when=(IS_PACKED, splits_context, uses_engine_attention), versions={ENGINE: "<2.19"})
+@fixable_rule("BP705", ERROR, when=(IS_PACKED, splits_context, uses_engine_attention), versions={ENGINE: "<2.19"})
 def hierarchical_exchange_of_packs(run: Run) -> Found:
     """Context parallelism is hierarchical (a2a+p2p) with packs.
 
@@ -77,7 +77,7 @@ def hierarchical_exchange_of_packs(run: Run) -> Found:
         yield wrong(_KIND, "a2a+p2p with packs", "p2p or a2a", changes=ring and ring + sizes)
 
 
-@rule("BP706", ERROR, when=splits_context, noticed="first step", evidence="read in TransformerEngine 2.17.1")
+@fixable_rule("BP706", ERROR, when=splits_context, noticed="first step", evidence="read in TransformerEngine 2.17.1")
 def heads_do_not_divide_for_all_to_all(run: Run) -> Found:
     """All-to-all context parallelism gives each rank whole heads, but the heads do not divide by its size.
 
@@ -99,7 +99,7 @@ def heads_do_not_divide_for_all_to_all(run: Run) -> Found:
         yield wrong(_KIND, found, allowed, changes=_back_to_ring(run) if run.cp_comm_types == ("a2a",) else ())
 
 
-@rule("BP707", ERROR, "PSB707; bridge/training/config.py:1541-1561", evidence="read in megatron-bridge 0.6.2")
+@fixable_rule("BP707", ERROR, "PSB707; bridge/training/config.py:1541-1561", evidence="read in megatron-bridge 0.6.2")
 def hierarchical_sizes_do_not_fit(run: Run) -> Found:
     """hierarchical_context_parallel_sizes is missing, or its product is not context_parallel_size.
 
@@ -191,7 +191,7 @@ def exchange_kinds_not_one_per_layer(run: Run) -> Found:
             yield wrong(_KIND, f"{len(kind)} kinds", f"one, or {num_layers}: one per layer")
 
 
-@rule("BP725", ERROR, when=splits_context, noticed="validate()", evidence="read in megatron-core 0.19.2")
+@fixable_rule("BP725", ERROR, when=splits_context, noticed="validate()", evidence="read in megatron-core 0.19.2")
 def sparse_attention_without_all_gather(run: Run) -> Found:
     """A model with DeepSeek sparse attention uses context parallelism, but not the allgather exchange.
 
@@ -225,7 +225,7 @@ def linear_heads_do_not_divide(run: Run) -> Found:
             yield wrong(where, found, f"a product that divides {num_heads}")
 
 
-@rule("BP728", ERROR, "PSB702; core/transformer/transformer_config.py:2875-2896", noticed=VALIDATE)
+@fixable_rule("BP728", ERROR, "PSB702; core/transformer/transformer_config.py:2875-2896", noticed=VALIDATE)
 def batch_invariance_with_context_parallelism(run: Run) -> Found:
     """Batch-invariant mode is on with context parallelism.
 
@@ -239,7 +239,7 @@ def batch_invariance_with_context_parallelism(run: Run) -> Found:
         yield wrong(path, found, "false with context parallelism", to=False)
 
 
-@rule("BP816", ERROR, "PSB808, PSB114; core/transformer/transformer_config.py:2643-2649", evidence=EXECUTED)
+@fixable_rule("BP816", ERROR, "PSB808, PSB114; core/transformer/transformer_config.py:2643-2649", evidence=EXECUTED)
 def varying_lengths_with_allgather_dispatcher(run: Run) -> Found:
     """variable_seq_lengths is true with the allgather dispatcher.
 

@@ -1,12 +1,21 @@
-"""Rules on CUDA graphs, and on FP8 and FP4 matrix products over packs."""
+"""Rules on CUDA graphs over packs."""
 
 from collections.abc import Iterator
 
-from bridgepack.records.words import counted
 from bridgepack.rules.judging.environment import BRIDGE
-from bridgepack.rules.judging.rule import ADVICE, ERROR, EXECUTED, VALIDATE, WARNING, Found, change, rule, wrong
-from bridgepack.rules.judging.subject import HAS_SPECS, IS_PACKED, PACKS_IN_BATCH, PACKS_OFFLINE, SPECS, Run
-from bridgepack.rules.run.reading import GRAPH_IMPLS, GraphCapture, graph_capture, graph_entries, nearest_multiples
+from bridgepack.rules.judging.rule import (
+    ERROR,
+    EXECUTED,
+    VALIDATE,
+    WARNING,
+    Found,
+    change,
+    fixable_rule,
+    rule,
+    wrong,
+)
+from bridgepack.rules.judging.subject import HAS_SPECS, PACKS_IN_BATCH, PACKS_OFFLINE, SPECS, Run
+from bridgepack.rules.run.reading import GRAPH_IMPLS, GraphCapture, graph_capture, graph_entries
 
 _IMPL, _MODULES, _SCOPE = "model.cuda_graph_impl", "model.cuda_graph_modules", "model.cuda_graph_scope"
 _NAN_CHECK = "rerun_state_machine.check_for_nan_in_loss"
@@ -24,7 +33,7 @@ def _describe(capture: GraphCapture) -> str:
     return f"{capture.impl} graphs{modules}"
 
 
-@rule("BP921", ERROR, "PSC101; bridge/training/config.py:1172-1179", when=PACKS_OFFLINE, noticed=VALIDATE)
+@fixable_rule("BP921", ERROR, "PSC101; bridge/training/config.py:1172-1179", when=PACKS_OFFLINE, noticed=VALIDATE)
 def graphs_over_packs_of_varying_width(run: Run) -> Found:
     """CUDA graphs are on, but packs are not all padded to the same width.
 
@@ -55,7 +64,7 @@ def captured_attention_with_varying_boundaries(run: Run) -> Found:
         yield wrong(f"{SPECS}.pad_cu_seqlens", f"false with {_describe(capture)}", "true if attention is captured")
 
 
-@rule(
+@fixable_rule(
     "BP923",
     ERROR,
     "PSC103; core/transformer/transformer_layer.py:1217-1232",
@@ -78,7 +87,7 @@ def layer_graphs_around_packed_attention(run: Run) -> Found:
         yield wrong(capture.path, found, allowed, to=capture.off, because=why)
 
 
-@rule("BP837", ERROR, when=PACKS_OFFLINE, versions={BRIDGE: ">=0.7"}, noticed="first step")
+@fixable_rule("BP837", ERROR, when=PACKS_OFFLINE, versions={BRIDGE: ">=0.7"}, noticed="first step")
 def router_graph_over_packed_padding(run: Run) -> Found:
     """CUDA graphs capture the router of experts, which gets the padding of packs from the batch.
 
@@ -98,7 +107,7 @@ def router_graph_over_packed_padding(run: Run) -> Found:
         yield wrong(capture.path, found, "modules without the router with packs", to=capture.off, because=why)
 
 
-@rule("BP924", ERROR, "PSC104; bridge/utils/cuda_graph.py:134-155", noticed=VALIDATE)
+@fixable_rule("BP924", ERROR, "PSC104; bridge/utils/cuda_graph.py:134-155", noticed=VALIDATE)
 def local_graphs_of_layers(run: Run) -> Found:
     """CUDA graphs are local but not of the full iteration.
 
@@ -116,7 +125,7 @@ def local_graphs_of_layers(run: Run) -> Found:
         yield wrong(_IMPL, _describe(capture), allowed, to="none", because="the host has no such graphs")
 
 
-@rule("BP925", ERROR, "PSC105; bridge/training/config.py:1369-1374", noticed=VALIDATE, evidence=EXECUTED)
+@fixable_rule("BP925", ERROR, "PSC105; bridge/training/config.py:1369-1374", noticed=VALIDATE, evidence=EXECUTED)
 def full_iteration_graph_checks_loss(run: Run) -> Found:
     """The loss is checked for NaN inside a CUDA graph of the full iteration.
 
@@ -144,7 +153,13 @@ def full_iteration_graph_of_packs(run: Run) -> Found:
         yield wrong(graph_capture(run).path, "a full-iteration graph of packs", allowed)
 
 
-@rule("BP926", ERROR, when=PACKS_IN_BATCH, noticed="capture or replay", evidence="read in megatron-bridge 0.6.2")
+@fixable_rule(
+    "BP926",
+    ERROR,
+    when=PACKS_IN_BATCH,
+    noticed="capture or replay",
+    evidence="read in megatron-bridge 0.6.2",
+)
 def graphs_with_in_batch_packing(run: Run) -> Found:
     """CUDA graphs are on with in-batch packing, whose packs have varying widths.
 
@@ -159,7 +174,7 @@ def graphs_with_in_batch_packing(run: Run) -> Found:
         yield wrong(capture.path, found, "no graphs with packing in the batch", to=capture.off, because=why)
 
 
-@rule("BP927", ERROR, noticed="setup", evidence="read in megatron-bridge 0.6.2")
+@fixable_rule("BP927", ERROR, noticed="setup", evidence="read in megatron-bridge 0.6.2")
 def graphs_without_graph_safe_random_state(run: Run) -> Found:
     """CUDA graphs are on without TransformerEngine's RNG tracker.
 
@@ -180,7 +195,7 @@ def graphs_without_graph_safe_random_state(run: Run) -> Found:
 _KNOWN_MODULES = frozenset({"attn", "mlp", "moe", "moe_router", "moe_preprocess", "mamba"})
 
 
-@rule("BP815", ERROR, "PSB815; core/transformer/transformer_config.py:2521-2526", noticed=VALIDATE)
+@fixable_rule("BP815", ERROR, "PSB815; core/transformer/transformer_config.py:2521-2526", noticed=VALIDATE)
 def full_recompute_inside_layer_graphs(run: Run) -> Found:
     """Full recompute is on while CUDA graphs capture parts of layers.
 
@@ -199,7 +214,7 @@ def full_recompute_inside_layer_graphs(run: Run) -> Found:
         yield wrong(path, found, allowed, changes=mended)
 
 
-@rule("BP817", ERROR, "PSC101, PSC104; core/transformer/transformer_config.py:2365-2463", evidence=EXECUTED)
+@fixable_rule("BP817", ERROR, "PSC101, PSC104; core/transformer/transformer_config.py:2365-2463", evidence=EXECUTED)
 def graph_settings_contradict(run: Run) -> Found:
     """CUDA graph settings, new and old, contradict each other.
 
@@ -281,65 +296,3 @@ def _misfits(run: Run, modules: frozenset[str]) -> Iterator[tuple[str, str]]:
 def _has_only_expert_layers(run: Run) -> bool:
     frequency = run.stated("model.moe_layer_freq")
     return frequency in (None, 1) or (isinstance(frequency, (list, tuple)) and 0 not in frequency)
-
-
-#: Number format -> multiple of the tokens on a rank that its matrix products need.
-#: Source: TransformerEngine 2.17, pytorch/utils.py:608-624 (8); block sizes of MXFP8 (32) and NVFP4 (16).
-TOKEN_MULTIPLES = {"fp8": 8, "mxfp8": 32, "nvfp4": 16}
-
-
-def num_shares(run: Run) -> int:
-    """Return the number of ranks that share a pack's tokens: CP, times TP with sequence parallelism."""
-    return run.context_parallel_size * (run.tensor_model_parallel_size if run.splits_sequence else 1)
-
-
-@rule("BP928", ERROR, "PSC108; TransformerEngine 2.17 pytorch/utils.py:608-624", when=PACKS_OFFLINE)
-def pack_width_unfit_for_low_precision(run: Run) -> Found:
-    """The tokens of a pack on one rank are not a multiple of the number that FP8 or FP4 matrix products need.
-
-    Why: Crash at the first step: "FP8 execution requires the product of all dimensions except the last to be divisible
-        by 8". MXFP8 needs 32, NVFP4 16.
-    Bad: packed_sequence_size 4112, MXFP8, CP 1: 4112 = 128 x 32 + 16. Good: packed_sequence_size 4096.
-    Fix: Make packed_sequence_size and seq_length a multiple of 32 x context parallelism x tensor parallelism.
-    Noticed: first step. Evidence: read in TransformerEngine 2.17.
-    """
-    if run.number_format == "bf16" or not run.pads_to_max_length:
-        return
-    multiple, size = TOKEN_MULTIPLES[run.number_format] * num_shares(run), run.packed_sequence_size
-    if size > 0 and size % multiple:
-        found = f"{size} over {counted(num_shares(run), 'rank')} in {run.number_format}"
-        allowed = f"a multiple of {multiple}, e.g. {nearest_multiples(size, multiple)}"
-        yield wrong(f"{SPECS}.packed_sequence_size", found, allowed)
-
-
-@rule("BP930", WARNING, "PSC108, PSB112; bridge/data/packing/gpt_sft.py, the collate's width", when=PACKS_OFFLINE)
-def varying_width_unfit_for_low_precision(run: Run) -> Found:
-    """Pack widths vary, and some widths are not supported by FP8 or FP4 matrix products.
-
-    Why: Crash at the first batch with such a width, which may be hours into the run.
-    Bad: FP8, CP 2, TP 2 with sequence parallelism, no pad_to_max_length: 16 / 4 = 4. Good: pad_to_max_length true.
-    Fix: Set pad_to_max_length to true, or pad_seq_length_to_mult to the multiple in the finding. Noticed: some step.
-    Evidence: read in megatron-bridge 0.6.2 and TransformerEngine 2.17.
-    """
-    if run.number_format == "bf16" or run.pads_to_max_length:
-        return
-    multiple = TOKEN_MULTIPLES[run.number_format] * num_shares(run)
-    if run.width_multiple % multiple:
-        found = f"not true, widths in steps of {run.width_multiple}, {run.number_format}"
-        yield wrong("dataset.dataset_kwargs.pad_to_max_length", found, f"true, or widths in steps of {multiple}")
-
-
-@rule("BP929", ADVICE, "PSC109; core/transformer/moe/experts.py:300-312,642", when=IS_PACKED)
-def expert_padding_left_to_the_experts(run: Run) -> Found:
-    """Experts run in FP8, but the router does not pad each expert's tokens to the multiple that FP8 needs.
-
-    Why: Slow: each MoE layer then copies its tokens into padded buffers and back.
-    Bad: fp8, 32 experts, moe_router_padding_for_quantization false. Good: moe_router_padding_for_quantization true.
-    Fix: Set model.moe_router_padding_for_quantization to true.
-    Evidence: inferred from the source of megatron-core 0.19.2.
-    """
-    if run.number_format == "bf16" or not run.is_mixture_of_experts:
-        return
-    paths = [f"model.moe_router_padding_for_{name}" for name in ("quantization", "fp8")]
-    if not any(run.stated(path) for path in paths):
-        yield wrong(paths[0], f"false with {run.number_format} experts", "true")

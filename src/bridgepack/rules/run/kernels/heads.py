@@ -1,7 +1,7 @@
 """Rules on the size of attention heads, which bounds what attention kernels take."""
 
 from bridgepack.rules.judging.context import CannotJudgeError
-from bridgepack.rules.judging.rule import ERROR, WARNING, Found, rule, wrong
+from bridgepack.rules.judging.rule import ERROR, WARNING, Found, fixable_rule, rule, wrong
 from bridgepack.rules.judging.subject import IS_PACKED, SPECS, Run
 from bridgepack.rules.run.reading import (
     attention_backend,
@@ -51,7 +51,13 @@ def _forces_other_backend(run: Run) -> bool:
     return attention_backend(run) in ("flash", "fused") and backend_takes_effect(run)
 
 
-@rule("BP730", ERROR, "TE/dot_product_attention/utils.py:843-882,972-990", noticed="first step", when=_is_too_large)
+@fixable_rule(
+    "BP730",
+    ERROR,
+    "TE/dot_product_attention/utils.py:843-882,972-990",
+    noticed="first step",
+    when=_is_too_large,
+)
 def no_kernel_for_large_heads(run: Run) -> Found:
     """Heads are larger than 256, and sequences are padded, ranks share a sequence, or a kernel is forced.
 

@@ -14,7 +14,7 @@ from bridgepack.host.modules import (
 )
 from bridgepack.records import Change
 from bridgepack.rules.judging.context import CannotJudgeError
-from bridgepack.rules.judging.rule import ERROR, EXECUTED, WARNING, Found, Violation, change, rule, wrong
+from bridgepack.rules.judging.rule import ERROR, EXECUTED, WARNING, Found, Violation, change, fixable_rule, wrong
 from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.run.models.adapter_gradients import Gradients, gradients_of
 from bridgepack.rules.run.models.adapter_reading import (
@@ -48,7 +48,7 @@ _MIXERS = {
 }
 
 
-@rule("BP840", ERROR, when=has_targets, noticed="first step, or never", evidence=EXECUTED)
+@fixable_rule("BP840", ERROR, when=has_targets, noticed="first step, or never", evidence=EXECUTED)
 def adapter_target_is_no_layer(run: Run) -> Found:
     """An adapter's target is not a linear layer of the model.
 
@@ -100,7 +100,7 @@ def _targets_for(target: str, model: Architecture, adapter: str) -> tuple[str, .
     return names or tuple(get_close_matches(target, model.names, n=1, cutoff=_BEYOND_DOUBT))
 
 
-@rule("BP841", WARNING, when=has_targets, evidence=EXECUTED)
+@fixable_rule("BP841", WARNING, when=has_targets, evidence=EXECUTED)
 def mixers_without_adapters(run: Run) -> Found:
     """The adapters leave out all layers of one kind: Mamba, gated delta net, or the projections of latent attention.
 
@@ -183,7 +183,7 @@ _UNIFORM = (
 )
 
 
-@rule("BP842", ERROR, when=(has_targets, recomputes_parts), evidence=EXECUTED)
+@fixable_rule("BP842", ERROR, when=(has_targets, recomputes_parts), evidence=EXECUTED)
 def adapters_without_gradient(run: Run) -> Found:
     """The backward pass of adapters in recomputed parts is skipped, because no trained layer comes before them.
 
@@ -224,7 +224,7 @@ def _fix(run: Run) -> str:
     return _UNIFORM.format(first=", ".join(architecture(run).targets(adapter_of(run))[:1]))
 
 
-@rule("BP843", ERROR, when=(has_targets, recomputes_parts), noticed="first step", evidence=_WITHOUT_ENGINE)
+@fixable_rule("BP843", ERROR, when=(has_targets, recomputes_parts), noticed="first step", evidence=_WITHOUT_ENGINE)
 def recomputed_norm_before_first_adapter(run: Run) -> Found:
     """A recomputed norm, activation or projection beside the first adapter has a partly frozen input.
 
@@ -245,7 +245,7 @@ _SPLIT_BY_ROWS = frozenset({"linear_proj", "linear_fc2", "out_proj"})
 _INITS = ("xavier", "kaiming", "normal", "zero")
 
 
-@rule("BP844", ERROR, when=has_adapters, noticed="first step, or never", evidence=EXECUTED)
+@fixable_rule("BP844", ERROR, when=has_adapters, noticed="first step, or never", evidence=EXECUTED)
 def adapters_that_cannot_train(run: Run) -> Found:
     """The adapters cannot train with these numbers.
 
@@ -273,7 +273,7 @@ def adapters_that_cannot_train(run: Run) -> Found:
     yield from _require_division(run)
 
 
-@rule("BP845", ERROR, when=has_adapters, noticed="model build, or first step", evidence=EXECUTED)
+@fixable_rule("BP845", ERROR, when=has_adapters, noticed="model build, or first step", evidence=EXECUTED)
 def targets_that_the_class_refuses(run: Run) -> Found:
     """The lists of targets contradict each other, or have entries that the adapters' class does not take.
 

@@ -1,7 +1,7 @@
 """Rules on DoRA, which scales every row of a weight by its norm: which layers it can be laid around."""
 
 from bridgepack.host.modules import SPLITS_INPUTS, Linear, is_match
-from bridgepack.rules.judging.rule import ERROR, Found, change, rule, wrong
+from bridgepack.rules.judging.rule import ERROR, Found, change, fixable_rule, wrong
 from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.run.models.adapter_reading import (
     TARGETS,
@@ -22,7 +22,7 @@ def trains_dora(run: Run) -> bool:
     return has_targets(run) and adapter_of(run) == "DoRA"
 
 
-@rule(
+@fixable_rule(
     "BP846",
     ERROR,
     when=trains_dora,
@@ -49,7 +49,12 @@ def dora_on_layers_that_it_does_not_take(run: Run) -> Found:
     yield wrong(TARGETS, f"{', '.join(names)} with DoRA", allowed, changes=changes)
 
 
-@rule("BP847", ERROR, when=(trains_dora, is_split), evidence="executed: 2 tensor ranks compute another loss than 1")
+@fixable_rule(
+    "BP847",
+    ERROR,
+    when=(trains_dora, is_split),
+    evidence="executed: 2 tensor ranks compute another loss than 1",
+)
 def dora_over_split_inputs(run: Run) -> Found:
     """DoRA targets layers whose inputs tensor-parallel ranks share, so each scales by the norm of its own part.
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from bridgepack.host.vision_language import text_packs_of
 from bridgepack.rules.judging.environment import BRIDGE
-from bridgepack.rules.judging.rule import ERROR, VALIDATE, WARNING, Found, rule, wrong
+from bridgepack.rules.judging.rule import ERROR, VALIDATE, WARNING, Found, fixable_rule, wrong
 from bridgepack.rules.judging.subject import PACKS_IN_BATCH, Run
 
 _ENERGON, _BUFFER = "EnergonDatasetConfig", "dataset.packing_buffer_size"
@@ -23,7 +23,7 @@ def packs_by_energon(run: Run) -> bool:
     return run.dataset_kind == _ENERGON and run.stated(_BUFFER) is not None
 
 
-@rule("BP045", ERROR, when=packs_by_energon, versions=_NEW, noticed=VALIDATE, evidence=_EXECUTED)
+@fixable_rule("BP045", ERROR, when=packs_by_energon, versions=_NEW, noticed=VALIDATE, evidence=_EXECUTED)
 def energon_packing_unfit(run: Run) -> Found:
     """Energon's own packing is on with settings that it does not support.
 
@@ -68,7 +68,7 @@ def _unsupported_settings(run: Run) -> Iterator[tuple[str, str, str]]:
         yield "model.dist_train.use_dist_train", "true", "false"
 
 
-@rule("BP046", WARNING, when=packs_by_energon, versions=_NEW, evidence=_EXECUTED)
+@fixable_rule("BP046", WARNING, when=packs_by_energon, versions=_NEW, evidence=_EXECUTED)
 def energon_packing_without_expert_overlap(run: Run) -> Found:
     """The overlap of expert communication is on with Energon's own packing, which switches it off.
 
@@ -81,7 +81,7 @@ def energon_packing_without_expert_overlap(run: Run) -> Found:
         yield wrong(path, "true", "false", to=False, because="the host switches it off", group=path)
 
 
-@rule("BP839", ERROR, when=PACKS_IN_BATCH, versions=_NEW, evidence="read in main of 2026-08-22")
+@fixable_rule("BP839", ERROR, when=PACKS_IN_BATCH, versions=_NEW, evidence="read in main of 2026-08-22")
 def in_batch_packing_with_expert_overlap_and_vision(run: Run) -> Found:
     """The overlap of expert communication is on with in-batch packing of a model with vision or sound.
 

@@ -7,7 +7,7 @@ from packaging.version import Version
 from bridgepack.host.modules import DELTA_NETS
 from bridgepack.rules.judging.context import CannotJudgeError
 from bridgepack.rules.judging.environment import CORE, is_in, version_of
-from bridgepack.rules.judging.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
+from bridgepack.rules.judging.rule import ADVICE, ERROR, WARNING, Found, fixable_rule, rule, wrong
 from bridgepack.rules.judging.subject import IS_PACKED, PACKS_IN_BATCH, PACKS_OFFLINE, Run
 from bridgepack.rules.run.reading import attention_backend, backend_takes_effect, has_own_dataset
 
@@ -46,7 +46,7 @@ def family_packed_against_its_recipe(run: Run) -> Found:
         yield wrong(_OFFLINE, f"packs for {run.family.evidence} ({run.family.name})", allowed)
 
 
-@rule("BP902", ERROR, when=PACKS_IN_BATCH, noticed="first step", evidence="read in 0.6.2")
+@fixable_rule("BP902", ERROR, when=PACKS_IN_BATCH, noticed="first step", evidence="read in 0.6.2")
 def in_batch_packing_refused_by_family(run: Run) -> Found:
     """In-batch packing is on for a model family whose own data code refuses it.
 
@@ -80,7 +80,7 @@ def gemma_2_packed(run: Run) -> Found:
         yield wrong(_OFFLINE if run.packs_offline else _IN_BATCH, f"packs for {run.family.evidence}", allowed)
 
 
-@rule("BP904", ERROR, when=IS_PACKED, noticed="first step", evidence="read in 0.6.2 and megatron-core 0.19.2")
+@fixable_rule("BP904", ERROR, when=IS_PACKED, noticed="first step", evidence="read in 0.6.2 and megatron-core 0.19.2")
 def local_attention_packed(run: Run) -> Found:
     """Packing is on with megatron-core's own attention, which does not support packs.
 
@@ -117,7 +117,7 @@ def in_batch_packing_against_its_recipe(run: Run) -> Found:
         yield wrong(_IN_BATCH, f"true for {run.family.evidence} ({name})", allowed)
 
 
-@rule("BP916", WARNING, when=IS_PACKED, noticed="first step, or never")
+@fixable_rule("BP916", WARNING, when=IS_PACKED, noticed="first step, or never")
 def local_implementation_packed(run: Run) -> Found:
     """Packing is on, but transformer_impl is not TransformerEngine.
 
@@ -181,7 +181,7 @@ def has_gated_delta_net(run: Run) -> bool:
     return run.model_setting("experimental_attention_variant") in DELTA_NETS
 
 
-@rule("BP905", ERROR, when=IS_PACKED)
+@fixable_rule("BP905", ERROR, when=IS_PACKED)
 def hybrid_model_not_declared(run: Run) -> Found:
     """Packing is on for a model with Mamba layers, but is_hybrid_model is false.
 

@@ -3,7 +3,7 @@
 import re
 
 from bridgepack.rules.judging.environment import BRIDGE
-from bridgepack.rules.judging.rule import ADVICE, ERROR, VALIDATE, WARNING, Found, change, rule, wrong
+from bridgepack.rules.judging.rule import ADVICE, ERROR, VALIDATE, WARNING, Found, change, fixable_rule, rule, wrong
 from bridgepack.rules.judging.subject import IS_TEXT, PACKS_IN_BATCH, Run
 from bridgepack.rules.run.reading import HAS_EXPERTS, has_own_dataset, pads_in_collate
 
@@ -34,7 +34,7 @@ def in_batch_packing_of_one_row(run: Run) -> Found:
         yield wrong("train.micro_batch_size", "1", "2 or more with in-batch packing")
 
 
-@rule("BP932", ERROR, "PSC202; bridge/training/config.py:1221", when=pads_in_collate, noticed=VALIDATE)
+@fixable_rule("BP932", ERROR, "PSC202; bridge/training/config.py:1221", when=pads_in_collate, noticed=VALIDATE)
 def seq_length_not_a_collate_multiple(run: Run) -> Found:
     """The dataset's collate pads rows, but seq_length is not a multiple of the number that parallelism needs.
 
@@ -63,7 +63,7 @@ def in_batch_packing_by_custom_dataset(run: Run) -> Found:
     yield wrong("dataset", run.dataset_kind, "right-padded rows with an attention_mask")
 
 
-@rule("BP934", WARNING, when=(PACKS_IN_BATCH, pads_in_collate), noticed="first step")
+@fixable_rule("BP934", WARNING, when=(PACKS_IN_BATCH, pads_in_collate), noticed="first step")
 def deferred_packing_of_another_step(run: Run) -> Found:
     """defer_in_batch_packing_to_step does not match the forward step of the model's family.
 
@@ -80,7 +80,7 @@ def deferred_packing_of_another_step(run: Run) -> Found:
         yield wrong(_DEFER, f"{not wanted} with {run.family.evidence}", str(wanted), to=wanted, because=why)
 
 
-@rule("BP935", ERROR, "PSC205; bridge/data/builders/gpt_sft.py:105", when=(PACKS_IN_BATCH, IS_TEXT))
+@fixable_rule("BP935", ERROR, "PSC205; bridge/data/builders/gpt_sft.py:105", when=(PACKS_IN_BATCH, IS_TEXT))
 def in_batch_packing_of_text_dataset(run: Run) -> Found:
     """enable_in_batch_packing is set on a text dataset, which has no such field.
 
@@ -94,7 +94,12 @@ def in_batch_packing_of_text_dataset(run: Run) -> Found:
         )
 
 
-@rule("BP936", WARNING, when=(PACKS_IN_BATCH, HAS_EXPERTS), evidence="read in the source; the effect is inferred")
+@fixable_rule(
+    "BP936",
+    WARNING,
+    when=(PACKS_IN_BATCH, HAS_EXPERTS),
+    evidence="read in the source; the effect is inferred",
+)
 def in_batch_packing_with_allgather_dispatcher(run: Run) -> Found:
     """In-batch packing, whose widths vary, is on with expert parallelism and the allgather dispatcher.
 
@@ -136,7 +141,7 @@ def in_batch_packing_with_builder_config(run: Run) -> Found:
         yield wrong("model", f"{kind} in a pipeline", "a model provider, or 0.6.2")
 
 
-@rule("BP938", ERROR, "PSC208; bridge/training/vlm_step.py:309", when=PACKS_IN_BATCH, versions={BRIDGE: "<0.7"})
+@fixable_rule("BP938", ERROR, "PSC208; bridge/training/vlm_step.py:309", when=PACKS_IN_BATCH, versions={BRIDGE: "<0.7"})
 def in_batch_packing_with_expert_overlap(run: Run) -> Found:
     """The overlap of expert communication is on with in-batch packing.
 
@@ -149,7 +154,13 @@ def in_batch_packing_with_expert_overlap(run: Run) -> Found:
             yield wrong(path, "true", "false", to=False, because="the sequence boundaries are then kept")
 
 
-@rule("BP939", ERROR, "PSC209; bridge/data/builders/energon.py:308", versions={BRIDGE: "<0.7"}, noticed="dataset build")
+@fixable_rule(
+    "BP939",
+    ERROR,
+    "PSC209; bridge/data/builders/energon.py:308",
+    versions={BRIDGE: "<0.7"},
+    noticed="dataset build",
+)
 def energon_packing_buffer(run: Run) -> Found:
     """Energon's own packing is on, which the host's task encoders do not support in this version.
 
@@ -163,7 +174,7 @@ def energon_packing_buffer(run: Run) -> Found:
         yield wrong(path, str(size), "null", to=None, because="the task encoders cannot pack")
 
 
-@rule("BP940", ERROR, "PSC210; bridge/training/config.py:1198", noticed=VALIDATE)
+@fixable_rule("BP940", ERROR, "PSC210; bridge/training/config.py:1198", noticed=VALIDATE)
 def energon_micro_batch_size_differs(run: Run) -> Found:
     """The micro batch size of an Energon dataset differs from that of training or evaluation.
 

@@ -2,7 +2,7 @@
 
 from bridgepack.host.vision_language import TextPacks, text_packs_by_id, text_packs_of
 from bridgepack.rules.judging.environment import BRIDGE
-from bridgepack.rules.judging.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
+from bridgepack.rules.judging.rule import ADVICE, ERROR, WARNING, Found, fixable_rule, rule, wrong
 from bridgepack.rules.judging.subject import PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.reading import batch_set_to, splits_context
 
@@ -93,7 +93,7 @@ def padded_text_packs_without_positions(run: Run) -> Found:
         yield wrong(f"{SPECS}.pad_seq_to_mult", found, allowed, needs_repack=True)
 
 
-@rule("BP946", ERROR, when=PACKS_OFFLINE, versions=_VERSIONS, noticed="first step", evidence=_EVIDENCE)
+@fixable_rule("BP946", ERROR, when=PACKS_OFFLINE, versions=_VERSIONS, noticed="first step", evidence=_EVIDENCE)
 def packed_text_not_scattered(run: Run) -> Found:
     """Packs of text are trained with sequence parallelism and a class that does not split its embeddings.
 

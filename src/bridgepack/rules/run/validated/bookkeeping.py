@@ -1,13 +1,13 @@
 """Rules on the profiler, the loggers, what is loaded and saved, and batch sizes that are not set."""
 
 from bridgepack.host.validated import LOGGER_PACKAGES
-from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, Found, rule, wrong
+from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, Found, fixable_rule, rule, wrong
 from bridgepack.rules.judging.subject import Run
 
 _START, _END = "profiling.profile_step_start", "profiling.profile_step_end"
 
 
-@rule("BP882", ERROR, "bridge/training/config.py:755-764", noticed=VALIDATE, evidence=EXECUTED)
+@fixable_rule("BP882", ERROR, "bridge/training/config.py:755-764", noticed=VALIDATE, evidence=EXECUTED)
 def profiled_steps_in_disorder(run: Run) -> Found:
     """The first profiled step comes after the last, a step is negative, or two profilers are on.
 
@@ -53,7 +53,7 @@ def package_of_a_logger_missing(run: Run) -> Found:
             yield wrong(path, f"set, and {package} is not installed", f"with {package} installed", group=package)
 
 
-@rule("BP885", ERROR, "bridge/training/config.py:589-627", noticed=VALIDATE, evidence=EXECUTED)
+@fixable_rule("BP885", ERROR, "bridge/training/config.py:589-627", noticed=VALIDATE, evidence=EXECUTED)
 def checkpoint_options_contradicted(run: Run) -> Found:
     """Options of loading and saving checkpoints exclude each other, or need a setting that is missing.
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from bridgepack.host.modules import LATENT_SYMBOLS, LAYER_SYMBOLS
 from bridgepack.host.validated import ENGINE_ACTIVATIONS, FUSED_ACTIVATIONS, HYBRID_PROVIDERS
 from bridgepack.rules.judging.environment import CORE
-from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, Found, rule, wrong
+from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, Found, fixable_rule, rule, wrong
 from bridgepack.rules.judging.subject import Run
 
 _FUSED, _ENGINE = "model.bias_activation_fusion", "model.use_te_activation_func"
@@ -21,7 +21,7 @@ def _activation(run: Run) -> str | None:
     return None if text is None else str(text).rpartition(".")[2]
 
 
-@rule("BP887", ERROR, noticed=VALIDATE, evidence=EXECUTED)
+@fixable_rule("BP887", ERROR, noticed=VALIDATE, evidence=EXECUTED)
 def fusion_of_another_activation(run: Run) -> Found:
     """A fused activation, clamp or rotary embedding does not support this model.
 

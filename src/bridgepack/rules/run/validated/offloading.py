@@ -2,7 +2,7 @@
 
 from bridgepack.host.validated import OFFLOADED_IN_EXPERTS, OFFLOADED_MODULES
 from bridgepack.host.variables import OFFLOADING_VARIABLES
-from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, Found, rule, wrong
+from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, Found, fixable_rule, wrong
 from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.run.reading import variable
 
@@ -10,7 +10,7 @@ _LAYERS, _FINE = "model.cpu_offloading", "model.fine_grained_activation_offloadi
 _MODULES = "model.offload_modules"
 
 
-@rule("BP879", ERROR, "core/transformer/transformer_config.py:1703-1722", noticed=VALIDATE, evidence=EXECUTED)
+@fixable_rule("BP879", ERROR, "core/transformer/transformer_config.py:1703-1722", noticed=VALIDATE, evidence=EXECUTED)
 def layers_offloaded_where_they_cannot_be(run: Run) -> Found:
     """cpu_offloading is on with pipeline stages, with recomputation, or for a number of layers the model does not have.
 
@@ -31,7 +31,7 @@ def layers_offloaded_where_they_cannot_be(run: Run) -> Found:
         yield wrong(_LAYERS, found, "false", to=False, because="recomputed activations are not kept")
 
 
-@rule("BP880", ERROR, noticed=VALIDATE, evidence=EXECUTED)
+@fixable_rule("BP880", ERROR, noticed=VALIDATE, evidence=EXECUTED)
 def activations_offloaded_without_what_that_needs(run: Run) -> Found:
     """fine_grained_activation_offloading is on with modules, sizes or settings that it does not support.
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bridgepack.host.variables import DETERMINISTIC_ALGORITHMS, DETERMINISTIC_VARIABLES, OFFLOADING_VARIABLES
-from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, WARNING, Found, rule, wrong
+from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, WARNING, Found, fixable_rule, rule, wrong
 from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.run.reading import variable
 
@@ -38,7 +38,7 @@ def scales_with_delay(run: Run) -> bool:
     return bool(run.stated(f"{holder}.fp8")) and run.stated(f"{holder}.fp8_recipe") == "delayed"
 
 
-@rule("BP877", ERROR, "bridge/training/config.py:1043-1063", noticed=VALIDATE, evidence=EXECUTED)
+@fixable_rule("BP877", ERROR, "bridge/training/config.py:1043-1063", noticed=VALIDATE, evidence=EXECUTED)
 def deterministic_mode_contradicted(run: Run) -> Found:
     """deterministic_mode is on with a fused cross entropy, or with an NCCL algorithm that is not deterministic.
 
@@ -75,7 +75,7 @@ def variable_left_to_the_job(run: Run) -> Found:
                 yield wrong(f"{_VARIABLES}.{name}", found, values[name], group=name)
 
 
-@rule("BP881", ERROR, noticed=VALIDATE, evidence=EXECUTED)
+@fixable_rule("BP881", ERROR, noticed=VALIDATE, evidence=EXECUTED)
 def optimizer_state_narrowed_without_what_it_needs(run: Run) -> Found:
     """The optimizer's state has narrow types, but use_precision_aware_optimizer or what it needs is off.
 
@@ -106,7 +106,13 @@ def _types(run: Run) -> Iterator[tuple[str, str]]:
             yield f"optimizer.{name}_dtype", str(text).rpartition(".")[2]
 
 
-@rule("BP889", ERROR, "core/transformer/transformer_config.py:1311,1448-1462", noticed=VALIDATE, evidence=EXECUTED)
+@fixable_rule(
+    "BP889",
+    ERROR,
+    "core/transformer/transformer_config.py:1311,1448-1462",
+    noticed=VALIDATE,
+    evidence=EXECUTED,
+)
 def number_formats_contradicted(run: Run) -> Found:
     """An option of FP8 or FP4 is on without that format, or two formats exclude each other.
 

@@ -9,7 +9,7 @@ from bridgepack.host.validated import (
     UNPADDED_DISPATCHERS,
 )
 from bridgepack.rules.judging.environment import CORE
-from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, Found, rule, wrong
+from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, Found, fixable_rule, rule, wrong
 from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.run.validated.precision import quantisation
 
@@ -18,7 +18,7 @@ _DISPATCHER, _BACKEND = "model.moe_token_dispatcher_type", "model.moe_flex_dispa
 _GROUPS, _LIMIT = "model.moe_router_num_groups", "model.moe_router_group_topk"
 
 
-@rule("BP870", ERROR, "core/transformer/transformer_config.py:2344-2366", noticed=VALIDATE, evidence=EXECUTED)
+@fixable_rule("BP870", ERROR, "core/transformer/transformer_config.py:2344-2366", noticed=VALIDATE, evidence=EXECUTED)
 def group_limited_routing_incomplete(run: Run) -> Found:
     """Routing is limited to groups of experts, but the groups are missing, too few, or do not divide the experts.
 
@@ -56,7 +56,7 @@ def balancing_losses_without_coefficients(run: Run) -> Found:
         yield wrong("model.moe_aux_loss_coeff", found, f"a list of {len(kinds)}")
 
 
-@rule("BP872", ERROR, "core/transformer/transformer_config.py:2312-2330", noticed=VALIDATE, evidence=EXECUTED)
+@fixable_rule("BP872", ERROR, "core/transformer/transformer_config.py:2312-2330", noticed=VALIDATE, evidence=EXECUTED)
 def router_pads_for_no_quantisation(run: Run) -> Found:
     """The router pads the tokens of each expert for FP8 or FP4, but the run has neither, or a dispatcher without it.
 
@@ -73,7 +73,7 @@ def router_pads_for_no_quantisation(run: Run) -> Found:
             yield wrong(_DISPATCHER, f"{dispatcher} with {path} true", "alltoall or flex", to="alltoall")
 
 
-@rule("BP873", ERROR, "core/transformer/transformer_config.py:1587-1639", noticed=VALIDATE, evidence=EXECUTED)
+@fixable_rule("BP873", ERROR, "core/transformer/transformer_config.py:1587-1639", noticed=VALIDATE, evidence=EXECUTED)
 def deepep_without_flex_dispatcher(run: Run) -> Found:
     """DeepEP is on without the flex dispatcher or beside another backend, or two numbers of SMs contradict each other.
 
@@ -101,7 +101,13 @@ def _deepep(run: Run) -> Found:
         yield wrong(_BACKEND, "hybridep with moe_enable_deepep true", "deepep", to="deepep")
 
 
-@rule("BP874", ERROR, "core/transformer/transformer_config.py:1540-1558,1641-1648", noticed=VALIDATE, evidence=EXECUTED)
+@fixable_rule(
+    "BP874",
+    ERROR,
+    "core/transformer/transformer_config.py:1540-1558,1641-1648",
+    noticed=VALIDATE,
+    evidence=EXECUTED,
+)
 def sizes_of_no_experts(run: Run) -> Found:
     """The size of experts is set for a model without experts, or the size of shared experts is not positive.
 
@@ -118,7 +124,13 @@ def sizes_of_no_experts(run: Run) -> Found:
         yield wrong(shared, str(number), "None, or shared experts x the size of one", to=None)
 
 
-@rule("BP875", ERROR, "core/transformer/transformer_config.py:2284-2294,2332-2342", noticed=VALIDATE, evidence=EXECUTED)
+@fixable_rule(
+    "BP875",
+    ERROR,
+    "core/transformer/transformer_config.py:2284-2294,2332-2342",
+    noticed=VALIDATE,
+    evidence=EXECUTED,
+)
 def router_scores_contradicted(run: Run) -> Found:
     """The score function of the router does not work with its bias for each expert, or with one expert per token.
 
@@ -136,7 +148,7 @@ def router_scores_contradicted(run: Run) -> Found:
         yield wrong(pre, "false with moe_router_topk 1 and softmax", "true", to=True)
 
 
-@rule("BP876", ERROR, noticed=VALIDATE, evidence=EXECUTED)
+@fixable_rule("BP876", ERROR, noticed=VALIDATE, evidence=EXECUTED)
 def grouped_experts_without_what_they_need(run: Run) -> Found:
     """Expert weights are kept in one tensor, or activations are stashed, but a setting that this needs is missing.
 
@@ -173,7 +185,7 @@ def _why_no_stash(run: Run) -> Iterator[str]:
         yield "with offload_modules inside the experts"
 
 
-@rule("BP994", ERROR, "bridge/models/gemma/gemma4_provider.py:49-73,332", noticed=VALIDATE, evidence=EXECUTED)
+@fixable_rule("BP994", ERROR, "bridge/models/gemma/gemma4_provider.py:49-73,332", noticed=VALIDATE, evidence=EXECUTED)
 def option_passed_by_experts_of_gemma_4(run: Run) -> Found:
     """An option is on that Gemma 4's experts ignore, because their router has its own input.
 
