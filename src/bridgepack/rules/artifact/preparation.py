@@ -22,14 +22,25 @@ MOST_DROPPED_FRACTION = 0.2
 _OVER_LONG = (DropReason.OVER_LONG, DropReason.TRUNCATED_NO_TRAINED_TOKEN)
 _NO_MASK = (DropReason.NO_ASSISTANT_MASK, DropReason.BOUNDARY_IN_TOKEN, DropReason.CONTROL_TOKENS_IN_TEXT)
 #: Reasons for drops, without those that the recipe asks for.
-_FAULTS = tuple(reason for reason in DropReason if reason not in (DropReason.NOT_SAMPLED, DropReason.DUPLICATE))
-_REFUSED = tuple(reason for reason in _FAULTS if reason not in (*_OVER_LONG, *_NO_MASK))
+FAULTS = tuple(reason for reason in DropReason if reason not in (DropReason.NOT_SAMPLED, DropReason.DUPLICATE))
+_REFUSED = tuple(reason for reason in FAULTS if reason not in (*_OVER_LONG, *_NO_MASK))
 
 _ASSISTANT = "assistant"
 
-#: Drop reason -> what to do about it.
-_CURE = "correct the data or the recipe; the drop ledger lists every dropped row"
-_CURES: Mapping[str, str] = {
+_IN_THE_LEDGER = "correct the data or the recipe; the drop ledger lists every dropped row"
+#: Drop reason that is a fault -> what to do about it.
+CURES: Mapping[DropReason, str] = {
+    DropReason.INVALID_JSON: _IN_THE_LEDGER,
+    DropReason.NOT_AN_OBJECT: _IN_THE_LEDGER,
+    DropReason.INVALID_FIELD: _IN_THE_LEDGER,
+    DropReason.EMPTY_CONVERSATION: _IN_THE_LEDGER,
+    DropReason.TOO_SHORT: _IN_THE_LEDGER,
+    DropReason.TRUNCATED_NO_TRAINED_TOKEN: _IN_THE_LEDGER,
+    DropReason.TOKEN_OUT_OF_VOCABULARY: _IN_THE_LEDGER,
+    DropReason.ROW_TOO_LARGE: _IN_THE_LEDGER,
+    DropReason.TOKENIZER_FAILED: _IN_THE_LEDGER,
+    DropReason.OUT_OF_MEMORY: _IN_THE_LEDGER,
+    DropReason.TIME_OUT: _IN_THE_LEDGER,
     DropReason.MISSING_FIELD: "name the columns in data.layout; give each shape of rows a source with its layout",
     DropReason.UNKNOWN_ROLE: "name the role in data.role_aliases",
     DropReason.TEMPLATE_ERROR: "leave preprocessing.null_content at auto if content is null, or use another template",
@@ -120,7 +131,7 @@ def many_rows_dropped(facts: ArtifactFacts) -> Found:
     Bad: 4 rows read, 1 dropped as missing_field. Good: 4 rows read, none dropped.
     Fix: Correct the setting or the data behind the most frequent reason; the drop ledger lists every dropped row.
     """
-    return _find_drops(facts, _FAULTS, MOST_DROPPED_FRACTION, "dropped")
+    return _find_drops(facts, FAULTS, MOST_DROPPED_FRACTION, "dropped")
 
 
 @artifact_rule("BP329", ADVICE, "bridgepack manifest", noticed="never", evidence=READ)
@@ -163,9 +174,9 @@ def template_writes_day_of_build(facts: ArtifactFacts) -> Found:
     Fix: Set tokenizer.template_date, or the template's date variable in tokenizer.chat_template_kwargs.
     """
     manifest = facts.require_manifest()
-    day, given = manifest.tokenizer.get("template_date"), section(manifest.recipe, "tokenizer")
-    variables = given.get("chat_template_kwargs") or {}
-    if day and given.get("template_date") is None and not any("date" in name for name in variables):
+    day, settings = manifest.tokenizer.get("template_date"), section(manifest.recipe, "tokenizer")
+    variables = settings.get("chat_template_kwargs") or {}
+    if day and settings.get("template_date") is None and not any("date" in name for name in variables):
         yield wrong(MANIFEST_FILE, f"the template writes the day of the build, {day}", "tokenizer.template_date set")
 
 
@@ -187,21 +198,21 @@ def _most_frequent(split: SplitRecord, reasons: Sequence[DropReason]) -> DropRea
 
 def _main_fault(split: SplitRecord) -> DropReason | None:
     """Return the reason that BP543 names; None if it reports nothing of a split."""
-    is_reported = _num_dropped(split, _FAULTS) > MOST_DROPPED_FRACTION * split.statistics.num_rows_in
-    return _most_frequent(split, _FAULTS) if is_reported else None
+    is_reported = _num_dropped(split, FAULTS) > MOST_DROPPED_FRACTION * split.statistics.num_rows_in
+    return _most_frequent(split, FAULTS) if is_reported else None
 
 
 def _cure(facts: ArtifactFacts, reason: DropReason) -> str:
     """Return what to do about a reason; for over-long conversations, how to cut them between exchanges."""
     chat = section_of_kind(facts.require_manifest().recipe, "chat")
     if reason not in _OVER_LONG or chat is None:
-        return _CURES.get(reason, _CURE)
-    raised = "raise packing.max_sequence_length"
+        return CURES[reason]
+    longer = "raise packing.max_sequence_length"
     if chat.get("over_long") in ("split_exchanges", "truncate_history"):
-        return f"{raised}: one exchange alone, with the system prompt and the tools, is longer"
+        return f"{longer}: one exchange alone, with the system prompt and the tools, is longer"
     is_split = chat.get("split_conversations", "never") == "never" and chat.get("loss_mode", _ASSISTANT) == _ASSISTANT
     action = "split_exchanges" if is_split else "truncate_history"
-    return f"{raised}, or set preprocessing.over_long to {action}, which cuts conversations between exchanges"
+    return f"{longer}, or set preprocessing.over_long to {action}, which cuts conversations between exchanges"
 
 
 def _num_cut_alone(split: SplitRecord) -> int:
@@ -214,36 +225,36 @@ def _num_cut(split: SplitRecord) -> int:
     return split.statistics.num_truncated
 
 
-def _dropped_pieces(facts: ArtifactFacts, reasons: Sequence[DropReason], limit: float, what: str) -> Found:
+def _dropped_pieces(facts: ArtifactFacts, reasons: Sequence[DropReason], limit: float, outcome: str) -> Found:
     """Yield a finding per split that dropped more than `limit` of the pieces of rows that are packed in part."""
     for split in facts.require_manifest().splits:
         num_dropped = sum(split.dropped_pieces.get(reason, 0) for reason in reasons)
         num_all = split.statistics.num_pieces + sum(split.dropped_pieces.values())
         if num_dropped > limit * num_all:
             first = next((drop for drop in split.piece_examples if drop.reason in reasons), None)
-            found = f"{num_dropped} of {num_all} pieces of split rows {what}{example_of(split, first)}"
-            yield wrong(f"{MANIFEST_FILE} {split.name}", found, f"at most {limit:.0%}; {_cure(facts, reasons[0])}")
+            counts = f"{num_dropped} of {num_all} pieces of split rows {outcome}{example_of(split, first)}"
+            yield wrong(f"{MANIFEST_FILE} {split.name}", counts, f"at most {limit:.0%}; {_cure(facts, reasons[0])}")
 
 
-def _shares(facts: ArtifactFacts, count: Callable[[SplitRecord], int], limit: float, what: str) -> Found:
+def _shares(facts: ArtifactFacts, count: Callable[[SplitRecord], int], limit: float, outcome: str) -> Found:
     for split in facts.require_manifest().splits:
         num_rows, num_all = count(split), split.statistics.num_rows_in
         if num_all >= MIN_ROWS and num_rows >= limit * num_all:
-            found = f"{num_rows} of {num_all} rows: {what}"
-            yield wrong(f"{MANIFEST_FILE} {split.name}", found, f"less than {limit:.0%}")
+            counts = f"{num_rows} of {num_all} rows: {outcome}"
+            yield wrong(f"{MANIFEST_FILE} {split.name}", counts, f"less than {limit:.0%}")
 
 
-def _find_drops(facts: ArtifactFacts, reasons: Sequence[DropReason], limit: float, what: str) -> Found:
+def _find_drops(facts: ArtifactFacts, reasons: Sequence[DropReason], limit: float, outcome: str) -> Found:
     """Yield a finding per split that dropped more than `limit` of its rows, with the most frequent reason and a fix.
 
     None where BP543 names one of the reasons, so that the same rows are reported once.
     """
     for split in facts.require_manifest().splits:
         num_rows, num_all = _num_dropped(split, reasons), split.statistics.num_rows_in
-        if num_rows <= limit * num_all or (reasons != _FAULTS and _main_fault(split) in reasons):
+        if num_rows <= limit * num_all or (reasons != FAULTS and _main_fault(split) in reasons):
             continue
         reason = _most_frequent(split, reasons)
         first = next((drop for drop in split.drop_examples if drop.reason == reason), None)
-        found = f"{num_rows} of {num_all} rows {what}; {split.drops[reason]} as {reason}{example_of(split, first)}"
-        cure = _cure(facts, reason)
-        yield wrong(f"{MANIFEST_FILE} {split.name}", found, f"at most {limit:.0%}", fix=f"{cure[0].upper()}{cure[1:]}.")
+        counts = f"{num_rows} of {num_all} rows {outcome}; {split.drops[reason]} as {reason}{example_of(split, first)}"
+        place, cure = f"{MANIFEST_FILE} {split.name}", _cure(facts, reason)
+        yield wrong(place, counts, f"at most {limit:.0%}", fix=f"{cure[0].upper()}{cure[1:]}.")
