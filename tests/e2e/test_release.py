@@ -11,6 +11,7 @@ import pytest
 from ruamel.yaml import YAML
 
 import bridgepack
+from bridgepack.config.write import cluster_schema, recipe_schema, schema_text
 from tests.e2e.test_pre_commit import OFFLINE_PIP
 from tests.support.docs_blocks import PROJECT
 
@@ -40,6 +41,8 @@ def test_release_has_its_tag_s_version_and_is_built_checked_and_tried(tmp_path: 
     assert done.stdout.count("PASSED") == 2
     with zipfile.ZipFile(tmp_path / "bridgepack-99.0.1-py3-none-any.whl") as wheel:
         names = wheel.namelist()
+        for name, schema in (("recipe", recipe_schema()), ("cluster", cluster_schema())):
+            assert wheel.read(f"bridgepack/schemas/{name}.schema.json").decode() == schema_text(schema)
     assert {"bridgepack/py.typed", "bridgepack/api/builds.py", "bridgepack/canaries/cpu/__init__.py"} <= set(names)
     assert any(name.startswith("bridgepack/recipes_catalogue/") for name in names)
     with tarfile.open(tmp_path / "bridgepack-99.0.1.tar.gz") as sdist:
