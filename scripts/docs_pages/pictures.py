@@ -228,7 +228,7 @@ _LAYERS = (
     (("reporting", "text, pages"),),
     (("checking", "a target judged"), ("canaries", "packed, unpacked")),
     (("planning", "costs, topology, balance"),),
-    (("proof", "trace, verify, diff, masks"),),
+    (("proof", "sources, masks, served, trace, diff"),),
     (("bridge", "Megatron-Bridge's settings"),),
     (("data", ""), ("rules", ""), ("examples", "")),
     (("config", "what users write"), ("replay", "what loaders read")),
@@ -279,7 +279,7 @@ _LIFE = (
     ),
     (
         "First step",
-        "check --world-size N, canary",
+        "check --world-size N, prove training",
         "r",
         (
             "BP7 attention and rotary embeddings",

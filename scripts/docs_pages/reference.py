@@ -37,7 +37,7 @@ _COMMANDS_INTRODUCTION = """\
 # Commands
 
 Exit codes: 0 clean, 1 findings, 2 could not run, 130 interrupted (143 by SIGTERM, 129 by SIGHUP). With `--json`, which
-all but `recipes new` and `recipes schema` have, a command prints one JSON document to standard output, errors as
+all but `new` and `recipes schema` have, a command prints one JSON document to standard output, errors as
 `{"error": ...}`. Messages about what went wrong go to standard error. Every command has `-h, --help`.
 
 Shells complete commands, recipes, rules and the fields of `--set` after

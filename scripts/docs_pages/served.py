@@ -9,7 +9,7 @@ FILE = Path(__file__).parents[2] / "tests/golden/served_families.json"
 _INTRODUCTION = """\
 # Served answers by family
 
-How many trained answers are what a server shows, as `bridgepack masks --served --all` counts them, and the tokens that
+How many trained answers are what a server shows, as `bridgepack prove served --all` counts them, and the tokens that
 the cure costs. Templates and tokenizers were made for this table, with each family's markers and habits; none is a real
 model's. Seven conversations a set: *plain* has two answers, *thoughts* two with a thought each, *agents* a
 call with a thought, its result, the answer, and a follow-up.

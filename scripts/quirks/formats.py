@@ -31,7 +31,7 @@ _NOTICE = """
 _INTRODUCTION = """\
 # Formats by name
 
-Layouts that `bridgepack recipes new --data FILE` finds by the rows; `--layout NAME` chooses one. Each has a row, and in
+Layouts that `bridgepack new --data FILE` finds by the rows; `--layout NAME` chooses one. Each has a row, and in
 ⟦ and ⟧ what a build trains of it with Qwen3's template. Other columns: [write a layout](data.md#layouts).
 [Which templates show each](#with-each-template), [what is refused](#refused).
 
@@ -39,7 +39,7 @@ Layouts that `bridgepack recipes new --data FILE` finds by the rows; `--layout N
 _MATRIX = """
 ## With each template
 
-Every cell is two builds of a row with the recipe as `recipes new` writes it, in words and with private-use characters
+Every cell is two builds of a row with the recipe as `new` writes it, in words and with private-use characters
 for letters, which say who wrote each one. The templates have each family's markers and habits; none is a real model's.
 
 - ✓: what is trained is what the row says, and nothing else; (! kind) is a finding beside it.

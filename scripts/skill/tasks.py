@@ -16,7 +16,7 @@ CHECK_PACKS = "bridgepack check ARTIFACT --json"
 CHECK_BOTH = "bridgepack check RECIPE --artifact ARTIFACT --json"
 FIX = "bridgepack check RECIPE --fix --json"
 REPACK = "bridgepack repack ARTIFACT --set PATH=VALUE --output FOLDER --json"
-VERIFY = "bridgepack verify ARTIFACT --json"
+VERIFY = "bridgepack prove sources ARTIFACT --json"
 
 RECIPE = """\
 name: small

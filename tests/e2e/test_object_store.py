@@ -231,7 +231,7 @@ def test_artifact_is_read_where_it_lies(
         here, there = (command("trace", place, *words, "--json") for place in (built, "s3://read/packed"))
         assert (there.code, there.errors) == (here.code, here.errors) == (0, "")
         assert there.output.replace("s3://read/packed", str(built)) == here.output
-    verified = command("verify", "s3://read/packed", "--all", "--json")
+    verified = command("prove", "sources", "s3://read/packed", "--all", "--json")
     assert (verified.code, json.loads(verified.output)["outcome"]) == (0, "same"), verified.output
     _assert_compared_judged_and_drawn(command, project, built, recipe)
 
@@ -283,7 +283,12 @@ def test_no_artifact_at_a_url_is_one_message(client: Any, command: small.Command
         "ftp://host/packed": "allowed: a path, or a URL with s3",
         "s3://": "Give only bucket and key",
     }
-    others = [("inspect", "s3://"), ("verify", "s3://empty/packed"), ("report", "s3://"), ("diff here", "s3://")]
+    others = [
+        ("inspect", "s3://"),
+        ("prove sources", "s3://empty/packed"),
+        ("report", "s3://"),
+        ("diff here", "s3://"),
+    ]
     for name, url in [*(("check", url) for url in messages), *others]:
         refused = command(*name.split(), url)
         assert (refused.code, refused.errors.count("\n")) == (2, 1)

@@ -1,6 +1,6 @@
 """Own data in five minutes: nine forms of one data set, by the command line alone, without editing the recipe.
 
-Each by `recipes new`, `check` and `build --check --report`; then every row's text and what is trained of it.
+Each by `new`, `check` and `build --check --report`; then every row's text and what is trained of it.
 """
 
 import csv
@@ -204,7 +204,7 @@ def test_own_data(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPa
     data = write(tmp_path)
     options = ("--model", "Qwen/Qwen3-1.7B", "--gpus", "1", "--seq-length", "1024", "--method", "lora")
     lines = (
-        ("recipes", "new", "mine", *options, "--data", data.name, "--tokenizer", tokenizer.name),
+        ("new", "mine", *options, "--data", data.name, "--tokenizer", tokenizer.name),
         ("check", "mine.yaml"),
         ("build", "mine.yaml", "--output", "made", "--check", "--report"),
     )

@@ -6,6 +6,7 @@ import sys
 from collections import UserDict
 from importlib import import_module
 from inspect import signature
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -40,13 +41,13 @@ def recipe(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPat
 
 def test_every_command_has_its_function() -> None:
     groups = {
-        "recipes": {"list_recipes", "show_recipe", "resolve_recipe", "new_recipe", "list_layouts", "recipe_schema"},
-        "rules": {"list_rules"},
+        "new": {"new_recipe"},
+        "recipes": {"list_recipes", "show_recipe", "resolve_recipe", "list_layouts", "recipe_schema"},
         "store": {"list_store", "prune_store", "verify_store"},
     }
     named = set().union({*COMMANDS} - groups.keys(), *groups.values())
     assert named <= {*bridgepack.__all__} == {*dir(bridgepack)}
-    assert all(callable(getattr(bridgepack, name)) for name in {*bridgepack.__all__} - {"__version__"})
+    assert all(callable(getattr(bridgepack, name)) for name in {*bridgepack.__all__} - {"__version__", "prove"})
     parameters = [*signature(bridgepack.report).parameters]
     assert parameters == [
         "artifact",
@@ -86,8 +87,8 @@ def test_results_are_values_and_tables(recipe: dict[str, Any]) -> None:
         "check": (bridgepack.check(recipe, artifact="packed", select=["BP004"]), 0),
         "inspect": (bridgepack.inspect("packed", pack=0), len(bridgepack.inspect("packed", pack=0).sequences)),
         "statistics": (bridgepack.inspect("packed"), 1),
-        "verify": (bridgepack.verify("packed", num_packs=2), 0),
-        "masks": (bridgepack.masks("packed"), 0),
+        "sources": (bridgepack.prove.sources("packed", num_packs=2), 0),
+        "masks": (bridgepack.prove.masks("packed"), 0),
         "diff": (bridgepack.diff("packed", "packed"), 0),
         "trace": (bridgepack.trace("packed", source="rows.jsonl:3", world_size=1), 1),
         "report": (bridgepack.report("packed"), 0),
@@ -101,7 +102,7 @@ def test_results_are_values_and_tables(recipe: dict[str, Any]) -> None:
     assert built.to_pandas().loc[0, "num_sequences"] == len(ROWS)
     assert "spans" in bridgepack.inspect("packed", pack=0).to_pandas().columns
     assert bridgepack.trace("packed", source="rows.jsonl:3").to_pandas().loc[0, "sequence.row"] == 3
-    assert bridgepack.verify("packed").to_dict()["outcome"] == "same"
+    assert bridgepack.prove.sources("packed").to_dict()["outcome"] == "same"
     assert bridgepack.diff("packed", "wide").to_dict()["is_same"] is False
 
 
@@ -166,7 +167,7 @@ def test_a_dataset_is_built_as_its_file_is(recipe: dict[str, Any], tmp_path: Pat
     assert Path(kept).resolve().parent == tmp_path / ".bridgepack" / "tokens" / "rows"
     assert some.manifest.splits[0].statistics.num_sequences == 2
     assert bridgepack.diff("packed", bridgepack.build(recipe, output="file").output).splits[0].num_retokenized == 0
-    assert bridgepack.verify("packed").outcome == "same"
+    assert bridgepack.prove.sources("packed").outcome == "same"
 
 
 def test_kept_rows_go_when_no_artifact_is_made_of_them(recipe: dict[str, Any], tmp_path: Path) -> None:
@@ -182,7 +183,7 @@ def test_kept_rows_go_when_no_artifact_is_made_of_them(recipe: dict[str, Any], t
     removed = {Path(path).suffix for path, _, why in prune_store(store, is_unused=True).removed}
     assert removed == {".parquet", ".tokens"}
     assert list_store(store).num_row_files == 1
-    assert bridgepack.verify(built["second"].output).outcome == "same"
+    assert bridgepack.prove.sources(built["second"].output).outcome == "same"
 
 
 def test_datasets_are_sources_of_a_mixture(recipe: dict[str, Any]) -> None:
@@ -236,8 +237,8 @@ def test_functions_on_recipes_take_the_same_rows(recipe: dict[str, Any], form: s
     preview = bridgepack.preview(given)
     assert preview.sources[0].num_sequences == from_file.manifest.splits[0].statistics.num_sequences == len(ROWS)
     assert bridgepack.preview(recipe, overrides=overrides).num_packs == preview.num_packs
-    assert bridgepack.masks(given).num_agreed == len(ROWS)
-    assert bridgepack.masks(recipe, overrides=overrides).num_agreed == len(ROWS)
+    assert bridgepack.prove.masks(given).num_agreed == len(ROWS)
+    assert bridgepack.prove.masks(recipe, overrides=overrides).num_agreed == len(ROWS)
     assert bridgepack.check(given, artifact="packed", select=["BP601"]).findings == ()
     assert bridgepack.check(recipe, artifact="packed", select=["BP601"], overrides=overrides).findings == ()
     model = {"model": {"name": "Qwen/Qwen3-8B"}, "preprocessing": {"kind": "chat"}}
@@ -293,13 +294,13 @@ def test_a_frame_has_what_its_columns_mean(recipe: dict[str, Any]) -> None:
         ([], r"^data\.train is \[\]; allowed: a list of at least 1 entry"),
     ],
 )
-@pytest.mark.parametrize("function", ["build", "preview", "masks", "check", "plan"])
+@pytest.mark.parametrize("function", ["build", "preview", "prove.masks", "check", "plan"])
 def test_data_that_are_no_rows_are_refused_alike(
     recipe: dict[str, Any], function: str, data: Any, message: str
 ) -> None:
     more = {"num_gpus": 8} if function == "plan" else {}
     with pytest.raises(ConfigError, match=message):
-        getattr(bridgepack, function)({**recipe, "data": {"train": data}}, **more)
+        attrgetter(function)(bridgepack)({**recipe, "data": {"train": data}}, **more)
     assert not [*Path().rglob("rows/*")]
 
 
@@ -318,9 +319,12 @@ class Named:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: bridgepack.verify("packed", packs=3), "verify has no option 'packs'; allowed: num_packs, seed"),
-        (lambda: bridgepack.masks("packed", rows=3), "masks has no option 'rows'"),
-        (lambda: bridgepack.canary("packed", gpu=True), "canary has no option 'gpu'"),
+        (
+            lambda: bridgepack.prove.sources("packed", packs=3),
+            "prove.sources has no option 'packs'; allowed: num_packs, seed",
+        ),
+        (lambda: bridgepack.prove.masks("packed", rows=3), "prove.masks has no option 'rows'"),
+        (lambda: bridgepack.prove.training("packed", gpu=True), "prove.training has no option 'gpu'"),
         (lambda: bridgepack.trace("packed"), "trace needs step, pack, or source alone"),
         (lambda: bridgepack.trace("packed", pack=1, rank=0), "rank is 0; the packs of a rank depend on the step"),
         (lambda: bridgepack.explain("BP999"), "rule is 'BP999'"),
@@ -330,9 +334,9 @@ class Named:
         (lambda: bridgepack.inspect("packed", pack="0"), "pack is '0'; allowed: a whole number from 0"),
         (lambda: bridgepack.build("mine.yaml", num_workers=True), "num_workers is True; allowed: .* or None"),
         (lambda: bridgepack.build("mine.yaml", overrides=["packing.seed=7"]), "overrides is .*dict"),
-        (lambda: bridgepack.verify("packed", num_packs=-1), "num_packs is -1"),
-        (lambda: bridgepack.masks("packed", num_rows=0), "num_rows is 0; allowed: 1 or more"),
-        (lambda: bridgepack.canary(Named()), "target is .*; allowed: path"),
+        (lambda: bridgepack.prove.sources("packed", num_packs=-1), "num_packs is -1"),
+        (lambda: bridgepack.prove.masks("packed", num_rows=0), "num_rows is 0; allowed: 1 or more"),
+        (lambda: bridgepack.prove.training(Named()), "target is .*; allowed: path"),
         (lambda: bridgepack.preview({"name": "x", "data": {"train": iter(())}}), "Write rows to a file and name it"),
         (lambda: bridgepack.launch({"name": "x"}, "local"), "data is missing"),
         (lambda: bridgepack.launch("mine.yaml", "local", skip="build"), "skip is 'build'; allowed: list"),
@@ -340,7 +344,10 @@ class Named:
         (lambda: bridgepack.build("mine.yaml", out="x"), "build: .* argument 'out'; allowed: recipe, output"),
         (lambda: bridgepack.launch("mine.yaml"), "launch: missing .* 'cluster'; allowed: recipe, cluster"),
         (lambda: bridgepack.repack("packed", {}, output="s3://b/x"), "output is 's3://b/x', a URL; allowed: a local"),
-        (lambda: bridgepack.verify("packed", scratch="s3://b/x"), "scratch is 's3://b/x', a URL; allowed: a local"),
+        (
+            lambda: bridgepack.prove.sources("packed", scratch="s3://b/x"),
+            "scratch is 's3://b/x', a URL",
+        ),
         (lambda: bridgepack.report("x" * 300), "File name too long. Check the path"),
         (lambda: bridgepack.repack("packed", {}, output="a\0b"), r"output is 'a\\x00b'; allowed: a path"),
         (lambda: bridgepack.preview("mine.yaml", num_rows=2**70), "num_rows is 1180591620717411303424; allowed"),

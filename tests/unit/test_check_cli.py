@@ -384,16 +384,18 @@ def test_short_options(folder: Path, command: Command) -> None:
     assert Path("report.txt").read_text() == whole.output
 
 
-def test_rules_are_found_by_a_word(command: Command) -> None:
-    found = command("rules", "validation", "packs").output
+def test_rules_are_found_by_words(command: Command) -> None:
+    found = command("explain", "validation", "packs").output
 
     assert "BP604" in found
     assert "BP601 " not in found
     assert command("explain", "validation packs").output == found
-    refused = command("rules", "nosuchword")
+    refused = command("explain", "nosuchword")
     assert refused.code == 2
-    assert "'nosuchword'; no rule has that code, that name or these words. `bridgepack rules` lists" in refused.errors
-    assert command("rules", "BP601").output.endswith("\n1 rule; `bridgepack explain CODE` explains one\n")
+    assert "'nosuchword'; no rule has that code, that name or these words. `bridgepack explain` lists" in refused.errors
+    assert command("explain", "positions-run-on through").output.endswith(
+        "\n1 rule; `bridgepack explain CODE` explains one\n"
+    )
 
 
 @pytest.mark.parametrize("columns", [60, 80, 200])
@@ -447,15 +449,23 @@ def test_what_cannot_be_read_is_reported_in_every_form(folder: Path, command: Co
     assert f"::error file={name},line={line},title=cannot-be-read::" in annotated
     quality = json.loads(_failed(command, "check", name, "--format", "gitlab"))
     assert {"path": name, "lines": {"begin": line}} in [entry["location"] for entry in quality]
-    for arguments in (["check", "--json"], ["build", "--json"], ["preview", "--json"], ["masks", "--json"]):
-        error = json.loads(_failed(command, arguments[0], name, *arguments[1:]))["error"]
+    for arguments in (["check", "--json"], ["build", "--json"], ["preview", "--json"], ["prove masks", "--json"]):
+        error = json.loads(_failed(command, *arguments[0].split(), name, *arguments[1:]))["error"]
         assert (error["kind"], error["exit_code"]) == ("ConfigError", 2)
         assert (name, line) in [(problem["file"], problem["line"]) for problem in error["problems"]]
 
 
 @pytest.mark.parametrize(
     "words",
-    ["inspect gone", "verify gone", "diff gone gone", "explain BP000", "trace gone", "recipes show gone", "build --no"],
+    [
+        "inspect gone",
+        "prove sources gone",
+        "diff gone gone",
+        "explain BP000",
+        "trace gone",
+        "recipes show gone",
+        "build --no",
+    ],
 )
 def test_json_errors_of_every_command(folder: Path, command: Command, words: str) -> None:
     error = json.loads(_failed(command, *words.split(), "--json"))["error"]

@@ -267,6 +267,8 @@ def test_inspect_without_the_tokenizer_or_the_plan(command: Command) -> None:
         (["biuld"], "No such command 'biuld'. Did you mean 'build'? `bridgepack --help` lists"),
         (["xyz"], "No such command 'xyz'. `bridgepack --help` lists"),
         (["build"], "Missing argument 'RECIPE'."),
+        (["new", "mine", "--model", "Qwen/Qwen3-8B"], "Missing option '--gpus'"),
+        (["new", "mine"], "Missing option '--model'"),
         (["build", "recipe.yaml", "--nope"], "No such option"),
         (["build", "recipe.yaml", "--workers", "0"], "Invalid value for '--workers'"),
         (["build", "none.yaml"], "error: recipe is 'none.yaml'; there is no such file."),
@@ -307,11 +309,28 @@ def test_mistake_is_one_message_and_exit_code_2(command: Command, arguments: lis
 
 def test_a_folder_with_the_name_of_a_recipe_is_said_to_be_taken(command: Command) -> None:
     Path("quickstart").mkdir()
-    for name in ("check", "masks", "canary"):
-        result = command(name, "quickstart")
+    for name in ("check", "prove masks", "prove training"):
+        result = command(*name.split(), "quickstart")
         assert result.code == 2
         assert "This is the folder of that name; for the recipe, give " in result.errors
         assert "quickstart.yaml." in result.errors
+
+
+@pytest.mark.parametrize(
+    ("former", "today"),
+    [
+        ("recipes new mine --gpus 8", "`bridgepack recipes new` is now `bridgepack new`."),
+        ("rules padding", "`bridgepack rules` is now `bridgepack explain`."),
+        ("verify packed --all", "`bridgepack verify` is now `bridgepack prove sources`."),
+        ("masks mine.yaml", "`bridgepack masks` is now `bridgepack prove masks`."),
+        ("masks mine.yaml --served --json", "`bridgepack masks --served` is now `bridgepack prove served`."),
+        ("canary packed", "`bridgepack canary` is now `bridgepack prove training`."),
+    ],
+)
+def test_a_former_name_says_the_name_of_today(command: Command, former: str, today: str) -> None:
+    ran = command(*former.split())
+
+    assert (ran.code, ran.errors) == (2, f"error: {today}\n")
 
 
 @pytest.mark.parametrize("content", ["", "\n \n", "[]"])
@@ -356,7 +375,8 @@ def test_a_silent_hub_is_one_line_on_working_offline(command: Command, monkeypat
 
 
 OFFERED = {
-    "bridgepack ca": "plain,canary",
+    "bridgepack ex": "plain,explain",
+    "bridgepack prove ser": "plain,served",
     "bridgepack explain BP10": "plain,BP101",
     "bridgepack explain micro-batch": "plain,micro-batch-size-not-one",
     "bridgepack check mine.yaml --select BP101,BP2": "plain,BP101,BP201",

@@ -17,7 +17,7 @@ COMMANDS = (
     ("check",),
     ("trace", "--pack", "0"),
     ("trace", "--source", "rows.jsonl:1"),
-    ("verify", "--sample", "2"),
+    ("prove sources", "--sample", "2"),
     ("inspect",),
     ("inspect", "--pack", "0"),
     ("repack", "--set", "packing.packed_sequence_size=32", "--dry-run"),
@@ -39,10 +39,10 @@ def artifact(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
 
 
 def _assert_refused(artifact: Path, name: str, command: Command) -> None:
-    for word, *options in COMMANDS:
-        ran = command(word, artifact, *options)
-        assert ran.code in (1, 2), (word, name, ran)
-        assert name in ran.output + ran.errors, (word, name, ran)
+    for words, *options in COMMANDS:
+        ran = command(*words.split(), artifact, *options)
+        assert ran.code in (1, 2), (words, name, ran)
+        assert name in ran.output + ran.errors, (words, name, ran)
 
 
 def _names(artifact: Path) -> list[str]:
@@ -152,12 +152,12 @@ def test_what_may_be_there_is_accepted(artifact: Path, command: Command) -> None
     entries = json.loads(metadata.read_text())
     metadata.write_text(json.dumps([*entries, entries[0]]))  # as the host appends
 
-    ran = {word: command(word, artifact, *options) for word, *options in COMMANDS}
+    ran = {words: command(*words.split(), artifact, *options) for words, *options in COMMANDS}
 
-    codes = {**dict.fromkeys(("check", "trace", "inspect", "repack"), 0), "verify": 1}
+    codes = {**dict.fromkeys(("check", "trace", "inspect", "repack"), 0), "prove sources": 1}
     assert {word: one.code for word, one in ran.items()} == codes
     assert "BP408" in ran["check"].output
-    assert "3 splits; the manifest has 2" in ran["verify"].output
+    assert "3 splits; the manifest has 2" in ran["prove sources"].output
 
 
 def test_output_that_is_a_link_to_itself_is_an_error(artifact: Path, command: Command) -> None:

@@ -1,4 +1,4 @@
-"""`bridgepack canary`: mistakes, what it says without the host, and its page."""
+"""`bridgepack prove training`: mistakes, what it says without the host, and its page."""
 
 from dataclasses import fields
 from pathlib import Path
@@ -54,7 +54,8 @@ def artifact(tmp_path: Path, recipe: Any) -> Path:
 def test_mistakes(command: Command, tmp_path: Path, artifact: Path, arguments: list[str], message: str) -> None:
     (tmp_path / "empty").mkdir()
 
-    code, _, told = command("canary", *(argument.format(artifact=artifact, folder=tmp_path) for argument in arguments))
+    words = (argument.format(artifact=artifact, folder=tmp_path) for argument in arguments)
+    code, _, told = command("prove", "training", *words)
 
     assert code == 2
     assert message in told.replace("\n", " ")
@@ -68,14 +69,14 @@ def test_packs_without_a_trained_token_are_refused(command: Command, tmp_path: P
     )
     artifact = small.build(small.tokenized_recipe(rows, chatml_tokenizer), tmp_path / "artifact").output
 
-    code, _, told = command("canary", artifact, "--max-tokens", "1")
+    code, _, told = command("prove", "training", artifact, "--max-tokens", "1")
 
     assert code == 2
     assert "--max-tokens 1, so there is no loss to compare." in told
 
 
 def test_without_the_host_it_says_what_to_install(tmp_path: Path, artifact: Path) -> None:
-    finished = small.run_cli(tmp_path, "canary", artifact)
+    finished = small.run_cli(tmp_path, "prove", "training", artifact)
 
     assert (finished.returncode, "megatron" in finished.stderr) == (2, True)
     assert 'pip install -e ".[bridge]"' in finished.stderr
@@ -90,7 +91,7 @@ def test_an_artifact_knows_its_recipe_and_packs(artifact: Path) -> None:
     opened = _opened(artifact)
 
     assert (opened.recipe.name, opened.eos_token_id, len(opened.rows), opened.artifact) == ("small", 2, 2, artifact)
-    assert any("bridgepack verify" in note for note in opened.notes)
+    assert any("bridgepack prove sources" in note for note in opened.notes)
 
 
 def test_a_recipe_finds_its_packs(tmp_path: Path, recipe: Any, artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +160,7 @@ def test_rows_that_are_no_packs_are_refused(
     pq.write_table(table.set_column(index, table.schema.field(index), changed), shard)
     restate(artifact)
 
-    code, _, errors = command("canary", artifact)
+    code, _, errors = command("prove", "training", artifact)
 
     assert code == 2
     assert "so it is not a valid pack. `bridgepack check` lists all such rows" in errors

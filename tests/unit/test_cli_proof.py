@@ -1,4 +1,4 @@
-"""`bridgepack trace`, `verify`, `diff` and `masks`: what they print, their exit codes, and mistakes."""
+"""`bridgepack trace`, `prove sources`, `diff` and `prove masks`: what they print, their exit codes, and mistakes."""
 
 import json
 import shutil
@@ -73,21 +73,21 @@ def test_trace_of_a_recipe_and_of_a_config(artifact: Path, tmp_path: Path, comma
 
 
 def test_verify_says_what_differs_and_why(artifact: Path, tmp_path: Path, command: Command) -> None:
-    code, printed, _ = command("verify", artifact)
+    code, printed, _ = command("prove", "sources", artifact)
     assert code == 0
     assert printed.startswith(f"{artifact}: a sample of packs, seed 0, compared with the sources\n")
     assert printed.endswith("verified: 6 of 6 packs compared with the sources\n")
 
     shutil.copytree(artifact, tmp_path / "copy")
     change_shard(tmp_path / "copy", 4, "input_ids", 8, 17)
-    code, printed, _ = command("verify", tmp_path / "copy", "--sample", 1, "--seed", 3)
+    code, printed, _ = command("prove", "sources", tmp_path / "copy", "--sample", 1, "--seed", 3)
     assert code == 1
     place = "(index 4 in training/shard-00000-of-00001.idx.parquet)"
     assert f"first difference: training pack 4 {place}, sequence 1" in printed
     assert "  column   input_ids, token 1 of the sequence\n  artifact 17\n  sources  5\n" in printed
     assert "  cause    artifact changed: training/shard-00000-of-00001.idx.parquet was changed" in printed
 
-    ran = command("verify", tmp_path / "copy", "--all", "--json", "--workers", 1)
+    ran = command("prove", "sources", tmp_path / "copy", "--all", "--json", "--workers", 1)
     assert ran.code == 1
     found = json.loads(ran.output)
     assert (found["outcome"], found["mode"], found["num_packs_different"]) == ("differs", "all", 1)
@@ -96,7 +96,7 @@ def test_verify_says_what_differs_and_why(artifact: Path, tmp_path: Path, comman
 def test_verify_without_sources_says_so(tmp_path: Path, chatml_tokenizer: Path, command: Command) -> None:
     artifact = build_traced(tmp_path, chatml_tokenizer)
     (tmp_path / "rows.jsonl").unlink()
-    code, printed, _ = command("verify", artifact)
+    code, printed, _ = command("prove", "sources", artifact)
     assert code == 2
     assert f"data.train is '{tmp_path / 'rows.jsonl'}'; there is no such file" in printed
     assert printed.endswith(
@@ -135,17 +135,17 @@ def test_diff(artifact: Path, tmp_path: Path, command: Command) -> None:
         (("trace", "--step", "1", "--set", "batch.size=3"), "batch.size"),
         (("trace", "--step", "1", "--recipe", "no-such.yaml"), "no-such.yaml"),
         (("trace", "--recipe", "{artifact}", "--step", "3"), "an artifact; allowed: a recipe"),
-        (("verify", "--all", "--sample", "3"), "--all and --sample contradict each other"),
-        (("verify", "--all", "--seed", "3"), "--all and --seed contradict each other"),
-        (("verify", "--scratch", "x"), "--scratch needs --all"),
-        (("verify", "--workers", "2"), "--workers needs --all"),
-        (("verify", "--sample", "0"), "'0' is not a whole number of at least 1."),
+        (("prove sources", "--all", "--sample", "3"), "--all and --sample contradict each other"),
+        (("prove sources", "--all", "--seed", "3"), "--all and --seed contradict each other"),
+        (("prove sources", "--scratch", "x"), "--scratch needs --all"),
+        (("prove sources", "--workers", "2"), "--workers needs --all"),
+        (("prove sources", "--sample", "0"), "'0' is not a whole number of at least 1."),
         (("diff", "."), "has no manifest.json"),
     ],
 )
 def test_mistakes(artifact: Path, command: Command, arguments: tuple[str, ...], message: str) -> None:
     name, *rest = (word.format(artifact=artifact) for word in arguments)
-    ran = command(name, artifact, *rest)
+    ran = command(*name.split(), artifact, *rest)
 
     assert (ran.code, ran.output) == (2, "")
     assert message in ran.errors
@@ -161,7 +161,7 @@ def recipe(tmp_path: Path, chatml_tokenizer: Path) -> Path:
 
 
 def test_masks_that_agree(recipe: Path, command: Command) -> None:
-    ran = command("masks", recipe)
+    ran = command("prove", "masks", recipe)
     assert ran.code == 0
 
     assert ran.output.splitlines() == [
@@ -177,7 +177,7 @@ def test_masks_that_agree(recipe: Path, command: Command) -> None:
 def test_masks_that_disagree(recipe: Path, command: Command) -> None:
     (recipe.parent / "wrong.jinja").write_text(TRAINS_USER_TURNS)
     wrong = f"tokenizer.chat_template={recipe.parent / 'wrong.jinja'}"
-    ran = command("masks", recipe, "--all", "--limit", 2, "--set", wrong)
+    ran = command("prove", "masks", recipe, "--all", "--limit", 2, "--set", wrong)
     assert ran.code == 1
     lines = ran.output.splitlines()
     assert lines[0].endswith(": every row, 4 of 4")
@@ -189,7 +189,7 @@ def test_masks_that_disagree(recipe: Path, command: Command) -> None:
     assert lines[-2].split() == ["other-turn-trained", "4", "sequences"]
     assert lines[-1] == "masks disagree: 4 of 4 sequences with findings"
 
-    report = json.loads(command("masks", recipe, "--sample", 1, "--json", "--set", wrong).output)
+    report = json.loads(command("prove", "masks", recipe, "--sample", 1, "--json", "--set", wrong).output)
     assert (report["outcome"], report["num_rows_read"]) == ("disagree", 1)
     assert report["findings"][0]["finding"]["derivations"] == ["incremental rendering", "boundary markers"]
     assert report["derivations"][0]["name"] == "generation blocks"
@@ -197,7 +197,7 @@ def test_masks_that_disagree(recipe: Path, command: Command) -> None:
 
 def test_nothing_to_judge(recipe: Path, command: Command) -> None:
     write_json_lines(recipe.parent / "chats.jsonl", [{"messages": []}])
-    code, output, _ = command("masks", recipe)
+    code, output, _ = command("prove", "masks", recipe)
     assert code == 2
     assert "rows dropped: empty_conversation 1" in output
     assert output.endswith("not compared: none of 0 sequences could be judged\n")
@@ -220,7 +220,7 @@ def test_mistakes_of_masks(
     arguments: tuple[str, ...], message: str, recipe: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(recipe.parent)
-    ran = command("masks", *(recipe if argument == "RECIPE" else argument for argument in arguments))
+    ran = command("prove", "masks", *(recipe if argument == "RECIPE" else argument for argument in arguments))
 
     assert (ran.code, ran.output) == (2, "")
     assert ran.errors.startswith("error: ")

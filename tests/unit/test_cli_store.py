@@ -133,7 +133,7 @@ def test_readers_of_parquet_alone_refuse_an_artifact_of_npy(tmp_path: Path, arti
     for arguments in (
         ("inspect", export, "--pack", "0"),
         ("trace", export, "--pack", "0"),
-        ("verify", export, "--all"),
+        ("prove", "sources", export, "--all"),
         ("diff", artifact, export),
     ):
         ran = command(*arguments)

@@ -43,7 +43,8 @@ DOORS: dict[str, Callable[[str], Any]] = {
     "check packed --select BP3": lambda _: bridgepack.check("packed", select=["BP3"]),
     "check {}/wrong.yaml --diff": lambda own: bridgepack.fix(f"{own}/wrong.yaml").diff,
     "check {}/wrong.yaml --fix": lambda own: bridgepack.fix(f"{own}/wrong.yaml").report,
-    "rules": lambda _: bridgepack.list_rules(),
+    "explain": lambda _: bridgepack.explain(),
+    "explain over long": lambda _: bridgepack.explain("over long"),
     "explain BP101": lambda _: bridgepack.explain("BP101"),
     "explain BP1": lambda _: bridgepack.explain("BP1"),
     "explain BP": lambda _: bridgepack.explain(),
@@ -51,10 +52,10 @@ DOORS: dict[str, Callable[[str], Any]] = {
     "inspect packed --pack 1": lambda _: bridgepack.inspect("packed", pack=1),
     "inspect packed --row 1": lambda _: bridgepack.inspect("packed", row=1),
     "report packed --output {}/page.html": lambda own: bridgepack.report("packed", output=f"{own}/page.html"),
-    "verify packed": lambda _: bridgepack.verify("packed"),
-    "verify packed --all": lambda _: bridgepack.verify("packed", num_packs=None),
-    "masks packed --sample 3 --seed 1": lambda _: bridgepack.masks("packed", num_rows=3, seed=1),
-    "masks mine.yaml --all": lambda _: bridgepack.masks("mine.yaml", num_rows=None),
+    "prove sources packed": lambda _: bridgepack.prove.sources("packed"),
+    "prove sources packed --all": lambda _: bridgepack.prove.sources("packed", num_packs=None),
+    "prove masks packed --sample 3 --seed 1": lambda _: bridgepack.prove.masks("packed", num_rows=3, seed=1),
+    "prove masks mine.yaml --all": lambda _: bridgepack.prove.masks("mine.yaml", num_rows=None),
     "trace packed --step 2 --world-size 1": lambda _: bridgepack.trace("packed", step=2, world_size=1),
     "trace packed --pack 0 --set batch.global_batch_size=1": lambda _: bridgepack.trace(
         "packed", pack=0, overrides=ONE
@@ -70,7 +71,7 @@ DOORS: dict[str, Callable[[str], Any]] = {
     "recipes show mine.yaml --artifact packed": lambda _: bridgepack.resolve_recipe("mine.yaml", artifact="packed"),
     "recipes layouts": lambda _: bridgepack.list_layouts(),
     "recipes schema": lambda _: bridgepack.recipe_schema(),
-    "recipes new mine --model Qwen/Qwen3-8B --gpus 8 --seq-length 4096 --dry-run": lambda _: (
+    "new mine --model Qwen/Qwen3-8B --gpus 8 --seq-length 4096 --dry-run": lambda _: (
         bridgepack.new_recipe("mine", **NEW).text  # type: ignore[arg-type]
     ),
     "store list": lambda _: bridgepack.list_store(),
@@ -82,9 +83,9 @@ DOORS: dict[str, Callable[[str], Any]] = {
     "launch --list-executors": lambda _: bridgepack.list_executors(),
 }
 #: Commands whose output is text, not JSON.
-TEXTS = ("--diff", "recipes schema", "recipes new")
-#: Commands that a test of their own compares, because they need Megatron-Bridge or nemo-run.
-ELSEWHERE = {"canary", "launch"}
+TEXTS = ("--diff", "recipes schema", "new mine")
+#: Commands that a test of their own compares: they need Megatron-Bridge, nemo-run or conversations.
+ELSEWHERE = {"prove training", "launch", "prove served"}
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +148,6 @@ def test_what_functions_write_is_what_commands_write(folder: Path, command: Comm
     command("check", "one/wrong.yaml", "--fix")
     command("diff", "packed", "other", "--html", "one/diff.html")
     command(
-        "recipes",
         "new",
         "mine",
         "--model",
@@ -213,8 +213,8 @@ def test_the_canary_prints_what_its_function_returns(
     with HostProcess(tmp_path, is_on_cpu=True) as host:  # importing the host takes most of the time
         monkeypatch.setattr("bridgepack.canaries.canary.HostProcess", shared)
         # one rank: of several that fail alike, the first to end is named, which is another one in another run
-        ran = command("canary", "packed", "--packs", 2, "--context", 1, "--device", "cpu", "--json")
-        expected = bridgepack.canary("packed", num_packs=2, context=1, uses_gpu=False)
+        ran = command("prove", "training", "packed", "--packs", 2, "--context", 1, "--device", "cpu", "--json")
+        expected = bridgepack.prove.training("packed", num_packs=2, context=1, uses_gpu=False)
 
     assert places == [True, True]
     assert _without(json.loads(ran.output), {"seconds"}) == _without(_as_printed(expected), {"seconds"})

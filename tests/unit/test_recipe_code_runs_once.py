@@ -65,8 +65,8 @@ def log(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch)
         "check mine.py --diff --set batch.micro_batch_size=2",
         "preview mine.py",
         "plan mine.py --gpus 8",
-        "masks mine.py",
-        pytest.param("canary mine.py --max-tokens 1", marks=[pytest.mark.bridge, pytest.mark.full]),
+        "prove masks mine.py",
+        pytest.param("prove training mine.py --max-tokens 1", marks=[pytest.mark.bridge, pytest.mark.full]),
         "recipes show mine.py",
         "recipes show mine.py --resolved --json",
         "launch mine.py --cluster local --dry-run",
@@ -80,7 +80,8 @@ def test_each_command_runs_a_recipe_s_code_once(log: Log, command: Command, word
 
 
 @pytest.mark.parametrize(
-    "words", ["build mine.py --check", "build mine.py --dry-run", "check mine.py", "preview mine.py", "masks mine.py"]
+    "words",
+    ["build mine.py --check", "build mine.py --dry-run", "check mine.py", "preview mine.py", "prove masks mine.py"],
 )
 def test_what_a_recipe_prints_is_not_in_the_json(log: Log, command: Command, words: str) -> None:
     code = Path("mine.py").read_text().replace('    log("function")\n', '    print("hello")\n')
@@ -112,7 +113,7 @@ def test_a_launch_runs_a_recipe_s_code_once_and_its_tasks_do_not(
 def test_a_report_and_a_trace_take_the_recipe_from_the_artifact(log: Log, command: Command) -> None:
     assert command("build", "mine.py", "--output", "packed", "--workers", "1").code == 0
     assert log.lines() == _ONCE
-    for words in ("report packed", "check packed", "trace packed --pack 0", "inspect packed", "verify packed"):
+    for words in ("report packed", "check packed", "trace packed --pack 0", "inspect packed", "prove sources packed"):
         assert command(*words.split()).code == 0, words
     assert log.lines() == []
     assert command("trace", "packed", "--pack", "0", "--recipe", "mine.py").code == 0
@@ -126,7 +127,7 @@ def test_functions_run_a_recipe_s_code_once(log: Log, tmp_path: Path) -> None:
         lambda: bridgepack.build("mine.py", overrides=overrides, output="packed"),
         lambda: bridgepack.check("mine.py", overrides=overrides, artifact="packed"),
         lambda: bridgepack.preview("mine.py", overrides=overrides),
-        lambda: bridgepack.masks("mine.py", overrides=overrides),
+        lambda: bridgepack.prove.masks("mine.py", overrides=overrides),
         lambda: bridgepack.plan("mine.py", overrides=overrides, num_gpus=8),
     ):
         call()

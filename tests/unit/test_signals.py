@@ -40,7 +40,7 @@ def test_neither_does_it_under_nohup() -> None:
 
 def test_a_command_that_is_done_is_not_ended_by_a_late_signal() -> None:
     late = (
-        "import os, signal, sys\nfrom bridgepack.cli import main\nsys.argv = ['bridgepack', 'rules']\n"
+        "import os, signal, sys\nfrom bridgepack.cli import main\nsys.argv = ['bridgepack', 'explain']\n"
         "try:\n    main()\nfinally:\n    for one in ('INT', 'TERM', 'HUP'):\n"
         "        os.kill(os.getpid(), getattr(signal, 'SIG' + one))\n"
     )
@@ -53,8 +53,8 @@ def test_a_command_that_is_done_is_not_ended_by_a_late_signal() -> None:
 @pytest.mark.parametrize(
     ("number", "words"),
     [
-        (signal.SIGINT, ["rules"]),
-        (signal.SIGTERM, ["rules", "--nonsense"]),
+        (signal.SIGINT, ["explain"]),
+        (signal.SIGTERM, ["explain", "--nonsense"]),
         (signal.SIGTERM, ["inspect", "none"]),
         (signal.SIGHUP, ["inspect", "none", "--json"]),
     ],
@@ -81,7 +81,7 @@ def test_a_signal_in_code_of_a_text_ends_the_command_with_its_code(tmp_path: Pat
         "number, said, say, kill = int(sys.argv.pop()), [], click.echo, 'os.kill(os.getpid(), number)'\n"
         "click.echo = lambda *parts, **named: (said or said.append(1) or exec(kill), say(*parts, **named))\nmain()\n"
     )
-    command = [sys.executable, "-m", "killed", "rules", str(int(number))]
+    command = [sys.executable, "-m", "killed", "explain", str(int(number))]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
 
     assert (ended.returncode, ended.stderr.strip()) == (128 + number, "interrupted; nothing was written")
@@ -116,7 +116,7 @@ def test_a_second_signal_while_the_first_is_answered_does_not_end_the_command() 
         "click.echo = lambda *parts, **named: (interrupt(), say(*parts, **named))\nmain()\n"
     )
     run = {"capture_output": True, "text": True, "check": False}
-    plain, ended = (subprocess.run([sys.executable, "-c", twice, "rules", *more], **run) for more in ([], ["--json"]))
+    plain, ended = (subprocess.run([sys.executable, "-c", twice, "explain", *more], **run) for more in ([], ["--json"]))
 
     assert (plain.returncode, plain.stderr.strip(), plain.stdout) == (130, "interrupted; nothing was written", "")
     assert (ended.returncode, ended.stderr) == (130, plain.stderr)

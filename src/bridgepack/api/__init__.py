@@ -16,13 +16,9 @@ if TYPE_CHECKING:
     from bridgepack.api.builds import plan_build as plan_build
     from bridgepack.api.builds import plan_repack as plan_repack
     from bridgepack.api.builds import repack as repack
-    from bridgepack.api.canaries import FAULTS as FAULTS
-    from bridgepack.api.canaries import canary as canary
-    from bridgepack.api.canaries import canary_self_test as canary_self_test
     from bridgepack.api.checks import check as check
     from bridgepack.api.checks import explain as explain
     from bridgepack.api.checks import fix as fix
-    from bridgepack.api.checks import list_rules as list_rules
     from bridgepack.api.configs import forward_step_for as forward_step_for
     from bridgepack.api.configs import pack_for as pack_for
     from bridgepack.api.configs import to_bridge as to_bridge
@@ -41,10 +37,10 @@ if TYPE_CHECKING:
     from bridgepack.api.process import collect_rarely as collect_rarely
     from bridgepack.api.process import import_transformers as import_transformers
     from bridgepack.api.process import start_workers as start_workers
+    from bridgepack.api.proofs import FAULTS as FAULTS
+    from bridgepack.api.proofs import canary_self_test as canary_self_test
     from bridgepack.api.proofs import diff as diff
-    from bridgepack.api.proofs import masks as masks
-    from bridgepack.api.proofs import served as served
-    from bridgepack.api.proofs import verify as verify
+    from bridgepack.api.proofs import prove as prove
     from bridgepack.api.recipes import list_recipes as list_recipes
     from bridgepack.api.recipes import load_recipe as load_recipe
     from bridgepack.api.recipes import new_recipe as new_recipe
@@ -69,12 +65,11 @@ _NAMES = MappingProxyType(
         "builds": "build plan_build repack plan_repack",
         "plans": "preview plan",
         "configs": "to_bridge pack_for forward_step_for",
-        "checks": "check fix explain list_rules",
+        "checks": "check fix explain",
         "reports": "report",
         "files": "staged_report check_report_path",
         "artifacts": "inspect trace",
-        "proofs": "verify masks served diff",
-        "canaries": "canary canary_self_test FAULTS",
+        "proofs": "prove canary_self_test FAULTS diff",
         "recipes": "load_recipe list_recipes show_recipe resolve_recipe new_recipe recipes_like recipe_schema",
         "layouts": "list_layouts",
         "stores": "list_store prune_store verify_store",

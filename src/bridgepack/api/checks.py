@@ -1,4 +1,4 @@
-"""API functions on rules: check and fix a target, explain and list rules."""
+"""API functions on rules: check and fix a target, explain rules."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -85,20 +85,10 @@ def explain(rule: str = "BP") -> dict[str, Any] | list[dict[str, Any]]:
     Example: `bridgepack.explain("BP101")["why"]`.
 
     Args:
-        rule: a code or a name; the prefix of a code, e.g. `BP1`, or a word of their texts returns a list of rules; by
+        rule: a code or a name; the prefix of a code, e.g. `BP1`, or words of their texts return a list of rules; by
             default all.
 
     Raises:
         ConfigError: no such rule.
     """
     return explain_rule(rule)
-
-
-def list_rules() -> list[dict[str, Any]]:
-    """Return every rule of `check` as plain values, sorted by code.
-
-    Example: `[rule["name"] for rule in bridgepack.list_rules()]`.
-    """
-    found = explain_rule("BP")
-    assert isinstance(found, list)
-    return found

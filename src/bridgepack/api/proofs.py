@@ -1,4 +1,4 @@
-"""API functions that derive again or compare: verify, masks, served, diff."""
+"""API functions that derive again or compare: `prove` with its parts, and diff."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,6 +6,9 @@ from typing import Any
 
 from bridgepack.api.files import check_place, staged_report
 from bridgepack.api.progress import shows_progress
+from bridgepack.canaries.canary import run_canary, run_self_test
+from bridgepack.canaries.faults import FAULTS as FAULTS
+from bridgepack.canaries.records import CanaryOptions, CanaryReport
 from bridgepack.config.arguments import check_arguments, local_path, stated_options
 from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
@@ -25,10 +28,10 @@ from bridgepack.reporting.diffs import artifact_diff_page
 
 @shows_progress
 @check_arguments
-def verify(artifact: str | Path, **options: Any) -> VerifyReport:
+def sources(artifact: str | Path, **options: Any) -> VerifyReport:
     """Return the result of deriving an artifact's packs again from its sources and comparing them.
 
-    Example: `bridgepack.verify("packed", num_packs=None).outcome` is `same`, `differs` or `could not run`.
+    Example: `bridgepack.prove.sources("packed", num_packs=None).outcome` is `same`, `differs` or `could not run`.
 
     Args:
         artifact: its folder, or its URL in an object store.
@@ -39,7 +42,7 @@ def verify(artifact: str | Path, **options: Any) -> VerifyReport:
         ArtifactError: the folder is not an artifact.
         ConfigError: an option is unknown, or an override changes something other than the path of a source.
     """
-    return verify_artifact(artifact_place(artifact), stated_options(VerifyOptions, options, "verify"))
+    return verify_artifact(artifact_place(artifact), stated_options(VerifyOptions, options, "prove.sources"))
 
 
 @shows_progress
@@ -47,7 +50,7 @@ def verify(artifact: str | Path, **options: Any) -> VerifyReport:
 def masks(target: str | Path | SFTRecipe | Mapping[str, Any], **options: Any) -> MaskReport:
     """Return the result of comparing the loss masks of a recipe's rows with independently derived ones.
 
-    Example: `bridgepack.masks("recipes/mine.yaml", num_rows=None).findings`.
+    Example: `bridgepack.prove.masks("recipes/mine.yaml", num_rows=None).findings`.
 
     Args:
         target: a recipe, with data as for `build`, or the folder of an artifact, whose own recipe is used.
@@ -60,7 +63,7 @@ def masks(target: str | Path | SFTRecipe | Mapping[str, Any], **options: Any) ->
     target, overrides = with_kept_rows(target, options.get("overrides"))
     options |= {} if overrides is None else {"overrides": overrides}
     judged = load_recipe(target) if isinstance(target, Mapping) else target
-    return check_masks(judged, stated_options(MaskOptions, options, "masks"))
+    return check_masks(judged, stated_options(MaskOptions, options, "prove.masks"))
 
 
 @shows_progress
@@ -68,13 +71,11 @@ def masks(target: str | Path | SFTRecipe | Mapping[str, Any], **options: Any) ->
 def served(target: str | Path | SFTRecipe | Mapping[str, Any], **options: Any) -> ServedReport:
     """Return the result of comparing trained answers with what a server sends and the model must then write.
 
-    It is what `bridgepack masks --served` prints.
-
-    Example: `bridgepack.served("recipes/mine.yaml", num_rows=None).record.share("equal")`.
+    Example: `bridgepack.prove.served("recipes/mine.yaml", num_rows=None).record.share("equal")`.
 
     Args:
         target: a recipe, with data as for `build`, or the folder of an artifact, whose own recipe is used.
-        options: as for `masks`; for an artifact, `overrides` may also have fields of `serving`.
+        options: as for `prove.masks`; for an artifact, `overrides` may also have fields of `serving`.
 
     Raises:
         BridgepackError: ConfigError, ArtifactError, DataError or TokenizerError, each saying what to do.
@@ -82,7 +83,56 @@ def served(target: str | Path | SFTRecipe | Mapping[str, Any], **options: Any) -
     target, overrides = with_kept_rows(target, options.get("overrides"))
     options |= {} if overrides is None else {"overrides": overrides}
     judged = load_recipe(target) if isinstance(target, Mapping) else target
-    return check_served(judged, stated_options(MaskOptions, options, "served"))
+    return check_served(judged, stated_options(MaskOptions, options, "prove.served"))
+
+
+@shows_progress
+@check_arguments
+def training(target: str | Path, **options: Any) -> CanaryReport:
+    """Return the comparison of loss and gradients in packed and unpacked training of a target, in each layout.
+
+    Example: `bridgepack.prove.training("packed").outcome` is `same`, `differs` or `could not run`.
+
+    Args:
+        target: an artifact's folder or a recipe, as on the command line.
+        options: fields of `CanaryOptions`: artifact, overrides, tensor, pipeline, context, num_packs, max_tokens,
+            fault, uses_gpu, timeout_s, progress.
+
+    Raises:
+        ConfigError: the target or an option is unknown, the host is missing, or the model is not supported.
+        ArtifactError: the artifact cannot be read.
+    """
+    return run_canary(str(target), stated_options(CanaryOptions, options, "prove.training"))
+
+
+@shows_progress
+@check_arguments
+def canary_self_test(target: str | Path, **options: Any) -> list[CanaryReport]:
+    """Return one report for each fault that the canary can find, planted one after another; each should name its fault.
+
+    Example: `[report.planted for report in bridgepack.canary_self_test("packed")]`.
+
+    Args:
+        target: as for `prove.training`.
+        options: as for `prove.training`, without a fault and sizes.
+
+    Raises:
+        ConfigError: as `prove.training`, or a fault needs an even number of packs.
+        ArtifactError: the artifact cannot be read.
+    """
+    return run_self_test(str(target), stated_options(CanaryOptions, options, "canary_self_test"))
+
+
+class Prove:
+    """What is proved of a recipe or an artifact, by part: `bridgepack.prove.masks("packed")`."""
+
+    sources = staticmethod(sources)
+    masks = staticmethod(masks)
+    served = staticmethod(served)
+    training = staticmethod(training)
+
+
+prove = Prove()
 
 
 @shows_progress

@@ -33,7 +33,8 @@ _NUM_CANDIDATES = 32
 #: Stored tokens of a sequence: one that is read and one that is predicted.
 _SHORTEST_STORED = 2
 _TAKEN_FOR_GRANTED = (
-    "masks and boundaries are used as stored; `bridgepack check` and `bridgepack verify` say whether they are right"
+    "masks and boundaries are used as stored; `bridgepack check` and `bridgepack prove sources` say whether they are "
+    "right"
 )
 _MADE_UP_SEED = 1
 _MADE_UP_EOS = 2

@@ -130,7 +130,8 @@ def require_covered(model: Any) -> None:
         raise ConfigError(
             f"model.name gives a {kind}, which the canary does not cover: {', '.join(found)}. Allowed: decoders with "
             "causal attention over whole sequences, as Llama, Qwen2, Qwen3 and Qwen3 MoE. Use `bridgepack check` and "
-            "`bridgepack verify` for this model, or run the canary with --set model.name=MODEL of a covered family."
+            "`bridgepack prove sources` for this model, or run the canary with --set model.name=MODEL of a covered "
+            "family."
         )
 
 

@@ -1,4 +1,4 @@
-"""The commands on rules: check, rules, explain, and the hidden `hook` behind .pre-commit-hooks.yaml."""
+"""The commands on rules: check, explain, and the hidden `hook` behind .pre-commit-hooks.yaml."""
 
 import re
 from pathlib import Path
@@ -176,31 +176,16 @@ def _text(report: Any, form: str, arguments: dict[str, Any]) -> str:
 
 
 @click.command()
-@click.argument("words", nargs=-1)
+@click.argument("words", nargs=-1, shell_complete=complete_rule)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def rules(words: tuple[str, ...], as_json: bool) -> int:
-    """List every rule of `check` by subject: code, severity, name.
+def explain(words: tuple[str, ...], as_json: bool) -> int:
+    """Explain a rule, or list the rules about WORDS; alone: all of them.
 
-    WORDS list only the rules whose texts have all of them, e.g. `bridgepack rules padding`.
+    A code or a name explains its rule: why it matters, a bad and a good setting, the fix, the evidence. The prefix of a
+    code, e.g. BP1, lists the rules of that group; other words, e.g. padding, list the rules whose texts have all of
+    them.
     """
-    found = api.list_rules()
-    if words:
-        listed = api.explain(" ".join(words))
-        found = listed if isinstance(listed, list) else [listed]
-    print_json(found) if as_json else echo(rules_table(found))
-    return CLEAN
-
-
-@click.command()
-@click.argument("rule", shell_complete=complete_rule)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def explain(rule: str, as_json: bool) -> int:
-    """Explain RULE: why it matters, a bad and a good setting, the fix, the evidence.
-
-    RULE is a code or a name. The prefix of a code, e.g. BP1, lists the rules of that group; another word, e.g. padding,
-    lists the rules whose texts have it.
-    """
-    found = api.explain(rule)
+    found = api.explain(*[" ".join(words)] if words else [])
     if as_json:
         print_json(found)
     else:

@@ -32,7 +32,9 @@ def _recipe_names(_typed: str) -> Iterator[tuple[str, str]]:
 
 def _rule_words(typed: str) -> Iterator[tuple[str, str]]:
     before, comma, _ = typed.rpartition(",")  # --select BP101,BP2
-    for rule in api.list_rules():
+    rules = api.explain()
+    assert isinstance(rules, list)  # all of them
+    for rule in rules:
         yield f"{before}{comma}{rule['code']}", rule["name"]
         yield f"{before}{comma}{rule['name']}", rule["code"]
 

@@ -15,26 +15,32 @@ from bridgepack.reporting.text import printable
 
 #: Command -> its heading in the list of commands, its module in this package, and the first line of its help.
 COMMANDS = {
+    "new": ("Make", "recipes", "Write a commented recipe file to start from."),
     "preview": ("Make", "plan", "Show what a build would do with RECIPE's data, without writing anything."),
     "plan": ("Make", "plan", "Rank pack sizes and parallel topologies for RECIPE on N GPUs."),
-    "recipes": ("Make", "recipes", "List the available recipes, show one, or write a new one."),
+    "recipes": ("Make", "recipes", "List the available recipes, show one; list layouts, print the schema."),
     "build": ("Make", "build", "Build the packed artifact of RECIPE, or resume an interrupted build."),
     "repack": ("Make", "artifacts", "Pack the sequences of ARTIFACT again, with other sizes."),
     "check": ("Check", "check", "Check TARGET against every rule that applies."),
-    "rules": ("Check", "check", "List every rule of `check` by subject: code, severity, name."),
-    "explain": ("Check", "check", "Explain RULE: why it matters, a bad and a good setting, the fix, the evidence."),
+    "explain": ("Check", "check", "Explain a rule, or list the rules about WORDS; alone: all of them."),
     "inspect": ("Check", "artifacts", "Show statistics of ARTIFACT, or one pack with its text."),
     "report": ("Check", "report", "Write a one-page HTML report of an artifact."),
-    "verify": ("Prove", "prove", "Rebuild packs of ARTIFACT and compare them with its own."),
-    "masks": ("Prove", "prove", "Compare the loss masks of TARGET with independently derived ones."),
-    "trace": ("Prove", "prove", "Show what each rank reads at a step, or where a source row ended up."),
-    "diff": ("Prove", "prove", "Compare two artifacts: sequences, masks, statistics, settings."),
-    "canary": ("Prove", "canary", "Compare one packed training step with an unpacked one."),
+    "prove": ("Prove", "prove", "Prove sources, masks, what is served, or what training computes."),
+    "trace": ("Prove", "trace", "Show what each rank reads at a step, or where a source row ended up."),
+    "diff": ("Prove", "trace", "Compare two artifacts: sequences, masks, statistics, settings."),
     "launch": ("Run", "launch", "Build, check, then train RECIPE on CLUSTER through nemo-run."),
     "store": ("Run", "store", "List, prune or verify the token store."),
 }
 #: Commands that tools call; help does not list them.
 _HIDDEN = {"hook": ("", "check", "")}
+#: Beginning of an older command line -> the command of today.
+_FORMER = {
+    "recipes new": "new",
+    "rules": "explain",
+    "verify": "prove sources",
+    "masks": "prove masks",
+    "canary": "prove training",
+}
 
 
 class _Commands(click.Group):
@@ -58,8 +64,10 @@ class _Commands(click.Group):
         """Return a command's name, the command and its arguments.
 
         Raises:
-            click.UsageError: no such command; the message names the nearest.
+            click.UsageError: no such command; the message names the one of today, or the nearest.
         """
+        if (today := _today(args)) is not None:
+            raise click.UsageError(today)
         if args[0] in COMMANDS | _HIDDEN:
             return super().resolve_command(ctx, args)
         nearest = api.nearest_name(args[0], COMMANDS)
@@ -76,6 +84,14 @@ class _Commands(click.Group):
         for title, names in groupby(COMMANDS, key=lambda name: COMMANDS[name][0]):
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(width), COMMANDS[name][2]) for name in names])
+
+
+def _today(args: list[str]) -> str | None:
+    """Return which command an older one is today; None for a command of today."""
+    if args[0] == "masks" and "--served" in args:
+        return "`bridgepack masks --served` is now `bridgepack prove served`."
+    former = " ".join(args[:2]) if args[0] == "recipes" else args[0]
+    return f"`bridgepack {former}` is now `bridgepack {_FORMER[former]}`." if former in _FORMER else None
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

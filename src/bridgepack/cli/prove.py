@@ -1,5 +1,6 @@
-"""The proof commands: trace, verify, diff, masks."""
+"""The `prove` commands: sources, masks, served, training."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,80 +18,21 @@ from bridgepack.cli.options import (
     set_option,
     shown_progress,
 )
-from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo, has_colour, print_json, tell_if_newer
-from bridgepack.reporting.diffs import describe_artifact_diff
-from bridgepack.reporting.proofs import (
-    describe_masks,
-    describe_pack,
-    describe_source,
-    describe_step,
-    describe_verification,
-)
+from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo, print_json
+from bridgepack.cli.training import training
+from bridgepack.reporting.proofs import describe_masks, describe_verification
 from bridgepack.reporting.served import describe_served
 
-#: Outcome of `masks`, with --served or without -> exit code.
-_MASK_CODES = {
-    **{"agree": CLEAN, "disagree": FINDINGS, "could not run": COULD_NOT_RUN},
-    **{"equal": CLEAN, "differs": FINDINGS},
-}
-_SPLITS = click.Choice(["training", "validation"])
-#: Options of `trace` about the run.
-_OF_THE_RUN = ("recipe", "world_size", "context", "resume_step", "bridge_version")
+
+@click.group()
+def prove() -> None:
+    """Prove sources, masks, what is served, or what training computes."""
 
 
-@click.command()
-@click.argument("artifact", type=PlaceOption())
-@click.option("--step", type=Count(), help="Training step, numbered as Megatron-Bridge logs it, from 1.")
-@click.option("--rank", type=Count(minimum=0), help="Only the packs of this global rank, with their sequences.")
-@click.option("--pack", type=Count(minimum=0), help="Only this pack, with its text; without --step: when it is read.")
-@click.option("--source", metavar="FILE:ROW", help="Where this source row is packed and read, or why it was dropped.")
-@click.option("--recipe", metavar="RECIPE", help="Recipe or config of the run (default: the artifact's).")
-@set_option
-@click.option("--world-size", type=Count(), help="GPUs of the run (default: the recipe's).")
-@click.option("--context", type=Count(), help="Context-parallel size (default: the recipe's).")
-@click.option("--split", type=_SPLITS, help="Split of the step or the pack (default: training).")
-@click.option(
-    "--resume-step", type=Count(minimum=0), default=0, help="Checkpoint step that the run resumes from (default: 0)."
-)
-@click.option("--bridge-version", metavar="VERSION", help="megatron-bridge version (default: the recipe's).")
-@click.option("--limit", type=Count(), help="Maximum sequences of --pack (default: all), read times (default: 20).")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def trace(artifact: Path | str, **arguments: Any) -> int:
-    """Show what each rank reads at a step, or where a source row ended up.
-
-    ARTIFACT is a folder or its URL in an object store. The output names the source rows and shows their text.
-    """
-    _check_question(arguments)
-    tell_if_newer(arguments["bridge_version"])
-    names = ("step", "rank", "pack", "source", "split", "limit", *_OF_THE_RUN)
-    stated = {name: arguments[name] for name in names if arguments[name] is not None}
-    found = api.trace(artifact, overrides=api.parse_overrides(arguments["overrides"]), **stated)
-    print_json(found.to_dict()) if arguments["as_json"] else echo(_text(found, arguments))
-    return CLEAN
+prove.add_command(training)
 
 
-def _check_question(arguments: dict[str, Any]) -> None:
-    has_step, has_source, has_pack = (arguments[name] is not None for name in ("step", "source", "pack"))
-    if not (has_step or has_source or has_pack):
-        raise click.UsageError("one of --step N, --pack N and --source FILE:ROW is needed.")
-    if has_source and (has_step or has_pack):
-        other = "--step" if has_step else "--pack"
-        raise click.UsageError(f"--source and {other} contradict each other; give one of them.")
-    if has_source and arguments["split"] is not None:
-        raise click.UsageError("--split needs --step or --pack; a source row is looked up in both splits.")
-    if arguments["rank"] is not None and not has_step:
-        raise click.UsageError("--rank needs --step: the packs of a rank depend on the step.")
-
-
-def _text(found: Any, arguments: dict[str, Any]) -> str:
-    shown: dict[str, Any] = {"has_colour": has_colour()}
-    if arguments["source"] is not None:
-        return describe_source(found, **shown)
-    describe = describe_pack if arguments["step"] is None else describe_step
-    return describe(found, limit=arguments["limit"], **shown)
-
-
-@click.command()
+@prove.command()
 @click.argument("artifact", type=PlaceOption())
 @click.option("--all", "is_all", is_flag=True, help="Rebuild everything and compare every byte.")
 @click.option("--sample", type=Count(), help="Packs to rebuild; all shards are always hashed (default: 100).")
@@ -100,18 +42,18 @@ def _text(found: Any, arguments: dict[str, Any]) -> str:
 @click.option("--workers", type=Count(), help="Maximum worker processes for --all (default: CPU count).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @quiet_option
-def verify(artifact: Path | str, **arguments: Any) -> int:
-    """Rebuild packs of ARTIFACT and compare them with its own.
+def sources(artifact: Path | str, **arguments: Any) -> int:
+    """Rebuild packs of ARTIFACT from its sources.
 
-    ARTIFACT is a folder or its URL in an object store. The packs are rebuilt from its sources.
+    ARTIFACT is a folder or its URL in an object store.
     Exits 1 when anything differs, and names the first difference and what changed: an input, the tokenizer, the chat
     template, a library, or the artifact itself. Exits 2 when sources are missing, and reports what could be compared
     without them.
     """
-    _check_extent(arguments)
+    _check_extent(arguments, ("scratch", "workers"))
     with shown_progress() as progress:
         stated = {"num_packs": arguments["sample"], "seed": arguments["seed"]}
-        report = api.verify(
+        report = api.prove.sources(
             artifact,
             overrides=api.parse_overrides(arguments["overrides"]),
             num_workers=arguments["workers"] or num_cores(),
@@ -123,11 +65,11 @@ def verify(artifact: Path | str, **arguments: Any) -> int:
     return {"same": CLEAN, "differs": FINDINGS, "could not run": COULD_NOT_RUN}[report.outcome]
 
 
-def _check_extent(arguments: dict[str, Any]) -> None:
+def _check_extent(arguments: dict[str, Any], only_with_all: tuple[str, ...] = ()) -> None:
     for name in ("sample", "seed"):
         if arguments["is_all"] and arguments[name] is not None:
             raise click.UsageError(f"--all and --{name} contradict each other; give one of them.")
-    for name in ("scratch", "workers"):
+    for name in only_with_all:
         if not arguments["is_all"] and arguments[name] is not None:
             raise click.UsageError(f"--{name} needs --all; a sample builds nothing.")
 
@@ -138,65 +80,72 @@ def _extent(stated: dict[str, Any], *, is_all: bool) -> dict[str, Any]:
     return {name: value for name, value in stated.items() if value is not None or (is_all and name == first)}
 
 
-@click.command()
-@click.argument("first", type=PlaceOption())
-@click.argument("second", type=PlaceOption())
-@click.option("--limit", type=Count(minimum=0), help="Maximum sequences shown per kind; all are counted (default: 5).")
-@click.option("--html", type=PathOption("FILE"), help="Also write an HTML page.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@quiet_option
-def diff(first: Path | str, second: Path | str, limit: int | None, html: Path | None, as_json: bool) -> int:
-    """Compare two artifacts: sequences, masks, statistics, settings.
-
-    Each is a folder or its URL in an object store. Shows added, removed and changed sequences with their text, and
-    changed masks.
-
-    Exits 1 when a run would read different packs from SECOND than from FIRST. Settings-only changes exit 0.
-    """
-    with shown_progress() as progress:
-        report = api.diff(first, second, html=html, progress=progress, **({} if limit is None else {"limit": limit}))
-    print_json(report.to_dict()) if as_json else echo(describe_artifact_diff(report))
-    return CLEAN if report.is_same else FINDINGS
+_ROW_OPTIONS = (
+    click.argument("target", shell_complete=complete_recipe),
+    click.option("--all", "is_all", is_flag=True, help="Compare every row."),
+    click.option("--sample", type=Count(), help="Rows to compare, over all files (default: 1000)."),
+    click.option("--seed", type=Count(minimum=0), help="Seed of the sample (default: 0)."),
+    click.option("--split", type=click.Choice(["training", "validation"]), help="Split to compare (default: both)."),
+    set_option,
+    click.option("--limit", type=Count(minimum=0), help="Maximum findings shown; all are counted (default: 10)."),
+    click.option("--json", "as_json", is_flag=True, help="Print JSON."),
+    click.pass_obj,
+    quiet_option,
+)
 
 
-@click.command()
-@click.argument("target", shell_complete=complete_recipe)
-@click.option("--all", "is_all", is_flag=True, help="Compare every row.")
-@click.option("--served", "is_served", is_flag=True, help="Compare each answer with what a server sends before it.")
-@click.option("--sample", type=Count(), help="Rows to compare, over all files (default: 1000).")
-@click.option("--seed", type=Count(minimum=0), help="Seed of the sample (default: 0).")
-@click.option("--split", type=_SPLITS, help="Split to compare (default: both).")
-@set_option
-@click.option("--limit", type=Count(minimum=0), help="Maximum findings shown; all are counted (default: 10).")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.pass_obj
-@quiet_option
+def _row_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Return the command with the options of a proof that reads rows of sources added."""
+    for option in reversed(_ROW_OPTIONS):
+        command = option(command)
+    return command
+
+
+@prove.command()
+@_row_options
 def masks(is_whole_process: bool | None, /, target: str, **arguments: Any) -> int:
-    """Compare the loss masks of TARGET with independently derived ones.
+    """Compare the loss masks of TARGET with masks derived anew.
 
     Exits 1 when any mask disagrees.
 
     TARGET is a recipe, as for `build`, or an artifact, whose own recipe is used; --set then only sets the paths of its
     sources. Masks of conversations are derived from the template's generation blocks, from renders of conversation
     prefixes, and from the text around turns. Exits 2 when no row could be compared.
-
-    With --served, each trained answer is compared with what a server sends before it and what the model must then
-    write; --set may then also set the recipe's serving section for an artifact. Exits 1 when any answer differs.
     """
-    for name in ("sample", "seed"):
-        if arguments["is_all"] and arguments[name] is not None:
-            raise click.UsageError(f"--all and --{name} contradict each other; give one of them.")
+    report = _of_rows(api.prove.masks, target, arguments, is_whole_process=is_whole_process)
+    print_json(report.to_dict()) if arguments["as_json"] else echo(describe_masks(report))
+    return {"agree": CLEAN, "disagree": FINDINGS, "could not run": COULD_NOT_RUN}[report.outcome]
+
+
+@prove.command()
+@_row_options
+def served(is_whole_process: bool | None, /, target: str, **arguments: Any) -> int:
+    """Compare trained answers with what is served.
+
+    Each trained answer is compared with what a server sends before it and what the model must then write. Exits 1
+    when any answer differs.
+
+    TARGET is a recipe, as for `build`, or an artifact, whose own recipe is used; --set then only sets the paths of its
+    sources and the recipe's serving section. Exits 2 when no row could be compared.
+    """
+    report = _of_rows(api.prove.served, target, arguments, is_whole_process=is_whole_process)
+    print_json(report.to_dict()) if arguments["as_json"] else echo(describe_served(report))
+    return {"equal": CLEAN, "differs": FINDINGS, "could not run": COULD_NOT_RUN}[report.outcome]
+
+
+def _of_rows(
+    proof: Callable[..., Any], target: str, arguments: dict[str, Any], *, is_whole_process: bool | None
+) -> Any:
+    """Return the report of a proof that reads rows of sources."""
+    _check_extent(arguments)
     if is_whole_process and Path(target).is_dir():
         api.import_transformers()
     with shown_progress() as progress:
         stated = {"num_rows": arguments["sample"], "limit": arguments["limit"], "seed": arguments["seed"]}
-        options = {
-            "split": arguments["split"],
-            "overrides": api.parse_overrides(arguments["overrides"]),
-            "progress": progress,
+        return proof(
+            target,
+            split=arguments["split"],
+            overrides=api.parse_overrides(arguments["overrides"]),
+            progress=progress,
             **_extent(stated, is_all=arguments["is_all"]),
-        }
-        report: Any = (api.served if arguments["is_served"] else api.masks)(target, **options)
-    described = describe_served if arguments["is_served"] else describe_masks
-    print_json(report.to_dict()) if arguments["as_json"] else echo(described(report))
-    return _MASK_CODES[report.outcome]
+        )

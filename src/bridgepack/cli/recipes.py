@@ -1,4 +1,4 @@
-"""The `bridgepack recipes` commands: list, show, new, layouts, schema."""
+"""The commands on recipes: new, and `recipes list | show | layouts | schema`."""
 
 import sys
 from pathlib import Path
@@ -17,7 +17,7 @@ from bridgepack.reporting.text import printable
 
 @click.group()
 def recipes() -> None:
-    """List the available recipes, show one, or write a new one.
+    """List the available recipes, show one; list layouts, print the schema.
 
     The catalogue holds the recipes of ./recipes, then those that come with bridgepack.
     """
@@ -80,7 +80,7 @@ def show(
     return CLEAN
 
 
-@recipes.command()
+@click.command()
 @click.argument("name", required=False)
 @click.option("--model", metavar="MODEL", help="Hub id, folder, or a recipe of Megatron-Bridge or the catalogue.")
 @click.option("--gpus", "num_gpus", type=Count(), help="GPUs of the run.")
@@ -151,7 +151,7 @@ def _ask(wish: dict[str, Any]) -> dict[str, Any]:
 def layouts(as_json: bool) -> int:
     """List the layouts of data that are known by name.
 
-    `recipes new` detects them, or takes one with --layout. For each: what it is, its columns, and the page that
+    `new` detects them, or takes one with --layout. For each: what it is, its columns, and the page that
     describes it.
     """
     found = api.list_layouts()

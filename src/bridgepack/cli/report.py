@@ -76,5 +76,5 @@ def report(
             echo(f"wrote {printable(str(path))}")
         echo(counts_and_codes(judged))
         if written.num_doubted:
-            echo(f"loss masks in doubt: {written.num_doubted:,} of the sample; `bridgepack masks` shows them")
+            echo(f"loss masks in doubt: {written.num_doubted:,} of the sample; `bridgepack prove masks` shows them")
     return FINDINGS if written.fails else CLEAN

@@ -196,7 +196,7 @@ def commented_yaml(
     head = [
         YAML_HEADER,
         f"# {_METHODS[recipe.method.kind]} of {recipe.model.name} on {gpus} in packs of {size:,} tokens.",
-        f"# Made by `bridgepack recipes new`: {origin}.",
+        f"# Made by `bridgepack new`: {origin}.",
         f"# Next: bridgepack build {file} --output {folder}; bridgepack check {file} --artifact {folder}",
     ]
     layout = {"data.layout": f"{detection.entry.name}: {detection.entry.title}"} if detection else {}

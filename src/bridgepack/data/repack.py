@@ -172,7 +172,7 @@ def _served(plan: RepackPlan, place: Workplace, results: Mapping[str, Sequence[R
     if plan.shows_alike:
         why = f"sequences of more than {plan.cuts_above:,} runtime tokens are cut or dropped differently now"
     place.kept.served_message = (
-        f"the sample of answers as served is left out, because {why}; `bridgepack masks --served` compares the answers"
+        f"the sample of answers as served is left out, because {why}; `bridgepack prove served` compares the answers"
     )
     return None
 

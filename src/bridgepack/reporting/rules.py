@@ -35,7 +35,7 @@ def named_rule(name: str) -> Rule:
     nearest = nearest_name(wanted, [known for rule in ALL_RULES for known in (rule.code, rule.name)])
     hint = f" Did you mean {nearest}?" if nearest else ""
     raise ConfigError(
-        f"rule is {name!r}; no rule has that code, that name or these words.{hint} `bridgepack rules` lists all."
+        f"rule is {name!r}; no rule has that code, that name or these words.{hint} `bridgepack explain` lists all."
     )
 
 

@@ -51,7 +51,7 @@ def describe_sample(record: ServedRecord) -> Iterator[str]:
     """Yield lines about a sample of answers: their kinds, and what to do where a server shows them differently."""
     if not record.num_answers:
         return
-    yield "trained answers as a server shows them (a sample; `bridgepack masks --served --all` compares every one):"
+    yield "trained answers as a server shows them (a sample; `bridgepack prove served --all` compares every one):"
     yield from count_lines(record)
     for count in record.differing:
         yield f"  against {count.kind}: {record.cure(count.kind)}"

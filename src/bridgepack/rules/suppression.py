@@ -49,7 +49,7 @@ def suppression_of_unknown_rule(subject: Suppressions) -> Found:
 
     Why: Silent: the code has a typing error, so the intended rule is not suppressed, or its rule is retired.
     Bad: ignore {BP0O4: "a letter instead of a digit"}. Good: ignore {BP004: "..."}.
-    Fix: Correct the code, or remove the entry of a retired rule; `bridgepack rules` lists the codes.
+    Fix: Correct the code, or remove the entry of a retired rule; `bridgepack explain` lists the codes.
     """
     for code in subject.ignored:
         if code in subject.retired_codes:

@@ -228,8 +228,8 @@ def test_builds_like_json_lines(chatml_tokenizer: Path, tmp_path: Path, command:
     (record,) = result.manifest.split("training").inputs
     assert (record.path, record.sha256, record.num_rows) == (name, hash_file(Path(name)), 59)
     path = write_recipe(tmp_path / "recipe.yaml", recipe)
-    assert command("verify", "out").code == 0
-    assert command("masks", "out", "--all").code == 0
+    assert command("prove", "sources", "out").code == 0
+    assert command("prove", "masks", "out", "--all").code == 0
     preview = json.loads(command("preview", path, "--json").output)["sources"][0]
     assert (preview["num_rows"], preview["num_rows_read"], preview["is_sample"]) == (59, 59, False)
     traced = command("trace", "out", "--source", f"{name}:2")
@@ -241,7 +241,7 @@ def test_changed_file_is_found(chatml_tokenizer: Path, tmp_path: Path, command: 
     build(small_recipe("rows.csv", chatml_tokenizer, packing={"packed_sequence_size": 128}), tmp_path / "out")
     Path("rows.csv").write_text(Path("rows.csv").read_text().replace('"is"', '"was"', 1))
 
-    assert "rows.csv was" in command("verify", "out").output
+    assert "rows.csv was" in command("prove", "sources", "out").output
 
 
 def test_ragged_row_is_in_the_ledger(chatml_tokenizer: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from scripts.quirks.families import FAMILIES, write_tokenizer
 
-from bridgepack.api import verify
+from bridgepack.api import prove
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.config.recipe.recipe import SFTRecipe
@@ -447,7 +447,7 @@ def test_manifest_and_preview_have_what_was_decided(tmp_path: Path, chatml_token
     assert "  null_content        null (beside calls); empty (alone)\n" in text
     assert "  tool_arguments      text\n" in text
     assert "  content_parts       text (system, user, assistant, tool); given (developer)" in text
-    assert verify(tmp_path / "out", num_packs=None).outcome == "same"
+    assert prove.sources(tmp_path / "out", num_packs=None).outcome == "same"
 
 
 def test_manifest_says_nothing_where_nothing_is_decided(tmp_path: Path, chatml_tokenizer: Path) -> None:

@@ -123,8 +123,8 @@ def test_every_command_takes_mixtures(
     assert [line.split()[1:3] for line in tree] == [["50", "75"], ["40", "60"], ["10", "15"]]
     assert [line.index(line.strip()) for line in tree] == [4, 6, 6]
     assert command("check", out).code == 0
-    assert command("verify", out).code == 0
-    assert command("verify", out, "--all", "--workers", 1).code == 0
+    assert command("prove", "sources", out).code == 0
+    assert command("prove", "sources", out, "--all", "--workers", 1).code == 0
     assert command("diff", out, out).code == 0
     twice = next(row for (file, row), count in _uses(out).items() if file == 1 and count == 2)
     traced = command("trace", out, "--source", f"{two[1]['path']}:{twice}", "--json")

@@ -121,7 +121,7 @@ def test_cure_of_boundaries_says_how_many_rows_it_would_drop(tmp_path: Path, row
     assert served.cure(ServedKind.BOUNDARY).startswith(begin)
     (found,) = bridgepack.check(tmp_path / "packed", select=["BP557"]).findings
     assert found.allowed.startswith(f"none; {begin}")
-    assert bridgepack.served(recipe, num_rows=None).record == served
+    assert bridgepack.prove.served(recipe, num_rows=None).record == served
     assert read_manifest(tmp_path / "packed").served == served
     assert cured.served.num_rows_tried == 0
     written = json.loads((tmp_path / "cured" / "manifest.json").read_text())["served"]
@@ -140,7 +140,7 @@ def test_splitting_is_proposed_only_where_it_helps(tmp_path: Path, family: str, 
     chat = {"kind": "chat", **found.preprocessing}
     recipe = small_recipe(train, tokenizer, preprocessing=chat, packing={"packed_sequence_size": 512})
 
-    served = bridgepack.served(recipe, num_rows=None).record
+    served = bridgepack.prove.served(recipe, num_rows=None).record
     cure = served.cure(ServedKind.CONTEXT)
     assert served.share(ServedKind.CONTEXT) > 0
     assert served.is_never_shown is not helps

@@ -106,7 +106,7 @@ def test_a_repack_that_cuts_otherwise_says_that_it_leaves_it_out(tmp_path: Path)
 
     assert shorter.manifest.served is None
     note = f"the sample of answers as served is left out, because sequences of more than {longest - 1} runtime tokens"
-    assert f"note: {note} are cut or dropped differently now; `bridgepack masks --served`" in describe_build(shorter)
+    assert f"note: {note} are cut or dropped differently now; `bridgepack prove served`" in describe_build(shorter)
     assert build(recipe.override(changes), tmp_path / "fresh").manifest.served is not None
     other = bridgepack.repack(tmp_path / "packed", {"serving.system": "Be kind."}, output=tmp_path / "kind")
     assert other.manifest.served is None

@@ -39,8 +39,8 @@ COMMANDS: dict[str, Callable[[SFTRecipe, Path], Any]] = {
     "check": lambda recipe, _: bridgepack.check(recipe),
     "preview": lambda recipe, _: bridgepack.preview(recipe),
     "plan": lambda recipe, _: bridgepack.plan(recipe, num_gpus=8, model="qwen3_8b_sft_config"),
-    "masks": lambda recipe, _: bridgepack.masks(recipe),
-    "masks --served": lambda recipe, _: bridgepack.served(recipe),
+    "masks": lambda recipe, _: bridgepack.prove.masks(recipe),
+    "served": lambda recipe, _: bridgepack.prove.served(recipe),
 }
 
 
@@ -124,8 +124,8 @@ def test_one_that_is_read_passes(tmp_path: Path) -> None:
     recipe = _recipe(tmp_path, serving={"chat_template_kwargs": kwargs})
     recipe = recipe.override({"tokenizer.chat_template_kwargs": {**kwargs, "eos_token": "<|im_end|>"}})
     with pytest.raises(ConfigError, match="has eos_token, which the chat template does not read"):
-        bridgepack.served(recipe)
-    assert bridgepack.served(recipe.override({"tokenizer.chat_template_kwargs": kwargs})).record.num_answers == 6
+        bridgepack.prove.served(recipe)
+    assert bridgepack.prove.served(recipe.override({"tokenizer.chat_template_kwargs": kwargs})).record.num_answers == 6
 
 
 def test_rows_without_a_template_read_none(tmp_path: Path) -> None:
@@ -137,9 +137,9 @@ def test_rows_without_a_template_read_none(tmp_path: Path) -> None:
 def test_another_server_of_an_artifact_is_checked_too(tmp_path: Path, command: Command) -> None:
     recipe = _recipe(tmp_path)
     build(recipe, tmp_path / "packed")
-    ran = command("masks", tmp_path / "packed", "--served", "--set", "serving.chat_template_kwargs={enable_thinkin: 1}")
+    ran = command("prove", "served", tmp_path / "packed", "--set", "serving.chat_template_kwargs={enable_thinkin: 1}")
     assert (ran.code, READ in ran.errors) == (2, True)
-    assert command("masks", tmp_path / "packed", "--served").code == 1
+    assert command("prove", "served", tmp_path / "packed").code == 1
 
 
 def test_those_of_rows_are_named_and_counted(tmp_path: Path, command: Command) -> None:

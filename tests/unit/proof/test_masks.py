@@ -351,7 +351,7 @@ def test_an_artifact_is_judged_by_its_own_recipe(tmp_path: Path, chatml_tokenize
     report = check_masks(artifact)
 
     assert (report.outcome, report.num_agreed) == ("agree", 30)
-    assert "verify" in report.notes[0]
+    assert "prove sources" in report.notes[0]
     (tmp_path / "chats.jsonl").rename(tmp_path / "moved.jsonl")
     with pytest.raises(DataError, match=r"chats\.jsonl"):
         check_masks(artifact)

@@ -34,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", ["mine.yaml", "packed"])
 def test_shares_of_answers_and_tokens(folder: Path, name: str) -> None:
-    report = bridgepack.served(folder / name, num_rows=None, limit=2)
+    report = bridgepack.prove.served(folder / name, num_rows=None, limit=2)
 
     counts = [(count.kind, count.num_answers, count.num_trained_tokens) for count in report.record.counts]
     assert counts == [("equal", 3, 3 * (SHORT + THOUGHT)), ("answer-differs", 3, 3 * SHORT)]
@@ -47,22 +47,22 @@ def test_shares_of_answers_and_tokens(folder: Path, name: str) -> None:
 
 
 def test_a_sample_and_another_system_prompt(folder: Path) -> None:
-    report = bridgepack.served(folder / "packed", num_rows=2, overrides={"serving.system": "Be kind."})
+    report = bridgepack.prove.served(folder / "packed", num_rows=2, overrides={"serving.system": "Be kind."})
     assert (report.mode, report.seed, report.num_rows, report.num_rows_read) == ("sample", 0, 4, 2)
     assert {count.kind for count in report.record.counts} == {"context-differs"}
     assert report.cures["context-differs"].endswith("say so in serving, and train with the same")
     with pytest.raises(ConfigError, match="only the location of its sources may change"):
-        bridgepack.served(folder / "packed", overrides={"packing.seed": 3})
+        bridgepack.prove.served(folder / "packed", overrides={"packing.seed": 3})
 
 
 def test_a_recipe_without_a_difference(folder: Path, command: Command) -> None:
-    ran = command("masks", folder / "mine.yaml", "--served", "--set", "preprocessing.loss_mode=last_turn")
+    ran = command("prove", "served", folder / "mine.yaml", "--set", "preprocessing.loss_mode=last_turn")
     assert ran.code == 0
     assert ran.output.endswith("all 3 answers are trained as they are served\n")
 
 
 def test_what_the_command_prints(folder: Path, command: Command) -> None:
-    ran = command("masks", folder / "mine.yaml", "--served", "--all", "--limit", 1)
+    ran = command("prove", "served", folder / "mine.yaml", "--all", "--limit", 1)
     assert ran.code == 1
     assert (
         ran.output
@@ -85,13 +85,13 @@ against answer-differs: {CURE}
 3 of 6 answers are not trained as they are served
 """
     )
-    printed = json.loads(command("masks", folder / "mine.yaml", "--served", "--json").output)
-    assert printed == bridgepack.served(folder / "mine.yaml").to_dict()
+    printed = json.loads(command("prove", "served", folder / "mine.yaml", "--json").output)
+    assert printed == bridgepack.prove.served(folder / "mine.yaml").to_dict()
 
 
 def test_one_answer_is_one(folder: Path, tmp_path: Path, command: Command) -> None:
     train = write_json_lines(tmp_path / "one.jsonl", [{"messages": SETS["plain"]["messages"][:2]}])
-    one = ("masks", folder / "mine.yaml", "--served", "--set", f"data.train={train}")
+    one = ("prove", "served", folder / "mine.yaml", "--set", f"data.train={train}")
     ran = command(*one)
     assert (ran.code, ran.output) == (
         0,
@@ -108,6 +108,6 @@ the only answer is trained as it is served
 
 
 def test_rows_without_conversations(folder: Path, command: Command) -> None:
-    ran = command("masks", folder / "mine.yaml", "--served", "--set", "preprocessing={kind: prompt_completion}")
+    ran = command("prove", "served", folder / "mine.yaml", "--set", "preprocessing={kind: prompt_completion}")
     assert ran.code == 2
     assert "preprocessing.kind is prompt_completion" in ran.errors

@@ -110,7 +110,7 @@ def _refuse_rows(value: Any) -> Any:
         raise ValueError(
             f" is a list of rows, {len(value)} of them; allowed: a path, a section {{path: PATH}} or {{dataset: ID}}, "
             "or a list of these. Write the rows to a file, one JSON object per line, and name it; in Python, `build`, "
-            "`check`, `masks`, `plan` and `preview` take the rows themselves."
+            "`check`, `plan`, `preview` and `prove` take the rows themselves."
         )
     return value
 

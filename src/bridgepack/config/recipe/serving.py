@@ -9,7 +9,7 @@ from bridgepack.config.section import Section
 
 
 class ServingConfig(Section):
-    """What the server sets. Packs do not depend on it; `masks --served` compares them with it."""
+    """What the server sets. Packs do not depend on it; `prove served` compares them with it."""
 
     chat_template_kwargs: dict[str, Any] | None = None
     """Variables for the chat template that the server sets, e.g. `{enable_thinking: false}`, in place of

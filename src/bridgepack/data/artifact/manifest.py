@@ -109,7 +109,7 @@ def _adapter(record: type) -> TypeAdapter[Any]:
 
 def _why_missing(folder: Path) -> str:
     if _OF_URL.match(str(folder)):
-        readers = "check, diff, inspect, report, trace and verify"
+        readers = "check, diff, inspect, prove, report and trace"
         return f"{str(folder)!r} is in an object store; only {readers} can read there. Copy it to a local folder."
     if not folder.exists():
         return f"{str(folder)!r} does not exist. Give the folder of an artifact that `bridgepack build` wrote."

@@ -51,7 +51,8 @@ def origins_of(artifact: Artifact, split: str, index: int, row: PackedRow) -> li
     if entries and (any(entry.file_index not in inputs for entry in entries) or not np.array_equal(planned, stored)):
         raise ArtifactError(
             f"{plan_path(artifact, split)} does not fit pack {index} of {split}, or names inputs that the manifest "
-            "does not list: one was changed after the build. `bridgepack verify` says which. Build the artifact again."
+            "does not list: one was changed after the build. `bridgepack prove sources` says which. Build the "
+            "artifact again."
         )
     pieces = _pieces(artifact, split, entries) if entries else {}
     details = dict(_left_out(artifact, record)) if entries and record else {}

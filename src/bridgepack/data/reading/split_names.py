@@ -51,7 +51,7 @@ def refuse_several_splits(place: str, files: Mapping[str, Sequence[str]], field:
     raise DataError(
         f"{field} is {quoted(place)}, a folder with files of several splits ({found}), which would be read as one; "
         "allowed: the files of one split, by a path, a list or a pattern. Set data.train to those for training, and "
-        f"data.validation to those of {held_out[0]}, as `bridgepack recipes new --data` does. If all are for one "
+        f"data.validation to those of {held_out[0]}, as `bridgepack new --data` does. If all are for one "
         f"split, write a pattern, e.g. {f'{place.rstrip("/")}/**/*.{ending}'!r}."
     )
 

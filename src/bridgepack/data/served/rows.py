@@ -56,7 +56,7 @@ class ServedRows:
         if recipe.chat_preprocessing is None:
             raise ConfigError(
                 f"preprocessing.kind is {recipe.preprocessing.kind}; a server's text is known of conversations only, "
-                "kind chat. Compare the masks without --served."
+                "kind chat. `bridgepack prove masks` compares the masks."
             )
         settings = recipe.applied_preprocessing.of_kind(_CHAT)
         assert isinstance(settings, ChatPreprocessing)

@@ -124,7 +124,7 @@ def _hash_batch(batch: RowBatch, lengths: IntArray, tokens: HashArray, contents:
 def _misfit(artifact: Artifact, split: str) -> ArtifactError:
     return ArtifactError(
         f"{plan_path(artifact, split)} does not match the packs, so the sources of the sequences are unknown. "
-        "The artifact was changed; `bridgepack verify` shows where. Build it again."
+        "The artifact was changed; `bridgepack prove sources` shows where. Build it again."
     )
 
 

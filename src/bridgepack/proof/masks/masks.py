@@ -161,14 +161,16 @@ def _trained_from(num_tokens: int, first: int) -> VoteArray:
 
 _PROMPTS = (
     "what the server writes before an answer is trained in {:,} sequences, e.g. {}; set "
-    "preprocessing.mask_generation_prompt to true (`masks --served` shows the tokens)"
+    "preprocessing.mask_generation_prompt to true (`prove served` shows the tokens)"
 )
 _EMPTY_THOUGHTS = (
     "an empty reasoning block is trained in {:,} sequences, e.g. {}; where the prompt gives it to the model, set "
     "preprocessing.reasoning_loss to mask_empty"
 )
 DEFAULT_SAMPLE, DEFAULT_SEED, DEFAULT_LIMIT = 1000, 0, 10
-_MADE_ANEW = "masks were computed again from the sources; `bridgepack verify` compares them with those in the artifact"
+_MADE_ANEW = (
+    "masks were computed again from the sources; `bridgepack prove sources` compares them with those in the artifact"
+)
 
 
 @dataclass(frozen=True, kw_only=True)

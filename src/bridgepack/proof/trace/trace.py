@@ -220,7 +220,7 @@ def _placement(run: TracedRun, split: str, entry: PlanEntry, limit: int) -> Plac
     if entry.position >= len(view.sequences):
         raise ArtifactError(
             f"{plan_path(run.artifact, split)} has sequence {entry.position} of pack {entry.pack}; the pack has "
-            f"{len(view.sequences)}. The artifact was changed; `bridgepack verify` shows where."
+            f"{len(view.sequences)}. The artifact was changed; `bridgepack prove sources` shows where."
         )
     context = run.context_parallel_size(split)
     # ranges are the sequence's, counts the pack's

@@ -110,16 +110,16 @@ class SignOff:
         elif self.masks.mode == "sample" and self.masks.num_rows_read < self.masks.num_rows:
             yield (
                 f"Loss masks of all rows: {self.masks.num_rows_read:,} of {self.masks.num_rows:,} rows were compared; "
-                "`bridgepack masks --all` compares the rest."
+                "`bridgepack prove masks --all` compares the rest."
             )
         if not isinstance(self.masks, str) and self.masks.num_not_judged:
             yield f"Loss masks of {counted(self.masks.num_not_judged, 'sequence')} that no derivation could judge."
         if served is None:
             yield "Answers as a server shows them: the build recorded no sample of them."
         else:
-            yield "Answers beyond the sample: `bridgepack masks --served --all` compares all with what is served."
-        yield "Loss and gradients of packed training: `bridgepack canary` compares them on a tiny model."
-        yield "The bytes of the packs against their sources: `bridgepack verify --all`."
+            yield "Answers beyond the sample: `bridgepack prove served --all` compares all with what is served."
+        yield "Loss and gradients of packed training: `bridgepack prove training` compares them on a tiny model."
+        yield "The bytes of the packs against their sources: `bridgepack prove sources --all`."
 
     def html(self) -> str:
         """Return the page as HTML."""

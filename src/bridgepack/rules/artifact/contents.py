@@ -62,7 +62,7 @@ def text_not_read(facts: ArtifactFacts) -> Found:
 
     Why: Silent: a part of what the rows say is neither trained nor context, such as the input of an instruction.
     Bad: unread has 3 of 4 rows with text for the column context. Good: unread is empty.
-    Fix: Read it by data.layout, or name it in the layout's ignore; `bridgepack recipes new` writes a layout.
+    Fix: Read it by data.layout, or name it in the layout's ignore; `bridgepack new` writes a layout.
     """
     for split in facts.require_manifest().splits:
         for field in split.unread:

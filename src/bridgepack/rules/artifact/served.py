@@ -17,7 +17,7 @@ def context_not_as_served(facts: ArtifactFacts) -> Found:
         strips, without the `<think>` that the prompt begins, or with another system prompt.
     Bad: served has 6 equal answers and 4 whose context differs. Good: served has 10 equal answers.
     Fix: Set the same switch of the template in training and in serving,
-        preprocessing.split_conversations, or the section serving. `bridgepack masks --served` shows the texts.
+        preprocessing.split_conversations, or the section serving. `bridgepack prove served` shows the texts.
     """
     return _sampled(facts, ServedKind.CONTEXT)
 
@@ -29,7 +29,7 @@ def answer_not_as_served(facts: ArtifactFacts) -> Found:
     Why: Silent: the model is trained to answer without its thought, to end otherwise, or not to end.
     Bad: served has 6 equal answers and 4 that differ. Good: served has 10 equal answers.
     Fix: Set the same switch of the template in training and in serving,
-        preprocessing.split_conversations, or loss_mode last_turn. `bridgepack masks --served` shows the texts.
+        preprocessing.split_conversations, or loss_mode last_turn. `bridgepack prove served` shows the texts.
     """
     return _sampled(facts, ServedKind.ANSWER)
 
@@ -41,7 +41,7 @@ def boundary_not_as_served(facts: ArtifactFacts) -> Found:
     Why: Silent: the model is trained to write what the server writes, such as a header or `<think>`, or is not trained
         to write the first tokens of its answer.
     Bad: served has 6 equal answers and 4 whose boundary differs. Good: served has 10 equal answers.
-    Fix: Set preprocessing.mask_generation_prompt to true. `bridgepack masks --served` shows the tokens.
+    Fix: Set preprocessing.mask_generation_prompt to true. `bridgepack prove served` shows the tokens.
     """
     return _sampled(facts, ServedKind.BOUNDARY)
 

@@ -126,7 +126,7 @@ def check_selectors(rules: Sequence[Rule], selectors: Sequence[str], option: str
     for selector in selectors:
         if not any(_matches(rule, selector) for rule in rules):
             names = [name for rule in rules for name in (rule.code, rule.name)]
-            hint = did_you_mean(selector, names, "`bridgepack rules` lists them.")
+            hint = did_you_mean(selector, names, "`bridgepack explain` lists them.")
             raise ConfigError(
                 f"{option} is {selector!r}, which matches no rule. Allowed: a code such as BP101, its beginning such "
                 f"as BP1, or a name. {hint}"

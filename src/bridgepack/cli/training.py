@@ -1,4 +1,4 @@
-"""The `canary` command."""
+"""The command `prove training`."""
 
 import json
 from pathlib import Path
@@ -34,7 +34,7 @@ from bridgepack.reporting.canaries import describe_canary, describe_self_test
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--output", "-o", type=PathOption("FILE"), help="Write the report to this file.")
 @quiet_option
-def canary(target: str, **arguments: Any) -> int:
+def training(target: str, **arguments: Any) -> int:
     """Compare one packed training step with an unpacked one.
 
     Trains packs of TARGET for one step, packed and unpacked; exits 1 when loss or gradients differ.
@@ -51,7 +51,7 @@ def canary(target: str, **arguments: Any) -> int:
     api.check_report_path(output, target, None)
     with shown_progress() as progress:
         options = {**_options(arguments), "progress": progress}
-        reports = api.canary_self_test(target, **options) if is_self_test else [api.canary(target, **options)]
+        reports = api.canary_self_test(target, **options) if is_self_test else [api.prove.training(target, **options)]
     _print(reports, output, is_self_test=is_self_test, as_json=arguments["as_json"])
     if is_self_test:
         missed = [report for report in reports if report.planted not in {one.name for one in report.findings}]
