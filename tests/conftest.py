@@ -144,7 +144,7 @@ def reference_data() -> Path:
 @pytest.fixture(scope="session")
 def chatml_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a byte-level tokenizer of 400 ids with a ChatML template; its EOS is 2, `<|im_end|>`."""
-    from tests.support.tokenizers import CHATML, write_tokenizer
+    from tests.zoo.tokenizers import CHATML, write_tokenizer
 
     return write_tokenizer(tmp_path_factory.mktemp("chatml") / "tokenizer", CHATML)
 

@@ -18,8 +18,8 @@ from bridgepack.data.results import BuildOptions
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.proof.packs import opened_artifact, read_packs
 from bridgepack.records import TRAIN
+from tests.zoo.families import Family, write_tokenizer
 
-from .families import Family, write_tokenizer
 from .rows import INJECTION, Answer, Quirk
 
 #: Between runs of tokens.

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.zoo.endless import ENDLESS
+from tests.zoo.families import FAMILIES, Family
+
 from .builds import BLOCKS, Builder, Outcome, is_right
-from .endless import ENDLESS
-from .families import FAMILIES, Family
 from .rows import QUIRKS, Quirk
 
 #: What is tried for rows that come out wrong, in this order: the name in the table -> dotted fields of the recipe.

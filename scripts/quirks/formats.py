@@ -13,10 +13,10 @@ from bridgepack.config.layouts.public import PUBLIC_LAYOUTS
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.errors import ConfigError
+from tests.zoo.endless import APERTUS, GLM
+from tests.zoo.families import FAMILIES, Family
 
 from .builds import BLOCKS, Builder, Outcome, is_right
-from .endless import APERTUS, GLM
-from .families import FAMILIES, Family
 from .formats_names import Example, lines_by_name
 from .formats_rows import FORMATS, REFUSED, Format, Texts, letters_of
 from .rows import Quirk

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from bridgepack.config.document import written
 from bridgepack.config.layouts.detect import detect
 from bridgepack.config.layouts.public import PUBLIC_LAYOUTS
+from tests.zoo.families import FAMILIES
 
 from .builds import CUT, Builder
-from .families import FAMILIES
 from .formats_rows import FORMATS, Format, Texts
 
 _DOCUMENT = {"text": "The lake of Uri is 200 m deep.", "url": "https://example.org"}

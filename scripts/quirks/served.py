@@ -13,8 +13,8 @@ from bridgepack.data.sequences.loading import load_stage
 from bridgepack.data.served.rows import ServedRows
 from bridgepack.data.served.switches import NO_SWITCH, Switch, Switches, SwitchRows, find_switches
 from bridgepack.errors import RowError
+from tests.zoo.families import Family, write_tokenizer
 
-from .families import Family, write_tokenizer
 from .served_rows import SETS
 
 #: Numbers of the conversations of a set: one in seven has one digit.

@@ -37,8 +37,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jinja2.exceptions import TemplateError
-from scripts.quirks.families import write_tokenizer as write_quirks_tokenizer
-from scripts.quirks.served_families import SERVED_FAMILIES
 from transformers import AutoTokenizer
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
@@ -48,11 +46,21 @@ from bridgepack.errors import RowError
 from bridgepack.records import DropReason, LostKind
 from tests.support.carried_text import carried, faults
 from tests.support.conversations import rows
-from tests.support.endless_families import LLAMA_31
 from tests.support.installed_host import host_release
 from tests.support.read_rows import read_row
 from tests.support.small_builds import chat_row
-from tests.support.tokenizers import (
+from tests.support.upstream_preprocessing import (
+    ChatPair,
+    HostOutcome,
+    Outcome,
+    agreement,
+    assert_same_rows,
+    strided,
+)
+from tests.zoo.endless import LLAMA_31
+from tests.zoo.families import write_tokenizer as write_quirks_tokenizer
+from tests.zoo.served import SERVED_FAMILIES
+from tests.zoo.tokenizers import (
     AMBIGUOUS,
     CHATML,
     CHATML_NEEDS_USER,
@@ -63,14 +71,6 @@ from tests.support.tokenizers import (
     NEEDS_USER,
     Family,
     write_tokenizer,
-)
-from tests.support.upstream_preprocessing import (
-    ChatPair,
-    HostOutcome,
-    Outcome,
-    agreement,
-    assert_same_rows,
-    strided,
 )
 
 pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge")]

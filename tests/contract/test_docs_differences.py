@@ -26,7 +26,7 @@ from bridgepack.host import V06
 from tests.support.host_datasets import build_host_datasets, conversations_config, load_host_tokenizer
 from tests.support.installed_host import host_release, host_version
 from tests.support.small_builds import AS_HOST, write_json_lines
-from tests.support.tokenizers import GEMMA4_TOOLS, GPT_OSS_FAMILY, GPT_OSS_MARKERS, write_tokenizer
+from tests.zoo.tokenizers import GEMMA4_TOOLS, GPT_OSS_FAMILY, GPT_OSS_MARKERS, write_tokenizer
 
 pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge")]
 

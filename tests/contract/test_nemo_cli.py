@@ -23,7 +23,7 @@ from bridgepack.launching.preflight import PreflightPlugin, trained_target
 from bridgepack.nemo_cli import build, check, train
 from tests.support.docs_blocks import blocks, run_snippets
 from tests.support.small_builds import environment, tokenized_recipe, tokenized_row, write_json_lines
-from tests.support.tokenizers import CHATML, write_tokenizer
+from tests.zoo.tokenizers import CHATML, write_tokenizer
 
 pytestmark = pytest.mark.usefixtures("nemo_home")
 

@@ -25,8 +25,8 @@ from hypothesis import strategies as st
 from bridgepack.errors import RowError, TokenizerError
 from tests.support.conversations import json_values, texts
 from tests.support.installed_host import host_release
-from tests.support.tokenizers import CHATML, NOT_SPACE_SENSITIVE, write_tokenizer
 from tests.support.upstream_preprocessing import PromptCompletionPair, agreement, assert_same_rows, strided
+from tests.zoo.tokenizers import CHATML, NOT_SPACE_SENSITIVE, write_tokenizer
 
 pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge")]
 

@@ -21,7 +21,7 @@ from bridgepack.data.tokenizers.engines import FAST, probe_texts, use_engine
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from tests.support.read_rows import ReadingEncoder
-from tests.support.tokenizers import CHATML, FAMILIES, Family, write_tokenizer
+from tests.zoo.tokenizers import CHATML, FAMILIES, Family, write_tokenizer
 
 DEEPSEEK_MARKERS = {"assistant_start": "<｜Assistant｜>", "assistant_end": "<｜end▁of▁sentence｜>"}
 LARGE = 1 << 30

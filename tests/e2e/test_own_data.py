@@ -16,13 +16,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from datasets import Dataset, DatasetDict
-from scripts.quirks.families import FAMILIES, write_tokenizer
 
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.data.artifact.plan import entries_of_packs
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.proof.packs import opened_artifact, read_packs
 from tests.support.small_builds import Command, write_json_lines
+from tests.zoo.families import FAMILIES, write_tokenizer
 
 Row = dict[str, Any]
 QWEN = next(family for family in FAMILIES if family.name == "Qwen3")

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripts.quirks.families import FAMILIES, Family, write_tokenizer
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.sequences.conversation import ConversationReader
 from bridgepack.data.sequences.encoding import Encoded
 from tests.support.carried_text import carried, faults
-from tests.support.endless_families import ENDLESS_FAMILIES
 from tests.support.judged_masks import Judged
+from tests.zoo.endless import ENDLESS_FAMILIES
+from tests.zoo.families import FAMILIES, Family, write_tokenizer
 
 DEEPSEEK = {"assistant_start": ["<｜Assistant｜>", "<｜tool▁outputs▁end｜>"], "assistant_end": "<｜end▁of▁sentence｜>"}
 REFERENCES: dict[str, dict[str, Any]] = {"qwen3": {}, "deepseek_v3": {"assistant_markers": DEEPSEEK}}

@@ -17,7 +17,7 @@ from bridgepack.proof.masks.prefixes import NO_PROMPT
 from tests.support.conversations import CONTROL_TOKENS, rows
 from tests.support.judged_masks import JUDGED_FAMILIES, PROMPTED, Judged
 from tests.support.read_rows import read_row
-from tests.support.tokenizers import AMBIGUOUS, Family
+from tests.zoo.tokenizers import AMBIGUOUS, Family
 
 #: Families whose mask, Megatron-Bridge's too, loses part of an answer that holds the template's own control tokens.
 LOSING = ("harmony", "harmony-prompted", "chatml-stripping")

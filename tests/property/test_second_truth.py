@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripts.quirks.families import Family, write_tokenizer
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.sequences.conversation import ConversationReader
@@ -18,7 +17,8 @@ from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.errors import RowError
 from tests.support.carried_text import carried, faults
 from tests.support.judged_masks import Judged
-from tests.support.prompted_families import BLOCKS, PROMPTED_FAMILIES, QWEN_35
+from tests.zoo.families import Family, write_tokenizer
+from tests.zoo.prompted import BLOCKS, PROMPTED_FAMILIES, QWEN_35
 
 KINDS = ("plain", "tools", "thoughts", "agents")
 NUM_ROWS = 300

@@ -18,7 +18,7 @@ from bridgepack.records import DropReason
 from tests.support.conversations import ROLES, json_values, rows, texts
 from tests.support.cutting import cut, policy_for
 from tests.support.read_rows import ReadingEncoder
-from tests.support.tokenizers import CHATML, loaded_tokenizer
+from tests.zoo.tokenizers import CHATML, loaded_tokenizer
 
 #: JSON with what no tokenizer encodes: halves of characters.
 broken_texts = st.text(st.sampled_from("ab\ud83d\ude00\n"), max_size=4)

@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.support.tokenizers import FAMILIES
+from tests.zoo.tokenizers import FAMILIES
 
 Turn = dict[str, Any]
 Row = dict[str, Any]

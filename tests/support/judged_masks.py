@@ -16,7 +16,7 @@ from bridgepack.proof.masks.masks import Judge, judge_of
 from bridgepack.proof.masks.records import RowVerdict
 from tests.support.read_rows import ReadingEncoder, read_row
 from tests.support.small_builds import small_recipe
-from tests.support.tokenizers import AMBIGUOUS, FAMILIES, NEEDS_USER, THINKING, Family, write_tokenizer
+from tests.zoo.tokenizers import AMBIGUOUS, FAMILIES, NEEDS_USER, THINKING, Family, write_tokenizer
 
 #: Family -> what its template writes where the assistant is to go on.
 PROMPTS = {

@@ -5,7 +5,7 @@ from pathlib import Path
 from tests.support import small_builds as small
 from tests.support import thoughtful
 from tests.support.thoughtful import said
-from tests.support.tokenizers import write_tokenizer
+from tests.zoo.tokenizers import write_tokenizer
 
 
 def chats(folder: Path, tokenizer: Path, num_rows: int) -> Path:

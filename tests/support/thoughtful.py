@@ -8,7 +8,7 @@ from typing import Any
 
 from transformers import AutoTokenizer
 
-from tests.support import tokenizers as families
+from tests.zoo import tokenizers as families
 
 Message = dict[str, Any]
 

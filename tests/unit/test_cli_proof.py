@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.small_builds import Command, chat_row, tokenized_recipe, with_changes, write_json_lines, write_recipe
-from tests.support.tokenizers import TRAINS_USER_TURNS
 from tests.support.traced_artifacts import build_traced, change_shard, restate
+from tests.zoo.tokenizers import TRAINS_USER_TURNS
 
 RECIPE = """\
 name: wide

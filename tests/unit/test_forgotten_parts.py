@@ -1,16 +1,19 @@
-"""What is easily forgotten when something is added: a statistic's rule, a drop's cure, the stem of a recipe's base."""
+"""What is easily forgotten when something is added: a statistic's rule, a drop's cure, a family's template, a stem."""
 
+from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
 
 import pytest
 
 from bridgepack.config.load import load_recipe
+from bridgepack.data.sequences.marking.families import FAMILIES as MARKER_FAMILIES
 from bridgepack.host import V06
 from bridgepack.records import DropReason, SplitStatistics
 from bridgepack.rules.artifact.preparation import CURES, FAULTS
 from tests.support.catalogue import catalogue, function_of
 from tests.unit.rules.in_memory_artifact import artifact, check
+from tests.zoo import tokenizers
 
 CASE: dict[str, Any] = {"rows": {"training": [[[11, 12, 13, 2], [0, 1, 1, 0], [0]]]}}
 #: Statistics of what is in no pack, so that nothing can contradict them.
@@ -41,6 +44,18 @@ def test_every_fault_of_rows_has_a_cure() -> None:
     """Whoever adds a drop reason says in `rules/artifact/preparation.py` what to do about it, if it is a fault."""
     assert set(FAULTS) == set(DropReason) - {DropReason.NOT_SAMPLED, DropReason.DUPLICATE}
     assert CURES.keys() == set(FAULTS)
+
+
+def test_every_family_of_markers_has_a_template_in_the_zoo() -> None:
+    """Whoever adds a family of markers adds a tokenizer whose template they are found in, to `tests/zoo`."""
+    families = [value for value in vars(tokenizers).values() if isinstance(value, tokenizers.Family)]
+    templates = [family.template for family in (*families, *tokenizers.FAMILIES)]
+    without = [texts for texts, _ in MARKER_FAMILIES if not any(_has_all(template, texts) for template in templates)]
+    assert without == []
+
+
+def _has_all(template: str, texts: Iterable[str]) -> bool:
+    return all(text in template for text in texts)
 
 
 @pytest.mark.parametrize("target", catalogue(), ids=function_of)

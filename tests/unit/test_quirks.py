@@ -8,10 +8,10 @@ from scripts.docs_pages.cell_files import read_cells, write_cells
 from scripts.docs_pages.quirks import FILE, page_of_cells, quirks_page
 from scripts.quirks.builds import Outcome, is_right
 from scripts.quirks.cells import ALL_FAMILIES, SILENT, cells_of
-from scripts.quirks.families import FAMILIES, Family
 from scripts.quirks.rows import QUIRKS, Answer, Quirk
 
 from tests.support.golden import renewed_by
+from tests.zoo.families import FAMILIES, Family
 
 QWEN = next(family for family in FAMILIES if family.name == "Qwen2.5")
 CALL = Answer(content="I look.", calls=(("lookup", {"city": "Bern"}),))

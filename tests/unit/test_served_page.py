@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from scripts.docs_pages.cell_files import read_cells, write_cells
 from scripts.docs_pages.served import FILE, served_page
-from scripts.quirks.families import Family
 from scripts.quirks.served import NUMBERS, served_cells
-from scripts.quirks.served_families import SERVED_FAMILIES
 from scripts.quirks.served_rows import SETS
 
 from tests.support.golden import renewed_by
+from tests.zoo.families import Family
+from tests.zoo.served import SERVED_FAMILIES
 
 ROWS = [f"{family.name}: {name}" for family in SERVED_FAMILIES for name in SETS]
 QUICK = "Nemotron"

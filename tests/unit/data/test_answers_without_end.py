@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripts.quirks.families import Family, write_tokenizer
 
 from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions
@@ -19,9 +18,10 @@ from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError, TokenizerError
 from bridgepack.proof.masks.masks import check_masks
 from bridgepack.records import DropReason, LostKind
-from tests.support.endless_families import APERTUS, GLM, LLAMA_2, LLAMA_31
 from tests.support.judged_masks import Judged
 from tests.support.small_builds import build, dropped, small_recipe, write_json_lines
+from tests.zoo.endless import APERTUS, GLM, LLAMA_2, LLAMA_31
+from tests.zoo.families import Family, write_tokenizer
 
 CALL = {"type": "function", "function": {"name": "depth", "arguments": {"lake": "Uri"}}}
 ASKED, ANSWERED = {"role": "user", "content": "Deep?"}, {"role": "assistant", "content": "200 m."}

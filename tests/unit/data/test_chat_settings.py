@@ -19,7 +19,7 @@ from bridgepack.errors import RowError
 from bridgepack.records import DropReason, LostKind
 from tests.support.read_rows import ReadingEncoder, read_row
 from tests.support.small_builds import chat_row
-from tests.support.tokenizers import (
+from tests.zoo.tokenizers import (
     FAMILIES,
     GPT_OSS_FAMILY,
     GPT_OSS_MARKERS,

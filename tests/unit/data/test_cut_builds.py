@@ -21,8 +21,8 @@ from bridgepack.reporting.terminal import describe_manifest
 from tests.support import small_builds as small
 from tests.support import thoughtful
 from tests.support.thoughtful import said
-from tests.support.tokenizers import write_tokenizer
 from tests.unit.data.test_split_builds import _assert_adds_up
+from tests.zoo.tokenizers import write_tokenizer
 
 CUTS = ["truncate_history", "split_exchanges"]
 SYSTEM = said("system", "answer in one line")

@@ -22,7 +22,7 @@ from bridgepack.reporting.terminal import describe_manifest
 from tests.support import small_builds as small
 from tests.support import thoughtful
 from tests.support.thoughtful import call, said
-from tests.support.tokenizers import write_tokenizer
+from tests.zoo.tokenizers import write_tokenizer
 
 SYSTEM = said("system", "answer in one line")
 #: Three exchanges; in the second a call and its result, and a system turn.

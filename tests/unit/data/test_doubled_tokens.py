@@ -17,7 +17,7 @@ from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from tests.support.read_rows import ReadingEncoder
 from tests.support.small_builds import build, small_recipe, write_json_lines
-from tests.support.tokenizers import CHATML, FAMILIES, loaded_tokenizer
+from tests.zoo.tokenizers import CHATML, FAMILIES, loaded_tokenizer
 
 BOS, EOS = "<|endoftext|>", "<|im_end|>"
 BY_NAME = {family.name: family for family in FAMILIES}

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripts.quirks.families import FAMILIES, write_tokenizer
 
 from bridgepack.api import prove
 from bridgepack.config.recipe.data import TokenizerConfig
@@ -24,6 +23,7 @@ from bridgepack.records import LostKind
 from bridgepack.reporting.plans import describe_preview
 from tests.support.read_rows import read_row
 from tests.support.small_builds import AS_HOST, build, small_recipe, write_json_lines
+from tests.zoo.families import FAMILIES, write_tokenizer
 
 BY_NAME = {family.name: family for family in FAMILIES}
 BERN = {"city": "Bern"}

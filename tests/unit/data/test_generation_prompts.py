@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripts.quirks.families import Family, write_tokenizer
 from transformers import AutoTokenizer
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
@@ -20,7 +19,8 @@ from bridgepack.data.tokenizers.generation_prompt import fixed_prompt
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
 from tests.support.judged_masks import Judged
-from tests.support.prompted_families import (
+from tests.zoo.families import Family, write_tokenizer
+from tests.zoo.prompted import (
     BLOCKS,
     DEEPSEEK_R1,
     GEMMA_4,

@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.golden import renewed_by
 from tests.support.small_builds import AS_HOST, build, chat_row, data_bytes, tokenized_recipe, write_json_lines
-from tests.support.tokenizers import CHATML, write_tokenizer
+from tests.zoo.tokenizers import CHATML, write_tokenizer
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "artifact.json"
 NUM_CHATS = 300

@@ -4,8 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripts.quirks.families import write_tokenizer
-from scripts.quirks.served_families import SERVED_FAMILIES
 
 from bridgepack.api import inspect
 from bridgepack.config.load import load_recipe
@@ -21,6 +19,8 @@ from bridgepack.host import RELEASES, V06, V07
 from bridgepack.proof.masks.masks import check_masks
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
 from tests.support.small_builds import AS_HOST, build, chat_row, dropped, small_recipe, write_json_lines
+from tests.zoo.families import write_tokenizer
+from tests.zoo.served import SERVED_FAMILIES
 
 CALL = {"type": "function", "function": {"name": "look", "arguments": '{"at": "it"}'}}
 CALLING = {"role": "assistant", "content": None, "tool_calls": [CALL]}

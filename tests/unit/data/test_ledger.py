@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripts.quirks.endless import LLAMA_2
-from scripts.quirks.families import write_tokenizer
 
 from bridgepack.errors import DataError
 from bridgepack.records import DropReason, SplitRecord
@@ -22,6 +20,8 @@ from tests.support.small_builds import (
     tokenized_row,
     write_json_lines,
 )
+from tests.zoo.endless import LLAMA_2
+from tests.zoo.families import write_tokenizer
 
 #: (line, why it is dropped; None for a row that is packed). Packs hold 64 tokens.
 CHAT_LINES: list[tuple[Any, DropReason | None]] = [

@@ -24,7 +24,7 @@ from bridgepack.records import LostKind
 from bridgepack.reporting.terminal import describe_build
 from tests.support.read_rows import read_row
 from tests.support.small_builds import build, dropped, small_recipe, with_changes, write_json_lines
-from tests.support.tokenizers import CHATML, loaded_tokenizer
+from tests.zoo.tokenizers import CHATML, loaded_tokenizer
 
 OPENED = "{%- for message in messages -%}{{- '<|im_start|>' + message.role + '\\n' -}}"
 CLOSED = "{{- '<|im_end|>\\n' -}}{%- endfor -%}{#- <|im_start|>assistant <|im_end|> -#}"

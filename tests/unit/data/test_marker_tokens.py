@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripts.quirks.families import write_tokenizer as write_quirks_tokenizer
 
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
@@ -16,8 +15,9 @@ from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError, TokenizerError
 from bridgepack.records import DropReason
-from tests.support.prompted_families import PHI_4
-from tests.support.tokenizers import CHATML, FAMILIES, Family, loaded_tokenizer
+from tests.zoo.families import write_tokenizer as write_quirks_tokenizer
+from tests.zoo.prompted import PHI_4
+from tests.zoo.tokenizers import CHATML, FAMILIES, Family, loaded_tokenizer
 
 SENTENCEPIECE = next(family for family in FAMILIES if family.name == "recipe-markers-sentencepiece")
 BYTES = replace(CHATML, control_tokens=("<|stop|>",), eos_token="<|stop|>")

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripts.quirks.families import FAMILIES, write_tokenizer
 
 from bridgepack.config.recipe.data import as_sources
 from bridgepack.config.recipe.preprocessing import (
@@ -20,6 +19,7 @@ from bridgepack.errors import ConfigError, RowError
 from bridgepack.records import DropReason
 from tests.support.read_rows import read_row, reader_for
 from tests.support.small_builds import build, small_recipe, write_json_lines
+from tests.zoo.families import FAMILIES, write_tokenizer
 
 ASKED = {"role": "user", "content": "{question}"}
 ANSWERED = {"role": "assistant", "content": "{answer}"}

@@ -20,7 +20,7 @@ from bridgepack.proof.masks.thoughts import thoughts_of
 from bridgepack.records import LostKind
 from tests.support.judged_masks import Judged
 from tests.support.small_builds import build, chat_row, small_recipe, write_json_lines
-from tests.support.tokenizers import (
+from tests.zoo.tokenizers import (
     CHATML,
     FAMILIES,
     GPT_OSS_FAMILY,

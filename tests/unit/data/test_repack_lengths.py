@@ -18,9 +18,9 @@ from bridgepack.errors import ArtifactError
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
 from tests.support import small_builds as small
 from tests.support import thoughtful
-from tests.support import tokenizers as families
 from tests.support.thoughtful import said
-from tests.support.tokenizers import write_tokenizer
+from tests.zoo import tokenizers as families
+from tests.zoo.tokenizers import write_tokenizer
 
 CUTS = ["truncate_history", "split_exchanges"]
 SYSTEM = said("system", "answer in one line")

@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 from jinja2.exceptions import TemplateError
-from scripts.quirks.families import Family, write_tokenizer
-from scripts.quirks.served_families import SERVED_FAMILIES
 from scripts.quirks.served_rows import SETS
 
 from bridgepack.config.recipe.recipe import SFTRecipe
@@ -28,8 +26,10 @@ from bridgepack.data.served.tokens import KnownText, ServerEncoder
 from bridgepack.errors import ConfigError, RowError
 from tests.support.read_rows import read_row
 from tests.support.small_builds import small_recipe
-from tests.support.tokenizers import FAMILIES as TOKENIZERS
-from tests.support.tokenizers import loaded_tokenizer
+from tests.zoo.families import Family, write_tokenizer
+from tests.zoo.served import SERVED_FAMILIES
+from tests.zoo.tokenizers import FAMILIES as TOKENIZERS
+from tests.zoo.tokenizers import loaded_tokenizer
 
 EQUAL, CONTEXT, ANSWER = "equal", "context-differs", "answer-differs"
 BOUNDARY, REFUSED = "boundary-differs", "refused"

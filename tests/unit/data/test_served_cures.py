@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from scripts.quirks.families import write_tokenizer
-from scripts.quirks.served_families import SERVED_FAMILIES
 from scripts.quirks.served_rows import SETS
 
 import bridgepack
@@ -18,6 +16,8 @@ from bridgepack.data.artifact.manifest import read_manifest
 from bridgepack.records import CURING_SETTINGS, ServedKind
 from bridgepack.records.served import served_cure
 from tests.support.small_builds import build, small_recipe, write_json_lines
+from tests.zoo.families import write_tokenizer
+from tests.zoo.served import SERVED_FAMILIES
 
 KINDS = (ServedKind.CONTEXT, ServedKind.ANSWER, ServedKind.BOUNDARY)
 _PROPOSAL = re.compile(r"preprocessing\.(\w+) to (\w+)")

@@ -4,8 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripts.quirks.families import Family, write_tokenizer
-from scripts.quirks.served_families import SERVED_FAMILIES
 from scripts.quirks.served_rows import SETS
 
 import bridgepack
@@ -13,6 +11,8 @@ from bridgepack.data.artifact.manifest import read_manifest
 from bridgepack.records import ServedRecord
 from bridgepack.reporting.terminal import describe_build
 from tests.support.small_builds import build, data_bytes, small_recipe, write_json_lines
+from tests.zoo.families import Family, write_tokenizer
+from tests.zoo.served import SERVED_FAMILIES
 
 BY_NAME = {family.name: family for family in SERVED_FAMILIES}
 

@@ -29,7 +29,7 @@ from bridgepack.reporting.terminal import describe_manifest
 from tests.support import small_builds as small
 from tests.support import thoughtful
 from tests.support.thoughtful import AGENT, PLAIN, TWO_THOUGHTS, said
-from tests.support.tokenizers import write_tokenizer
+from tests.zoo.tokenizers import write_tokenizer
 
 CHAT = {"kind": "chat", "split_conversations": "when_context_differs"}
 #: Its second exchange is long.

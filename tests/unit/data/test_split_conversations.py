@@ -15,7 +15,7 @@ from bridgepack.errors import ConfigError, RowError
 from tests.support import small_builds as small
 from tests.support import thoughtful
 from tests.support.thoughtful import AGENT, PLAIN, TWO_THOUGHTS, said
-from tests.support.tokenizers import FAMILIES, Family, write_tokenizer
+from tests.zoo.tokenizers import FAMILIES, Family, write_tokenizer
 
 WHEN = "when_context_differs"
 SPLIT = {"split_conversations": WHEN}

@@ -17,9 +17,9 @@ from bridgepack.proof.masks.masks import MaskOptions, check_masks
 from bridgepack.proof.served.served import check_served
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
 from tests.support import small_builds as small
-from tests.support import tokenizers as families
 from tests.support.thoughtful import call, said
-from tests.support.tokenizers import write_tokenizer
+from tests.zoo import tokenizers as families
+from tests.zoo.tokenizers import write_tokenizer
 
 #: Writes the tools into the system turn.
 TEMPLATE = families._with_macros("""\

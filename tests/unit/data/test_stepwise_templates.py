@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripts.quirks.served_families import SERVED_FAMILIES
 from scripts.quirks.served_rows import SETS, TOOL
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
@@ -15,7 +14,8 @@ from bridgepack.data.sequences.encoding import encode_examples
 from bridgepack.data.tokenizers import templates
 from bridgepack.data.tokenizers.templates import ChatTemplate
 from bridgepack.errors import RowError
-from tests.support.tokenizers import FAMILIES, loaded_tokenizer, without_generation_blocks
+from tests.zoo.served import SERVED_FAMILIES
+from tests.zoo.tokenizers import FAMILIES, loaded_tokenizer, without_generation_blocks
 
 #: With the habits of Llama 3.1's own: the system turn and, beside tools, the first user turn are taken out.
 LLAMA = """\

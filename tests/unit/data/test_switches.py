@@ -5,8 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripts.quirks.families import write_tokenizer
-from scripts.quirks.served_families import SERVED_FAMILIES
 from scripts.quirks.served_rows import SETS
 
 from bridgepack.data.artifact.manifest import read_manifest
@@ -19,6 +17,8 @@ from bridgepack.records import ServedKind, ServedRecord
 from bridgepack.records.served import served_cure
 from tests.support.read_rows import read_row
 from tests.support.small_builds import build, small_recipe, write_json_lines
+from tests.zoo.families import write_tokenizer
+from tests.zoo.served import SERVED_FAMILIES
 
 BY_NAME = {family.name: family for family in SERVED_FAMILIES}
 Row = dict[str, Any]

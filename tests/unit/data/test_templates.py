@@ -13,7 +13,7 @@ from bridgepack.data.tokenizers.templates import ChatTemplate
 from bridgepack.errors import RowError
 from tests.support.conversations import rows
 from tests.support.read_rows import read_row
-from tests.support.tokenizers import AMBIGUOUS, FAMILIES, NEEDS_USER
+from tests.zoo.tokenizers import AMBIGUOUS, FAMILIES, NEEDS_USER
 
 SPECIAL_TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
 TEMPLATES = {

@@ -21,7 +21,7 @@ from bridgepack.proof.masks.masks import MaskOptions, check_masks
 from bridgepack.records import DropReason
 from tests.support.read_rows import ReadingEncoder
 from tests.support.small_builds import build, dropped, tokenized_recipe, tokenized_row, write_json_lines
-from tests.support.tokenizers import CHATML, loaded_tokenizer
+from tests.zoo.tokenizers import CHATML, loaded_tokenizer
 
 PAD, EOS = 0, 2
 IDS = [11, 12, 13, EOS]

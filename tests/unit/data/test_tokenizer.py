@@ -23,7 +23,7 @@ from bridgepack.records import DropReason
 from tests.support.cutting import cut, policy_for
 from tests.support.read_rows import ReadingEncoder
 from tests.support.small_builds import AS_HOST, build, chat_row, tokenized_recipe, write_json_lines
-from tests.support.tokenizers import CHATML, THINKING, Family, TokenizerJson, loaded_tokenizer, write_tokenizer
+from tests.zoo.tokenizers import CHATML, THINKING, Family, TokenizerJson, loaded_tokenizer, write_tokenizer
 
 QUESTION = {"role": "user", "content": "What does the user ask?"}
 HALF = "\ud83d"

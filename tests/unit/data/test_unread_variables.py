@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripts.quirks.families import write_tokenizer
-from scripts.quirks.served_families import SERVED_FAMILIES
 from scripts.quirks.served_rows import SETS
 
 import bridgepack
@@ -18,6 +16,8 @@ from bridgepack.data.tokenizers.local_template import local_template
 from bridgepack.data.tokenizers.templates import names_read
 from bridgepack.errors import ConfigError
 from tests.support.small_builds import Command, build, small_recipe, write_json_lines, write_recipe
+from tests.zoo.families import write_tokenizer
+from tests.zoo.served import SERVED_FAMILIES
 
 FAMILY = next(family for family in SERVED_FAMILIES if family.name == "Qwen3.5")
 READ = "it reads enable_thinking, preserve_thinking; the nearest is enable_thinking. Correct the name, or remove it."

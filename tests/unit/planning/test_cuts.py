@@ -15,7 +15,7 @@ from bridgepack.reporting.plans import describe_preview
 from tests.support import small_builds as small
 from tests.support import thoughtful
 from tests.support.thoughtful import said
-from tests.support.tokenizers import write_tokenizer
+from tests.zoo.tokenizers import write_tokenizer
 
 CUTS = ["truncate_history", "split_exchanges"]
 

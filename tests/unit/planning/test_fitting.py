@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
-from scripts.quirks.endless import GLM
-from scripts.quirks.families import write_tokenizer
 
 import bridgepack
 from bridgepack.bridge.wiring import Packs, run_length
@@ -32,7 +30,9 @@ from tests.support.small_builds import (
     write_json_lines,
 )
 from tests.support.thoughtful import TWO_THOUGHTS
-from tests.support.tokenizers import write_tokenizer as write_family
+from tests.zoo.endless import GLM
+from tests.zoo.families import write_tokenizer
+from tests.zoo.tokenizers import write_tokenizer as write_family
 
 TWO_TOKENS, WHOLE_PACK = tokenized_row(10, 11, 12), tokenized_row(*range(10, 51))
 NEW = ("new", "mine", "--model", "Qwen/Qwen3-8B", "--gpus", 8, "--seq-length", 4096)  # 2 data-parallel ranks

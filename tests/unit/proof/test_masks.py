@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripts.quirks.families import write_tokenizer as write_quirks_tokenizer
 
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.sequences.encoding import Encoded
@@ -19,7 +18,6 @@ from bridgepack.proof.masks.masks import COLUMNS, DECODED, PARTS, MaskOptions, c
 from bridgepack.proof.masks.prefixes import OTHER_PROMPT, PROMPT_GOES_ON
 from bridgepack.proof.masks.thoughts import lost_parts
 from tests.support.judged_masks import MISTRAL, PROMPTED, Judged
-from tests.support.prompted_families import SEED_OSS
 from tests.support.small_builds import (
     build,
     chat_row,
@@ -29,7 +27,9 @@ from tests.support.small_builds import (
     with_changes,
     write_json_lines,
 )
-from tests.support.tokenizers import CHATML, FAMILIES, NOT_SPACE_SENSITIVE, THINKING, Family, write_tokenizer
+from tests.zoo.families import write_tokenizer as write_quirks_tokenizer
+from tests.zoo.prompted import SEED_OSS
+from tests.zoo.tokenizers import CHATML, FAMILIES, NOT_SPACE_SENSITIVE, THINKING, Family, write_tokenizer
 
 Mask = list[int]
 

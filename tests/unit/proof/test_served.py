@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripts.quirks.families import write_tokenizer
-from scripts.quirks.served_families import SERVED_FAMILIES
 from scripts.quirks.served_rows import SETS
 
 import bridgepack
 from bridgepack.errors import ConfigError
 from tests.support.small_builds import Command, build, small_recipe, write_json_lines, write_recipe
+from tests.zoo.families import write_tokenizer
+from tests.zoo.served import SERVED_FAMILIES
 
 QWEN_3 = next(family for family in SERVED_FAMILIES if family.name == "Qwen3")
 #: Tokens of `Answer 1.` with its end, and those of the thought before it; two line ends are one token.

@@ -11,7 +11,7 @@ import bridgepack
 from bridgepack.bridge.targets import load_target
 from bridgepack.errors import ArtifactError, ConfigError
 from tests.support.small_builds import Command, chat_row, write_json_lines
-from tests.support.tokenizers import TRAINS_USER_TURNS
+from tests.zoo.tokenizers import TRAINS_USER_TURNS
 
 ROWS = [chat_row(f"Question {number}?", f"Answer {number}.") for number in range(30)]
 

@@ -7,8 +7,8 @@ thoughts of earlier answers it omits.
 from dataclasses import replace
 from typing import Any
 
-from scripts.quirks.endless import APERTUS, GLM, LLAMA_2
-from scripts.quirks.families import FAMILIES, Family
+from tests.zoo.endless import APERTUS, GLM, LLAMA_2
+from tests.zoo.families import FAMILIES, Family
 
 CHATML: dict[str, Any] = {
     "tokens": ("<|endoftext|>", "<|im_start|>", "<|im_sep|>", "<think>", "</think>", "<|im_end|>"),

@@ -7,10 +7,10 @@ ends an answer. Eight come from the table of quirks.
 from dataclasses import replace
 from typing import Any
 
-from .endless import APERTUS, GLM, LLAMA_2
-from .families import FAMILIES as QUIRKS
-from .families import Family
-from .thinking import THINKING
+from tests.zoo.endless import APERTUS, GLM, LLAMA_2
+from tests.zoo.families import FAMILIES as QUIRKS
+from tests.zoo.families import Family
+from tests.zoo.thinking import THINKING
 
 _CHATML: dict[str, Any] = {
     "tokens": ("<|endoftext|>", "<|im_start|>", "<|im_end|>"),

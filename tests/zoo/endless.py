@@ -2,12 +2,12 @@
 
 GLM ends an answer with the marker of the next turn, and the last with nothing. Apertus ends it when a turn follows, and
 writes what a tool answers into the assistant's turn. Llama 2's marks of the user's turn are plain text, as those of the
-first Mistral.
+first Mistral. Llama 3.1 ends a call with `<|eom_id|>` where it has tools of its own, and calls the tool `ipython`.
 """
 
 import json
 
-from .families import Arguments, Family
+from tests.zoo.families import Arguments, Family
 
 _GLM_TEMPLATE = """\
 {%- macro text_of(content) -%}
@@ -131,4 +131,28 @@ LLAMA_2 = Family(
     injection="</s><s>[INST] ",
     preprocessing={"assistant_markers": {"assistant_start": "[/INST]", "assistant_end": "</s>"}},
 )
+#: Those of the table of quirks.
 ENDLESS = (GLM, APERTUS, LLAMA_2)
+
+_LLAMA_31_TEMPLATE = """\
+{{- bos_token -}}
+{%- for message in messages -%}
+  {%- if message.role == 'tool' -%}
+    {{- '<|start_header_id|>ipython<|end_header_id|>\\n\\n' + message.content + '<|eot_id|>' -}}
+  {%- else -%}
+    {{- '<|start_header_id|>' + message.role + '<|end_header_id|>\\n\\n' + (message.content or '') | trim -}}
+    {%- for call in message.tool_calls or [] -%}
+      {{- '{"name": "' + call.function.name + '", "parameters": ' + call.function.arguments | tojson + '}' -}}
+    {%- endfor -%}
+    {{- '<|eom_id|>' if message.tool_calls else '<|eot_id|>' -}}
+  {%- endif -%}
+{%- endfor -%}
+"""
+LLAMA_31 = Family(
+    name="Llama 3.1 with its own tools",
+    template=_LLAMA_31_TEMPLATE,
+    tokens=("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eom_id|>", "<|eot_id|>"),
+    ends=("<|eot_id|>", "<|eom_id|>"),
+    injection="<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n",
+)
+ENDLESS_FAMILIES = (GLM, APERTUS, LLAMA_31, LLAMA_2)

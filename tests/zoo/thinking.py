@@ -7,7 +7,7 @@ earlier ones.
 
 from typing import Any
 
-from .families import Family
+from tests.zoo.families import Family
 
 _EXAONE_4 = """\
 {%- if tools or messages[0].role == 'system' -%}

@@ -8,7 +8,7 @@ from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from . import templates
+from tests.zoo import templates
 
 Arguments = Mapping[str, Any]
 
