@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from bridgepack.config.recipe.recipe import SFTRecipe
@@ -18,6 +18,7 @@ from bridgepack.data.artifact.checking import ArtifactOnDisk
 from bridgepack.data.packing.plan import ALGORITHMS
 from bridgepack.errors import DataError
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
+from tests.support.examples import examples
 from tests.support.judging import check_artifact
 from tests.support.small_builds import assert_balanced, build, tokenized_recipe
 
@@ -27,7 +28,7 @@ Sequences = list[tuple[tuple[int, ...], tuple[int, ...]]]
 #: Rows drawn here may train EOS after EOS, which is taken for padding, and more than a fifth of them may be dropped.
 FOUND_IN_SUCH_ROWS = {"BP335", "BP543"}
 #: A build takes a fifth of a second.
-few_examples = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+few_examples = examples(0.12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @st.composite

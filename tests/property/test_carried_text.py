@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.sequences.conversation import ConversationReader
 from bridgepack.data.sequences.encoding import Encoded
 from tests.support.carried_text import carried, faults
+from tests.support.examples import examples
 from tests.support.judged_masks import Judged
 from tests.zoo.endless import ENDLESS_FAMILIES
 from tests.zoo.families import FAMILIES, Family, write_tokenizer
@@ -77,7 +78,7 @@ def judges(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return {mode: Judged.of_tokenizer(folder, kind="chat", loss_mode=mode, **family.preprocessing) for mode in MODES}
 
 
-@settings(deadline=None, max_examples=150)
+@examples(0.5)
 @given(messages=conversations(), mode=st.sampled_from(MODES))
 def test_who_wrote_what_is_trained(judges: Judges, messages: list[dict[str, Any]], mode: str) -> None:
     assert found_faults(judges[mode], messages, mode) in ([], None)
@@ -91,7 +92,7 @@ def test_who_wrote_what_is_trained_by_real_templates(reference_data: Path, name:
     judged = Judged.of_tokenizer(folder, loader="tokenizer_json", kind="chat", loss_mode=mode, **REFERENCES[name])
     seen = []
 
-    @settings(deadline=None, max_examples=150)
+    @examples(0.5)
     @given(messages=conversations())
     def check(messages: list[dict[str, Any]]) -> None:
         found = found_faults(judged, messages, mode)
@@ -99,7 +100,7 @@ def test_who_wrote_what_is_trained_by_real_templates(reference_data: Path, name:
         seen.append(found)
 
     check()
-    assert seen.count([]) > 20
+    assert seen.count([]) > len(seen) / 8
 
 
 def found_faults(judged: Judged, messages: list[dict[str, Any]], mode: str) -> list[str] | None:

@@ -5,12 +5,13 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from bridgepack.config.editing import edited_text
 from bridgepack.records import Change
+from tests.support.examples import examples
 
 Tree = dict[str, Any]
 
@@ -150,7 +151,7 @@ def _read_yaml(text: str, version: tuple[int, int]) -> Any:
     return yaml.load(text.removeprefix("\ufeff"))
 
 
-@settings(max_examples=3 * settings.default.max_examples, deadline=None)
+@examples(3)
 @given(rng=STYLES, wanted=EDITS)
 def test_yaml(rng: random.Random, wanted: list[tuple[str, Any]]) -> None:
     tree = _tree(rng, _names(), 2)

@@ -8,13 +8,14 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bridgepack.errors import RowError
 from bridgepack.proof.masks.chats import MARKS, PREFIXES
 from bridgepack.proof.masks.prefixes import NO_PROMPT
 from tests.support.conversations import CONTROL_TOKENS, rows
+from tests.support.examples import examples
 from tests.support.judged_masks import JUDGED_FAMILIES, PROMPTED, Judged
 from tests.support.read_rows import read_row
 from tests.zoo.tokenizers import AMBIGUOUS, Family
@@ -51,7 +52,7 @@ def judged(family: Family, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     return {mode: Judged.of(folder / mode, family, loss_mode=mode) for mode in ("assistant", "last_turn", "full")}
 
 
-@settings(deadline=None, max_examples=60)
+@examples(0.25)
 @given(row=rows(), mode=st.sampled_from(("assistant", "last_turn", "full")))
 @example(row=END_OF_A_MARKER, mode="assistant")
 def test_derivations_agree(judged: dict[str, Judged], family: Family, row: Any, mode: str) -> None:
@@ -70,7 +71,7 @@ def test_derivations_agree(judged: dict[str, Judged], family: Family, row: Any, 
     assert all(verdict.reasons[name] for name in verdict.silent)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(0.25)
 @given(row=rows(), place=st.floats(0, 1, exclude_max=True))
 def test_changed_and_shifted_masks_are_found(judged: dict[str, Judged], family: Family, row: Any, place: float) -> None:
     pair = judged["assistant"]

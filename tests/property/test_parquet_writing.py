@@ -7,18 +7,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bridgepack.data.shards import write as shard_writing
 from bridgepack.data.shards.write import write_shard
 from bridgepack.records import INPUT_IDS, LOSS_MASK, SEQ_START_ID, RowBatch
+from tests.support.examples import examples
 from tests.support.packed_rows import SCHEMA
 
 ROW_LENGTHS = st.lists(st.integers(1, 300), min_size=1, max_size=40)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(0.6)
 @given(
     row_lengths=ROW_LENGTHS,
     start_lengths=ROW_LENGTHS,

@@ -3,12 +3,13 @@
 from dataclasses import fields, replace
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bridgepack.host import V06, V07
 from bridgepack.records import PackedRow
 from bridgepack.replay.collate import CollateSettings, HostBatch, predict_batch
+from tests.support.examples import examples
 from tests.support.packed_rows import EOS_TOKEN_ID, packed_rows
 
 SIZE = 48
@@ -42,7 +43,7 @@ DRAWN = st.sampled_from((1, 4, 8)).flatmap(
 
 
 @given(DRAWN, st.booleans())
-@settings(max_examples=60, deadline=None)
+@examples(0.6)
 def test_batches_differ_in_labels_after_an_eos_and_in_the_padding_mask(
     drawn: tuple[int, list[PackedRow]], is_wide: bool
 ) -> None:
@@ -62,7 +63,7 @@ def test_batches_differ_in_labels_after_an_eos_and_in_the_padding_mask(
 
 
 @given(DRAWN, st.booleans())
-@settings(max_examples=60, deadline=None)
+@examples(0.6)
 def test_masks_are_equal_if_no_label_after_an_eos_is_trained(drawn: tuple[int, list[PackedRow]], is_wide: bool) -> None:
     multiple, rows = drawn
     older, newer = _batches([_without_labels_after_eos(row) for row in rows], multiple, is_wide=is_wide)

@@ -2,12 +2,13 @@ from collections import defaultdict
 from random import Random
 
 import numpy as np
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from bridgepack.errors import ConfigError
 from bridgepack.replay.order import FILLER, PackOrder
 from bridgepack.replay.settings import ReplaySettings, Topology
+from tests.support.examples import examples
 
 
 @st.composite
@@ -41,7 +42,7 @@ def _steps(order: PackOrder, last_step: int) -> list[list[np.ndarray]]:
 
 
 @given(runs(), st.integers(1, 12), st.randoms(use_true_random=False))
-@settings(max_examples=50, deadline=None)
+@examples(0.5)
 def test_steps_come_in_any_order_and_steps_of_is_inverse(run: ReplaySettings, last_step: int, random: Random) -> None:
     try:
         order = PackOrder(run)

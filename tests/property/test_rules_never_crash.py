@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import PurePosixPath
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from bridgepack.bridge.recipe import config_of_recipe
@@ -20,6 +20,7 @@ from bridgepack.rules.judging.judge import judge_run
 from bridgepack.rules.judging.subject import Environment, Run
 from bridgepack.rules.registry import RUN_RULES
 from bridgepack.rules.run.kinds import KINDS
+from tests.support.examples import examples
 from tests.unit.rules.in_memory_artifact import GOOD_ROWS, artifact_facts
 from tests.unit.rules.run_cases import RECIPE, InMemoryFiles, base_values, set_value
 
@@ -65,7 +66,7 @@ def test_the_bases_are_judged() -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=3 * settings.default.max_examples, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(3, suppress_health_check=list(HealthCheck))
 def test_no_rule_crashes(data: st.DataObject) -> None:
     is_complete = data.draw(st.booleans())
     values = copy.deepcopy(base_values() if is_complete else _recipe_values())

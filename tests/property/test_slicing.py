@@ -1,5 +1,5 @@
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bridgepack.geometry import cu_seqlens
@@ -7,6 +7,7 @@ from bridgepack.host import TARGET
 from bridgepack.records import PackedRow
 from bridgepack.replay.collate import CollateSettings, predict_batch
 from bridgepack.replay.slicing import misplaced_tokens, slice_row, thd_positions
+from tests.support.examples import examples
 from tests.support.kernel_slices import positions_on_rank
 from tests.support.packed_rows import EOS_TOKEN_ID, packed_rows
 
@@ -15,7 +16,7 @@ SIZE = 96
 
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=12), RANKS, st.integers(0, 4), st.booleans())
-@settings(max_examples=100, deadline=None)
+@examples(1)
 def test_any_offsets_are_cut_as_the_kernel_cuts_them(
     lengths: list[int], ranks: int, num_filled: int, is_aligned: bool
 ) -> None:
@@ -35,7 +36,7 @@ def test_any_offsets_are_cut_as_the_kernel_cuts_them(
         )
     )
 )
-@settings(max_examples=40, deadline=None)
+@examples(0.4)
 def test_slices_hold_the_whole_row(drawn: tuple[int, list[PackedRow]]) -> None:
     ranks, rows = drawn
     collate = CollateSettings(

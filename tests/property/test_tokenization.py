@@ -17,6 +17,7 @@ from bridgepack.examples.tokenizer import chatml_template
 from bridgepack.records import DropReason
 from tests.support.conversations import ROLES, json_values, rows, texts
 from tests.support.cutting import cut, policy_for
+from tests.support.examples import examples
 from tests.support.read_rows import ReadingEncoder
 from tests.zoo.tokenizers import CHATML, loaded_tokenizer
 
@@ -53,7 +54,7 @@ def tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     return loaded_tokenizer(tmp_path_factory.mktemp("tokenizer"), replace(CHATML, template=template))
 
 
-@settings(deadline=None, max_examples=300)
+@examples(1.5)
 @given(batch=st.lists(rows() | odd_rows, max_size=4), chosen=modes)
 def test_rows_are_chats_or_errors_whatever_their_batch(
     tokenizer: ChatTokenizer, batch: list[Any], chosen: dict[str, str]

@@ -16,7 +16,7 @@ from bridgepack.proof.masks.masks import Judge, judge_of
 from bridgepack.proof.masks.records import RowVerdict
 from tests.support.read_rows import ReadingEncoder, read_row
 from tests.support.small_builds import small_recipe
-from tests.zoo.tokenizers import AMBIGUOUS, FAMILIES, NEEDS_USER, THINKING, Family, write_tokenizer
+from tests.zoo.tokenizers import AMBIGUOUS, FAMILIES, NEEDS_USER, Family, write_tokenizer
 
 #: Family -> what its template writes where the assistant is to go on.
 PROMPTS = {
@@ -57,7 +57,7 @@ def _prompted(family: Family) -> Family:
     return replace(family, name=f"{family.name}-prompted", template=family.template + prompt)
 
 
-PROMPTED = tuple(_prompted(family) for family in (*FAMILIES, THINKING) if family.name in PROMPTS)
+PROMPTED = tuple(_prompted(family) for family in FAMILIES if family.name in PROMPTS)
 JUDGED_FAMILIES = (*FAMILIES, NEEDS_USER, AMBIGUOUS, MISTRAL, *PROMPTED)
 
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoTokenizer
-
 from tests.zoo import tokenizers as families
 
 Message = dict[str, Any]
@@ -128,6 +126,8 @@ class Server:
     """Renders as a server does: transformers' own chat template and tokenizer."""
 
     def __init__(self, folder: Path) -> None:
+        from transformers import AutoTokenizer
+
         self._tokenizer = AutoTokenizer.from_pretrained(folder)
 
     def served(self, messages: Sequence[Message], answer: int, tools: Any = None) -> Served:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import zstandard
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from bridgepack.data.reading import csv_files, lines, sampling
@@ -18,6 +18,7 @@ from bridgepack.data.reading.ranges import iter_ranges
 from bridgepack.data.reading.rows import read_range, rows_apart
 from bridgepack.data.reading.sampling import file_windows
 from bridgepack.errors import DataError, RowError
+from tests.support.examples import examples
 from tests.support.small_builds import (
     Command,
     build,
@@ -158,7 +159,7 @@ def test_file_without_rows_stops_the_build(tmp_path: Path, chatml_tokenizer: Pat
 NAME = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n"), min_size=1)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(0.6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     names=st.lists(NAME.filter(lambda name: not name.startswith("\ufeff")), min_size=2, max_size=4, unique=True),
     cells=st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=30), min_size=4, max_size=40),

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import AutoTokenizer
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.sequences.encoding import Encoded
@@ -92,6 +91,8 @@ def trained(judge: Judged, messages: list[dict[str, Any]], **columns: Any) -> li
 @pytest.mark.parametrize("mode", ["assistant", "last_turn"])
 @pytest.mark.parametrize("family", PROMPTED_FAMILIES, ids=lambda family: family.name)
 def test_as_transformers_renders_what_is_served(tmp_path: Path, family: Family, mode: str) -> None:
+    from transformers import AutoTokenizer
+
     judge = judged(tmp_path, family, loss_mode=mode)
     render = AutoTokenizer.from_pretrained(tmp_path / "tokenizer").apply_chat_template
     num_served = num_judged = 0

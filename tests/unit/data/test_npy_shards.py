@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bridgepack.data.shards.npy import iter_npy_batches, read_npy_facts
 from bridgepack.errors import ArtifactError
 from bridgepack.records import RowBatch
+from tests.support.examples import examples
 
 ROWS: list[dict[str, Any]] = [
     {"input_ids": [11, 12, 2, 21, 22, 23, 2], "loss_mask": [False, True, False, 1, 1.0, 0, 0], "seq_start_id": [0, 3]},
@@ -247,7 +248,7 @@ def test_file_that_is_cut_off_or_not_there(tmp_path: Path, num_bytes: int | None
         _batches(path)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(3)
 @given(position=st.integers(0, 10_000), byte=st.integers(0, 255).filter(lambda byte: byte not in b"rp"))
 def test_a_changed_byte_gives_facts_or_rows(tmp_path_factory: pytest.TempPathFactory, position: int, byte: int) -> None:
     path = _write(tmp_path_factory.getbasetemp() / "changed.npy")

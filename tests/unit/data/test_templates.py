@@ -5,13 +5,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.sequences.conversation import ConversationReader
 from bridgepack.data.tokenizers.templates import ChatTemplate
 from bridgepack.errors import RowError
 from tests.support.conversations import rows
+from tests.support.examples import examples
 from tests.support.read_rows import read_row
 from tests.zoo.tokenizers import AMBIGUOUS, FAMILIES, NEEDS_USER
 
@@ -78,7 +79,7 @@ def source(request: pytest.FixtureRequest) -> str:
     return TEMPLATES[request.param]
 
 
-@settings(deadline=None, max_examples=40)
+@examples(0.15)
 @given(row=rows())
 def test_any_conversation(source: str, row: Mapping[str, Any]) -> None:
     try:

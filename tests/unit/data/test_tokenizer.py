@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import AutoTokenizer
 
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing, PromptCompletionPreprocessing
@@ -62,6 +61,8 @@ def test_truncation_and_padding_in_tokenizer_json_do_not_count(tmp_path: Path) -
 
 @pytest.mark.parametrize("loader", ["transformers", "tokenizer_json"])
 def test_tokenizer_is_read_once_and_equals_that_of_transformers(tmp_path: Path, loader: str) -> None:
+    from transformers import AutoTokenizer
+
     train_chatml_tokenizer(tmp_path, ["one two"])
     deepcopy, copied = copy.deepcopy, []
 

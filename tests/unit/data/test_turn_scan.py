@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers, scan_turns
 from bridgepack.data.tokenizers.engines import joined
+from tests.support.examples import examples
 
 #: 1 begins a turn, 2 and 3 say whose; 4 ends one, 5 may follow it.
 PLAIN = TurnMarkers(starts={ASSISTANT: (1, 2), "user": (1, 3), "tool": (1, 2, 6)}, ends=((4, 5), (4,), (7,)))
@@ -68,7 +69,7 @@ def _places(ids: list[int], marker: Sequence[int], step: int = 1) -> list[int]:
     return found
 
 
-@settings(max_examples=300)
+@examples(3)
 @given(
     texts=TEXTS,
     counts=st.lists(st.integers(0, 3), min_size=5, max_size=5),

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bridgepack.config.cluster import ClusterConfig, load_cluster
 from bridgepack.errors import ConfigError
 from bridgepack.launching.tasks import export_variables, make_executor
+from tests.support.examples import examples
 from tests.support.full_clusters import full_cluster
 
 pytestmark = pytest.mark.bridge
@@ -171,7 +172,7 @@ def test_the_variables_of_rays_processes_run_no_command(monkeypatch: pytest.Monk
     assert exports == 'export A="\\$(id) \\"x\\" $HOME"\nexport B="a\\"\\$b"'
 
 
-@settings(max_examples=40, deadline=None)
+@examples(0.4)
 @given(st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="\0")))
 def test_a_variable_that_is_named_means_itself(secret: str) -> None:
     (text,) = export_variables({"X": "<${env:SECRET}>"}, {"SECRET": secret}).values()

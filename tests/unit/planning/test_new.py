@@ -107,13 +107,18 @@ def test_longest_name_of_a_model_counts(entries: tuple[CatalogueEntry, ...]) -> 
     assert recipes_of_model(entries, "Qwen/Qwen2.5-VL-7B-Instruct") == []
 
 
+NUMS_OF_GPUS = (1, 2, 8, 16, 64, 256)
+
+
 @pytest.mark.parametrize("method", ["full", "lora"])
-@pytest.mark.parametrize("num_gpus", [1, 2, 8, 16, 64, 256])
+@pytest.mark.parametrize("num_gpus", NUMS_OF_GPUS)
 def test_new_recipes_check_clean(entries: tuple[CatalogueEntry, ...], num_gpus: int, method: MethodKind) -> None:
     known = {entry.recipe.tokenizer.name_or_path for entry in entries if entry.recipe and entry.recipe.model}
     num_checked = 0
-    for model in sorted(known | set(OTHER_MODELS)):
-        for seq_length in (4096, 8192, 32768, 131072):
+    parity = NUMS_OF_GPUS.index(num_gpus) + (method == "lora")
+    for number, model in enumerate(sorted(known | set(OTHER_MODELS))):
+        # Half of the lengths: each meets every model, number of GPUs and method, and these each other.
+        for seq_length in (4096, 8192, 32768, 131072)[(parity + number) % 2 :: 2]:
             wish = Wish(name="mine", model=model, num_gpus=num_gpus, seq_length=seq_length, method=method)
             recipe = _recipe_or_none(wish, entries)
             if recipe is None:
@@ -127,7 +132,7 @@ def test_new_recipes_check_clean(entries: tuple[CatalogueEntry, ...], num_gpus: 
             assert topology.num_gpus == num_gpus
             num_checked += 1
 
-    assert num_checked > 5
+    assert num_checked > 2
 
 
 @pytest.mark.parametrize(

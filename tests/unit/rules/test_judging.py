@@ -7,7 +7,7 @@ from typing import Any
 from unittest.mock import Mock, call
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bridgepack.records import ShardFacts
@@ -20,6 +20,7 @@ from bridgepack.rules.judging.rows import Offenders, Rows
 from bridgepack.rules.judging.rule import Severity, Violation, artifact_rule, row_rule
 from bridgepack.rules.judging.scan import Execution
 from bridgepack.rules.registry import ARTIFACT_RULES
+from tests.support.examples import examples
 from tests.support.judging import judge_artifact
 from tests.unit.rules.in_memory_artifact import GOOD_ROWS, InMemoryArtifact, Row, artifact, check
 
@@ -159,7 +160,7 @@ def test_parts_hold_every_row_group_once(tokens: list[int], part_tokens: int) ->
     assert [part.first_row for part in parts] == [(part.row_groups or range(1)).start for part in parts]
 
 
-@settings(deadline=None, max_examples=40)
+@examples(0.4)
 @given(ROWS, ROWS, st.integers(1, 60), st.integers(1, 60), st.integers(1, 4))
 def test_the_cut_never_shows(
     training: list[Row], validation: list[Row], part_tokens: int, max_tokens: int, rows_per_shard: int
