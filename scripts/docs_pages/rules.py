@@ -20,7 +20,7 @@ that it costs time. In examples about rows EOS is token 2. Lengths are in tokens
 said.
 
 A source names files of megatron-bridge 0.6.2 and its companions with a line, and entries such as `PSB101` of the
-catalogue of known ways to break a packed run; `tests/rules/catalogue.json` says what covers which entry.
+catalogue of known ways to break a packed run; `tests/rules/catalogue.json` has those that no rule covers, and why.
 """
 
 
