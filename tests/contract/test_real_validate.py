@@ -22,6 +22,7 @@ from bridgepack.records import HostVerdict
 from tests.support.bridge_recipes import DENSE, recipe_of
 from tests.support.hub_configs import write_hub_cache
 from tests.support.installed_host import host_release, host_version
+from tests.support.messages import mentions
 from tests.support.processes import commands_with, wait_until
 from tests.support.upstream_recipes import load_recipe_config, world_size_of
 
@@ -42,7 +43,7 @@ def test_a_recipe_is_accepted_or_refused_with_the_hosts_words_and_the_field(host
 
     refused = asked(with_overrides(MOE, model={"moe_router_group_topk": 2}), world_size=8)
     assert (refused.state, refused.stage) == ("refused", "validate()")
-    assert refused.reason.startswith("ValueError: When using group limited routing, moe_router_num_groups must be")
+    assert mentions(refused.reason, "ValueError: ", "group limited routing", "moe_router_num_groups")
     assert refused.where == ("model.moe_router_num_groups",)
     assert refused.place.startswith("megatron/core/transformer/transformer_config.py:")
 
@@ -82,7 +83,7 @@ def test_a_length_that_only_packs_tell_refuses_nothing(host: None) -> None:
     recipe = overrides.override({"schedule.train_iters": None})
     assert asked(recipe, world_size=1).state == "accepted"  # with num_epochs the fraction of the warm-up is set, too
     refused = asked(recipe.override({"schedule.train_iters": 11}), world_size=1)
-    assert refused.reason.startswith("ValueError: scheduler.max_steps (10) must be greater than or equal to")
+    assert refused.reason.startswith("ValueError: scheduler.max_steps (10) must be greater")
 
 
 def test_nothing_of_the_process_is_changed(host: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,9 +109,9 @@ def test_live_and_saved_containers_are_judged_with_their_overrides(
     saved = str(tmp_path / "saved.yaml")
     assert verdict_of(Question(saved=saved, world_size=1)).state == "accepted"
     refused = verdict_of(Question(saved=saved, world_size=1, overrides={"train.micro_batch_size": 2}))
-    assert refused.reason.startswith("ValueError: Micro batch size should be 1 when training with packed sequence")
+    assert refused.reason.startswith("ValueError: Micro batch size should be 1")
     (tmp_path / "saved.yaml").write_text("_target_: megatron.bridge.training.config.ConfigContainer\nmodel: {}\n")
-    with pytest.raises(CannotAskError, match=r"saved\.yaml cannot be loaded as a ConfigContainer"):
+    with pytest.raises(CannotAskError, match=r"saved\.yaml cannot be loaded .*ConfigContainer"):
         verdict_of(Question(saved=saved))
 
 
@@ -150,7 +151,7 @@ def test_a_process_of_its_own_judges_and_leaves_nothing(
     home: Path, host: None, upstream_recipes: dict[str, Any]
 ) -> None:
     verdict = verdict_on(with_overrides(logger={"comet_project": "a"}))
-    assert verdict.reason == "ValueError: Set logger.comet_experiment_name when enabling Comet ML logging."
+    assert verdict.reason.startswith("ValueError: Set logger.comet_experiment_name ")
     assert verdict.where == ("logger.comet_experiment_name",)
     assert verdict.seconds is not None
     assert verdict.seconds > 1
@@ -192,7 +193,8 @@ def test_the_process_ends_with_the_limit_or_an_interrupt(
             signal.signal(signal.SIGALRM, before)
     else:
         verdict = verdict_on(with_overrides())
-        assert (verdict.state, verdict.reason[:32]) == ("not judged", "it did not answer within 2 s; ch")
+        assert verdict.state == "not judged"
+        assert mentions(verdict.reason, "within 2 s; ch")
     mine = f"MARK_OF_THIS_TEST={home}"
     wait_until(lambda: not [line for line in commands_with(mine) if "validating" in line], limit_s=10)
 

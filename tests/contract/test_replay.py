@@ -324,7 +324,7 @@ def test_the_host_needs_packs_for_a_batch(monkeypatch: pytest.MonkeyPatch, host_
     with pytest.raises(RuntimeError, match="Not enough train samples"):
         _host_iterators(config, host_tokenizer)
     settings = replay_settings(_run_config(config), num_packs=num_packs, world_size=2, version=INSTALLED)
-    with pytest.raises(ConfigError, match=r"global_batch_size is 4; allowed: at most the number of packs, 3"):
+    with pytest.raises(ConfigError, match=r"global_batch_size is 4; allowed: .* packs, 3"):
         PackOrder(settings)
 
 

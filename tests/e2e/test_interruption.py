@@ -14,6 +14,7 @@ import pytest
 
 from bridgepack.data.output import RECEIPTS
 from tests.support import small_builds as small
+from tests.support.messages import mentions
 from tests.support.processes import num_running, started, wait_until
 from tests.support.small_builds import file_bytes
 
@@ -184,7 +185,7 @@ def test_second_build_of_an_output_is_refused(
     os.kill(first.pid, signal.SIGCONT)
 
     assert (code, output) == (2, "")
-    assert errors.startswith("error: another build is writing to ")
+    assert errors.startswith("error: another build is ")
     assert errors.count("\n") == 1
     assert project.finish(first)[0] == 0
     assert file_bytes(project.output) == reference[1]
@@ -195,7 +196,7 @@ def test_full_disk_is_a_message_and_leaves_nothing(project: Project, num_workers
     code, output, errors = project.finish(project.start(num_workers, file_bytes=4096))
 
     assert (code, output) == (2, "")
-    assert ".bridgepack/tokens' cannot be written: File too large" in errors
-    assert "First free space, or choose another --output or --store." in errors
+    assert mentions(errors, ".bridgepack/tokens' cannot be written: ", "File too large")
+    assert mentions(errors, "free space", "--output or --store")
     assert "Traceback" not in errors
     assert project.entries() == []

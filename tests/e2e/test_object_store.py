@@ -114,7 +114,7 @@ def test_an_artifact_is_written_whole_and_sent_where_missing(
     assert objects(client, "outputs", "runs/first/") == local
 
     changed = small.with_changes(recipe, {"packing__seed": 7})
-    with pytest.raises(ArtifactError, match=r"which holds another artifact: its fingerprint is .*--replace"):
+    with pytest.raises(ArtifactError, match=r"holds another artifact: .*fingerprint is .*--replace"):
         upload_of(changed, url)
     assert objects(client, "outputs", "runs/first/") == local
     other = upload_of(changed, url, replaces=True)
@@ -164,7 +164,7 @@ def test_a_place_with_other_things_or_without_rights_is_refused_before_anything_
     client.create_bucket(Bucket="mine")
     client.put_object(Bucket="mine", Key="place/notes.txt", Body=b"mine")
     recipe = recipe_of("data/a.jsonl", chatml_tokenizer)
-    with pytest.raises(ArtifactError, match=r"files that are not an artifact: notes\.txt"):
+    with pytest.raises(ArtifactError, match=r"not an artifact: notes\.txt"):
         upload_of(recipe, "s3://mine/place")
     assert not (project / "artifacts").exists()
 
@@ -175,9 +175,7 @@ def test_a_place_with_other_things_or_without_rights_is_refused_before_anything_
     assert result.stderr.startswith("error: --output is 's3://mine/new'")
     assert "signature" in result.stderr
     assert not (project / "artifacts").exists()
-    with pytest.raises(
-        ArtifactError, match=r"'s3://nothere/new'; the object store refuses: there is no bucket 'nothere'"
-    ):
+    with pytest.raises(ArtifactError, match=r"'s3://nothere/new'; .*no bucket 'nothere'"):
         upload_of(recipe, "s3://nothere/new")
     assert not (project / "artifacts").exists()
 
@@ -245,7 +243,7 @@ def test_artifact_is_read_where_it_lies(
     assert "training/more.parquet" in broken[0].output
     refused = command("inspect", "s3://read/packed")
     assert refused.code == 2
-    assert "was changed after the build: " in refused.errors
+    assert "changed after the build: " in refused.errors
 
 
 def _assert_compared_judged_and_drawn(command: small.Command, project: Path, built: Path, recipe: SFTRecipe) -> None:

@@ -14,6 +14,7 @@ import bridgepack
 from bridgepack.config.write import cluster_schema, recipe_schema, schema_text
 from tests.e2e.test_pre_commit import OFFLINE_PIP
 from tests.support.docs_blocks import PROJECT
+from tests.support.messages import mentions
 
 pytestmark = pytest.mark.full
 
@@ -53,7 +54,7 @@ def test_release_has_its_tag_s_version_and_is_built_checked_and_tried(tmp_path: 
 def test_a_tag_that_is_no_version_is_refused(tmp_path: Path) -> None:
     done = _released(tmp_path, GITHUB_REF_NAME="v0.2.x")
     assert (done.returncode, list(tmp_path.iterdir())) == (1, [])
-    assert "The tag is v0.2.x; allowed: v and a version of PEP 440" in done.stderr
+    assert mentions(done.stderr, "tag is v0.2.x; ", "version of PEP 440")
 
 
 def test_the_workflow_publishes_without_a_token() -> None:

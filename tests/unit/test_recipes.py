@@ -61,7 +61,7 @@ def test_docstring_says_gpus_length_and_topology(target: str) -> None:
     assert {SIZES[short]: size for short, size in found.items()} == {
         path: getattr(topology, path) for path in SIZES.values() if getattr(topology, path) > 1
     }
-    assert re.search(r"\d+ GiB of state per GPU", " ".join(document.split()))
+    assert re.search(r"\d+ GiB of state", " ".join(document.split()))
     if recipe.packing.mode != "in_batch":
         assert topology.sequence_parallel == (topology.tensor_model_parallel_size > 1)
 

@@ -12,6 +12,7 @@ from bridgepack.canaries.records import CanaryOptions, Layout
 from bridgepack.canaries.tiny_model import default_layouts, fit_layout, require_fit
 from bridgepack.errors import ConfigError
 from tests.support.canaries import FACTS
+from tests.support.messages import mentions
 
 
 def test_default_covers_packing_and_every_kind_of_parallelism() -> None:
@@ -27,8 +28,8 @@ def test_what_cannot_be_shared_is_left_out_and_said() -> None:
     layouts, notes = default_layouts(FACTS, num_packs=3, num_devices=2)
 
     assert [layout.name for layout in layouts] == ["one rank", "TP 2", "PP 2", "CP 2"]
-    assert "DP 2 is left out: 3 packs cannot be shared evenly" in notes
-    assert "PP 3 is left out: it needs 3 GPUs; --device cpu compares it" in notes
+    assert mentions(notes, "DP 2 is left out: 3 packs ")
+    assert mentions(notes, "PP 3 is left out: ", "3 GPUs; --device cpu")
 
 
 def test_experts_ask_for_sequence_parallelism() -> None:
@@ -53,7 +54,7 @@ def test_gpus_are_used_only_where_they_and_the_kernels_are_there() -> None:
     assert _kernel(both, CanaryOptions()) == "transformer_engine"
     assert _kernel(both, CanaryOptions(uses_gpu=False)) == "reference"
     assert _kernel(FACTS, CanaryOptions()) == "reference"
-    with pytest.raises(ConfigError, match="there is no TransformerEngine here"):
+    with pytest.raises(ConfigError, match="no TransformerEngine here"):
         _kernel(replace(FACTS, num_gpus=1), CanaryOptions(uses_gpu=True))
 
 
@@ -62,7 +63,7 @@ def test_the_last_error_is_the_reason() -> None:
 
     assert _reason(tail, 2, [None, 0, 1]) == "rank 2: RuntimeError: sizes differ"
     assert _reason(tail, None, [0]) == ""
-    assert _reason([], 1, [None, -9]) == "rank 1 was killed by SIGKILL, most often because memory ran out"
+    assert mentions(_reason([], 1, [None, -9]), "rank 1 was killed by SIGKILL, ", "memory ran out")
     assert _reason([], 1, [None, -11]) == "rank 1 was killed by SIGSEGV"
 
 

@@ -67,7 +67,7 @@ def test_targets_that_are_none(target: Any, message: str) -> None:
 @pytest.mark.parametrize("mode", ["in_batch", "none"])
 def test_packs_that_a_run_does_not_read_are_refused(tmp_path: Path, mode: str) -> None:
     recipe = recipe_of(DENSE, packing__mode=mode, schedule={"num_epochs": 1})
-    with pytest.raises(ConfigError, match=f"packing.mode is {mode}, which reads no packs. Remove --artifact"):
+    with pytest.raises(ConfigError, match=f"packing.mode is {mode}, .*no packs. Remove --artifact"):
         check_target(recipe, CheckOptions(artifact=tmp_path))
 
     assert "BP026" in {finding.code for finding in check_target(recipe, CheckOptions()).findings}
@@ -85,5 +85,5 @@ def test_packs_of_a_config_that_packs_inside_the_batch_are_refused(tmp_path: Pat
     config = tmp_path / "run.yaml"
     config.write_text(SAVED_IN_BATCH)
 
-    with pytest.raises(ConfigError, match=r"enable_in_batch_packing is true, so the run reads no packs\. Remove"):
+    with pytest.raises(ConfigError, match=r"enable_in_batch_packing is true, .*no packs\. Remove"):
         bridgepack.check(config, artifact=tmp_path)

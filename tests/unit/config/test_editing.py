@@ -10,6 +10,7 @@ from bridgepack.config.editing import CannotEditError, edit_file, edited_text
 from bridgepack.errors import ConfigError
 from bridgepack.records import Change
 from tests.support.catalogue import SMALL_YAML
+from tests.support.messages import mentions
 
 YAML = SMALL_YAML.replace("small", "small  # ours")
 RECIPE_FUNCTION = """\
@@ -77,7 +78,7 @@ def test_write_refuses_a_changed_file(tmp_path: Path) -> None:
     edit = edit_file(str(path), EDITS)
     path.write_text(YAML + "# later\n")
 
-    with pytest.raises(ConfigError, match="changed since it was read and was not overwritten"):
+    with pytest.raises(ConfigError, match=r"changed since .*not overwritten"):
         write_edit(edit)
     assert path.read_text() == YAML + "# later\n"
 
@@ -106,10 +107,10 @@ def test_file_that_cannot_be_edited(tmp_path: Path, name: str, content: bytes | 
 
 
 def test_what_no_file_takes() -> None:
-    with pytest.raises(CannotEditError, match=r"packing\. cannot be set to 1: the path has an empty name"):
+    with pytest.raises(CannotEditError, match=r"packing\. cannot be set to 1: .*empty name"):
         edited_text(YAML, ".yaml", [Change(why="", path="packing.", value=1)])
     for suffix in (".yaml", ".toml"):
-        with pytest.raises(CannotEditError, match="refuses to load a Path"):
+        with pytest.raises(CannotEditError, match="load a Path"):
             edited_text("", suffix, [Change(why="", path="dataset.x", value=Path("a"))], kind="container")
 
 
@@ -130,8 +131,9 @@ def test_toml_is_shown_what_to_change(tmp_path: Path, field: str, value: Any, ad
 
     with pytest.raises(CannotEditError) as raised:
         edit_file(str(path), [Change(why="", path=field, value=value)])
-    assert str(raised.value).startswith(f"{path}: {field} cannot be set to ")
-    assert str(raised.value).endswith(f": TOML files are not edited. {advice}")
+    assert str(raised.value).startswith(f"{path}: {field} cannot be set ")
+    assert mentions(raised.value, "TOML files are not edited")
+    assert str(raised.value).endswith(advice)
     assert path.read_text() == 'name = "small"\n'
 
 
@@ -157,7 +159,7 @@ def test_python_is_shown_what_to_change(
 
     with pytest.raises(CannotEditError) as raised:
         edit_file(f"{path}:{function}", [Change(why="", path=field, value=value)], kind=kind)
-    assert str(raised.value).startswith(f"{path}: {field} cannot be set to ")
-    assert ": Python files are not edited. " in str(raised.value)
+    assert str(raised.value).startswith(f"{path}: {field} cannot be set ")
+    assert ": Python files are not " in str(raised.value)
     assert str(raised.value).endswith(advice)
     assert path.read_text() == text

@@ -78,7 +78,5 @@ def test_what_an_author_meant_is_asked(value: Any) -> None:
     }
     recipe = SFTRecipe.model_validate({**values, "preprocessing": {"kind": "chat"}})
     assert recipe.override({"preprocessing.mask_generation_prompt": True}).chat_preprocessing is not None
-    with pytest.raises(
-        ConfigError, match=r"preprocessing.mask_generation_prompt is .*; allowed: true or false, without"
-    ):
+    with pytest.raises(ConfigError, match=r"preprocessing.mask_generation_prompt is .*; allowed: true or false, "):
         recipe.override({"preprocessing.mask_generation_prompt": value})

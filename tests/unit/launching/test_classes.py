@@ -90,7 +90,7 @@ def test_every_value_arrives_in_the_class_that_a_user_names(monkeypatch: pytest.
 def test_other_numbers_of_processes_than_the_run_needs_are_refused() -> None:
     small = make_executor(_cluster(), "build", num_gpus=8)
     assert (small.machines, small.launcher, make_executor(_cluster(), "train", num_gpus=8).nnodes()) == (1, None, 1)
-    with pytest.raises(ConfigError, match=r"start 8 processes on each of 1 nodes, and the run needs 8 on each of 2"):
+    with pytest.raises(ConfigError, match=r"8 processes on each of 1 nodes, .*8 on each of 2"):
         make_executor(_cluster(nodes=2), "train", num_gpus=16)
 
 
@@ -131,7 +131,7 @@ def test_a_launch_refuses_a_class_that_experiments_do_not_start(
     from nemo_run.run.torchx_backend.schedulers.api import EXECUTOR_MAPPING
 
     recipe = launch_recipe(tmp_path, chatml_tokenizer)
-    with pytest.raises(ConfigError, match=r"executor.class is PoolExecutor; nemo-run's experiments start only DGX"):
+    with pytest.raises(ConfigError, match=r"executor.class is PoolExecutor; .*only DGX"):
         refuse_unlaunchable(recipe, _cluster(), ("build",))
     monkeypatch.setitem(EXECUTOR_MAPPING, PoolExecutor, "pool")
     refuse_unlaunchable(recipe, _cluster(), ("build",))

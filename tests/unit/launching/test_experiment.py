@@ -146,7 +146,7 @@ def test_what_nemo_run_cannot_start_is_explained(plan: LaunchPlan, tmp_path: Pat
     tasks = small_tasks(plan)
     tasks[1] = replace(tasks[1], script=replace(tasks[1].script, entrypoint="no-such-python"))
 
-    with pytest.raises(LaunchError, match=r"could not submit the run: FileNotFoundError: .*no-such-python"):
+    with pytest.raises(LaunchError, match=r"could not submit .*FileNotFoundError: .*no-such-python"):
         submit(plan, tasks=tasks)
     assert began(tmp_path) == ["build"]
 
@@ -198,7 +198,7 @@ def test_torchrun_has_to_be_there(recipe: SFTRecipe, nemo_home: Path, monkeypatc
     plan = plan_launch(recipe, "torchrun")
     monkeypatch.setattr("shutil.which", lambda *arguments, **options: None)
 
-    with pytest.raises(ConfigError, match="torchrun is neither in PATH"):
+    with pytest.raises(ConfigError, match="torchrun is neither in"):
         submit(plan)
 
 

@@ -179,7 +179,7 @@ def test_world_size_is_the_recipe_s_or_the_cluster_s(recipe: SFTRecipe) -> None:
     changes = {"parallelism.num_gpus": None}
     assert on_slurm(recipe, overrides=changes).world_size == 8
     assert plan_launch(recipe, "local", overrides=changes).world_size == 1
-    with pytest.raises(ConfigError, match=r"parallelism.num_gpus is not set, and the cluster does not set"):
+    with pytest.raises(ConfigError, match=r"parallelism.num_gpus is not set, .*cluster does not set"):
         plan_launch(recipe, "torchrun", overrides=changes)
 
 
@@ -189,7 +189,7 @@ def test_what_nemo_run_cannot_start_is_refused_and_dgx_cloud_takes_one_task_of_a
     executor = least_executor("dgxcloud", client_secret="secret", gpus_per_node=8)
     cluster = ClusterConfig.from_mapping({"executor": executor, "workspace": "/shared/me"})
 
-    with pytest.raises(ConfigError, match=r"DGXCloudExecutor for build, check, train; .* one script per experiment"):
+    with pytest.raises(ConfigError, match=r"DGXCloudExecutor for build, check, train; .* one script "):
         on_slurm(recipe, cluster=cluster)
     assert on_slurm(recipe, cluster=cluster, skip=["check", "train"]).tasks == ("build",)
 

@@ -120,7 +120,7 @@ def test_arguments_are_split_as_the_executor_hands_them_over(recipe_file: Path) 
     unread = trained_target(quoted, run.LocalExecutor(), target=str(recipe_file), options=CheckOptions())
     assert unread.recipe is not None
     assert unread.recipe.bridge_overrides == {"train": {"micro_batch_size": 2}}
-    with pytest.raises(ConfigError, match="cannot be split as a shell does"):
+    with pytest.raises(ConfigError, match="split as a shell"):
         trained_target(script("train.x='a"), slurm(), target=str(recipe_file), options=CheckOptions())
 
 
@@ -177,7 +177,7 @@ def test_refused_run_carries_its_report_and_crosses_processes(recipe_file: Path)
     with pytest.raises(LaunchRefusedError) as caught:
         add(script(path="train.py"), PreflightPlugin(target=recipe_file, overrides={"batch.micro_batch_size": 2}))
     assert caught.value.report.has_errors
-    assert str(caught.value).startswith("nothing was submitted: the check of")
+    assert str(caught.value).startswith("nothing was submitted: ")
     again = pickle.loads(pickle.dumps(caught.value))  # noqa: S301
     assert (str(again), again.report) == (str(caught.value), caught.value.report)
 

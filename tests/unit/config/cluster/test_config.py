@@ -178,7 +178,7 @@ def test_small_tasks_are_one_process() -> None:
     assert cluster.processes("check", 16).gpus_per_node is None
     with pytest.raises(ConfigError, match=r"tasks.build.executor.ntasks_per_node is 4; allowed: 1. build is one proc"):
         cluster.processes("build", 16)
-    with pytest.raises(ConfigError, match=r"^tasks\.build\.executor\.partiton is not a field of slurm; "):
+    with pytest.raises(ConfigError, match=r"^tasks\.build\.executor\.partiton is not a field .*slurm; "):
         ClusterConfig.from_mapping({**SLURM, "tasks": {"build": {"executor": {"partiton": "cpu"}}}})
 
 
@@ -317,7 +317,7 @@ def test_values_that_a_shell_leaves_alone_are_allowed(executor: Any) -> None:
 
 @pytest.mark.parametrize(("name", "value"), [("python", "python -u;id"), ("train_script", "/a/train.py --x $(id)")])
 def test_options_of_a_program_are_words(name: str, value: str) -> None:
-    with pytest.raises(ConfigError, match=f"^{name} is .*options without spaces, .* a shell on the nodes splits them"):
+    with pytest.raises(ConfigError, match=f"^{name} is .*options without spaces, .* on the nodes"):
         ClusterConfig.from_mapping({**SLURM, name: value})
 
 
@@ -335,5 +335,5 @@ def test_a_programs_path_stays_in_the_quotes_around_it() -> None:
 
 @pytest.mark.parametrize("kind", sorted(set(FACTS) - {"local", "torchrun"}))
 def test_a_relative_workspace_is_for_this_machine_only(kind: str) -> None:
-    with pytest.raises(ConfigError, match=rf"workspace is 'runs'; with a {kind} executor it is a path on the nodes"):
+    with pytest.raises(ConfigError, match=rf"workspace is 'runs'; with a {kind} executor .*path on the nodes"):
         ClusterConfig.from_mapping({"executor": EXECUTORS[kind], "workspace": "runs"})
