@@ -45,8 +45,8 @@ from bridgepack.host.{base} import {base_name}
     versions="~={name}.0",
     bridge="{version}",
     bases=Path(__file__).with_name("bases_{stem}.json"),
-    renamed={{
-        **{base_name}.renamed,
+    renames={{
+        **{base_name}.renames,
         "dataset.offline_packing_specs.{old}": "dataset.offline_packing_specs.{new}",
         "dataset.{old_switch}": "dataset.{new_switch}",
     }},

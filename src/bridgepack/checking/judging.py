@@ -43,7 +43,7 @@ def suppress(judgement: Judgement, run: Run | None, options: CheckOptions) -> tu
     """
     rules = options.select_rules(SUPPRESSION_RULES)
     subject = Suppressions(
-        ignored={} if run is None else run.config.ignored,
+        user_reasons={} if run is None else run.config.ignored,
         known_codes={rule.code for rule in ALL_RULES},
         retired_codes=RETIRED,
         judged_codes=judgement.rules_run,

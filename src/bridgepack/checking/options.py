@@ -33,8 +33,8 @@ _Size = Annotated[int, Field(ge=1, le=_INT32_MAX)]
 _TokenId = Annotated[int, Field(ge=0, le=_INT32_MAX)]
 
 
-def _says(allowed: str) -> Any:
-    return Field(description=allowed)
+def _says(text: str) -> Any:
+    return Field(description=text)
 
 
 _A_SIZE, _A_TOKEN_ID = "a whole number of at least 1", "a token id, a whole number of at least 0"
@@ -104,8 +104,8 @@ class CheckOptions:
         except ValidationError as error:
             fields = cls.__pydantic_fields__  # type: ignore[attr-defined]  # as pydantic documents it
             name = str(error.errors()[0]["loc"][0])
-            allowed = fields[name].description if name in fields else ", ".join(fields)
-            raise ConfigError(f"{name} is {quoted(values.kwargs[name])}; allowed: {allowed}.") from None
+            text = fields[name].description if name in fields else ", ".join(fields)
+            raise ConfigError(f"{name} is {quoted(values.kwargs[name])}; allowed: {text}.") from None
 
 
 #: Fact about an artifact without a manifest -> its type, and the allowed values as text.
@@ -144,21 +144,21 @@ def parse_given(items: Sequence[str]) -> dict[str, Any]:
     return given_arguments(parse_overrides(tuple(items), option="--given"))
 
 
-def given_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
+def given_arguments(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return facts about an artifact as arguments of `CheckContext`.
 
     Raises:
         ConfigError: a name is unknown, or a value is not allowed.
     """
-    for name, value in given.items():
+    for name, value in facts.items():
         if name not in _GIVEN:
             raise ConfigError(f"--given {name}; {known_names(str(name), list(_GIVEN))}")
-        kind, allowed = _GIVEN[name]
+        kind, text = _GIVEN[name]
         try:
             TypeAdapter(kind).validate_python(value, strict=True)
         except ValidationError:
-            raise ConfigError(f"--given {name} is {quoted(value)}; allowed: {allowed}.") from None
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+            raise ConfigError(f"--given {name} is {quoted(value)}; allowed: {text}.") from None
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in facts.items()}
 
 
 def named_environment(name: str | Path | None) -> Environment | None:

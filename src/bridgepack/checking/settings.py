@@ -36,6 +36,6 @@ def versions_of(options: CheckOptions, of_recipe: str | None, of_file: str | Non
     They are the option's, the one `of_recipe`, those of the environment, the one `of_file` that holds the settings or
     the packs, or the installed ones.
     """
-    installed = {} if options.environment is None else options.environment.versions
-    default = None if BRIDGE in installed else of_file or installed_version()
-    return target_versions(options.bridge_version or of_recipe or default, installed)
+    of_environment = {} if options.environment is None else options.environment.versions
+    default = None if BRIDGE in of_environment else of_file or installed_version()
+    return target_versions(options.bridge_version or of_recipe or default, of_environment)

@@ -59,7 +59,7 @@ def is_later(release: HostRelease, reference: HostRelease) -> bool:
 
 def _is_written_for(release: HostRelease, earlier: HostRelease, run: Run) -> bool:
     """Return whether a file has a setting under a name that only this release of the two has."""
-    names = {ours: theirs for ours, theirs in release.renamed.items() if earlier.renamed.get(ours) != theirs}
+    names = {ours: theirs for ours, theirs in release.renames.items() if earlier.renames.get(ours) != theirs}
     return any(run.config.user_paths.get(ours) == theirs for ours, theirs in names.items())
 
 
@@ -88,7 +88,7 @@ def _words(finding: Finding) -> str:
 def _iter_renames(before: Run, after: Run, terms: UserTerms) -> Iterator[UpgradeChange]:
     """Yield settings of the user that have another name; those that nobody stated follow by themselves."""
     old, new = before.versions.release, after.versions.release
-    for path in dict.fromkeys((*old.renamed, *new.renamed)):
+    for path in dict.fromkeys((*old.renames, *new.renames)):
         names = name_in(old, path), name_in(new, path)
         if names[0] != names[1] and before.is_set(path):
             yield UpgradeChange(kind="renamed", what=terms.of_path(path), before=names[0], after=names[1])
@@ -123,14 +123,14 @@ def _habits(before: Run, after: Run) -> Iterator[UpgradeChange]:
         habit = HABITS[field.name]
         words = habit.words(after)
         if words is not None:
-            yield UpgradeChange(kind="habit", what=habit.what, before=words[sides[0]], after=words[sides[1]])
+            yield UpgradeChange(kind="habit", what=habit.title, before=words[sides[0]], after=words[sides[1]])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Habit:
     """A habit of the host in a user's words: without it, and with it."""
 
-    what: str
+    title: str
     without: str
     with_it: str
     concerns: Callable[[Run], bool] = lambda _: True  #: whether it makes a difference to a run
@@ -206,69 +206,69 @@ def _completes_prompts(run: Run) -> bool:
 #: Field of `HostRelease` -> the habit.
 HABITS: Mapping[str, Habit] = {
     "trains_after_eos": Habit(
-        what="labels after an EOS",
+        title="labels after an EOS",
         without="not trained",
         with_it="trained where the rows' mask says so (--artifact counts them)",
         concerns=lambda run: run.packs_offline,
         in_numbers=_trained_labels,
     ),
     "gives_padding_mask": Habit(
-        what="padding in packs with experts",
+        title="padding in packs with experts",
         without="counts in the router's losses and the experts' loads",
         with_it="is left out of them",
         concerns=_packs_for_experts,
     ),
     "expands_brackets": Habit(
-        what="a path to packs with brackets and without * and ?",
+        title="a path to packs with brackets and without * and ?",
         without="is a file's name",
         with_it="is a pattern, unless a file has that name",
         concerns=lambda run: any(path.has_brackets_alone for path in explicit_paths(run)),
     ),
     "frees_hybrid_inputs": Habit(
-        what="adapters in recomputed layers of a hybrid model",
+        title="adapters in recomputed layers of a hybrid model",
         without="get no gradient up to the first layer that is not recomputed",
         with_it="get a gradient where recompute_method is set",
         concerns=_recomputes_hybrid_under_adapters,
     ),
     "empties_null_content": Habit(
-        what="turns without content",
+        title="turns without content",
         without="reach the template as null",
         with_it="reach the template as an empty text",
         concerns=_is_read_by_host,
     ),
     "parses_call_arguments": Habit(
-        what="arguments of calls as JSON text",
+        title="arguments of calls as JSON text",
         without="reach the template as text",
         with_it="reach the template as objects",
         concerns=_is_read_by_host,
     ),
     "trims_thought_openings": Habit(
-        what="<think></think>, or <think> with a line end, at the start of an answer, in templates such as Nemotron's",
+        title="<think></think>, or <think> with a line end, at the start of an answer, in templates such as Nemotron's",
         without="is trained",
         with_it="is not trained; packs with preprocessing.mask_generation_prompt: true train the same in both",
         concerns=_may_trim_thoughts,
     ),
     "refuses_untrained_completions": Habit(
-        what="completions without a trained token, such as one that is cut away",
+        title="completions without a trained token, such as one that is cut away",
         without="reach the model, and nothing of them is trained",
         with_it="stop the run when it reads them; packs that bridgepack builds have no such rows",
         concerns=_completes_prompts,
     ),
     "loads_models_from_parts": Habit(
-        what="checkpoints that the release saves of a model that is built from parts, such as Llama",
+        title="checkpoints that the release saves of a model that is built from parts, such as Llama",
         without="cannot be loaded again, neither to go on nor to start from",
         with_it="can be loaded again",
         concerns=is_from_parts,
     ),
     "keeps_last_evaluation_batch": Habit(
-        what="validation packs that fill no batch",
+        title="validation packs that fill no batch",
         without="left out",
         with_it="read",
         concerns=lambda run: run.packs_offline and run.evaluates,
         in_numbers=_evaluation_batches,
     ),
     "refuses_uneven_rest": Habit(
-        what="packs that data-parallel ranks cannot share evenly, with dataloader_type single and drop_last false",
+        title="packs that data-parallel ranks cannot share evenly, with dataloader_type single and drop_last false",
         without="training stops when it reads them",
         with_it="training does not start",
         concerns=_has_uneven_rest,

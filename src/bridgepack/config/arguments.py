@@ -65,39 +65,39 @@ def bound(function: Callable[..., Any], args: Collection[Any], kwargs: Mapping[s
     Raises:
         ConfigError: one is missing, or the function has no such argument.
     """
-    form = signature(function)
+    declaration = signature(function)
     try:
-        return form.bind(*args, **kwargs).arguments
+        return declaration.bind(*args, **kwargs).arguments
     except TypeError as error:
-        names = ", ".join(form.parameters)
+        names = ", ".join(declaration.parameters)
         raise ConfigError(f"{function.__name__}: {error}; allowed: {names}. Call it with these.") from None
 
 
-def local_path(given: str | Path, name: str) -> Path:
+def local_path(location: str | Path, name: str) -> Path:
     """Return the path of an argument that is read or written on this machine.
 
     Raises:
         ConfigError: it is a URL, which would become a folder named after its scheme, or no path can be so.
     """
-    if "\0" in str(given):
-        raise ConfigError(f"{name} is {str(given)!r}; allowed: a path, without null characters. Remove them.")
-    if "://" in str(given):
-        raise ConfigError(f"{name} is {given!r}, a URL; allowed: a local path. Give one.")
-    return Path(given)
+    if "\0" in str(location):
+        raise ConfigError(f"{name} is {str(location)!r}; allowed: a path, without null characters. Remove them.")
+    if "://" in str(location):
+        raise ConfigError(f"{name} is {location!r}, a URL; allowed: a local path. Give one.")
+    return Path(location)
 
 
-def stated_options[T](kind: type[T], stated: Mapping[str, Any], what: str) -> T:
-    """Return the options of `what` as a dataclass `kind`; paths may be given as text.
+def stated_options[T](kind: type[T], values_by_name: Mapping[str, Any], command: str) -> T:
+    """Return the options of `command` as a dataclass `kind`; paths may be given as text.
 
     Raises:
         ConfigError: it has no such option, or one of another type, or compares nothing.
     """
-    known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-    for name in sorted(stated.keys() - set(known)):
-        raise ConfigError(f"{what} has no option {name!r}; allowed: {', '.join(known)}. Use one of these.")
+    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    for name in sorted(values_by_name.keys() - set(names)):
+        raise ConfigError(f"{command} has no option {name!r}; allowed: {', '.join(names)}. Use one of these.")
     values = {
         name: local_path(item, name) if name in _PATHS and isinstance(item, str) else item
-        for name, item in stated.items()
+        for name, item in values_by_name.items()
     }
     if not is_pydantic_dataclass(kind):  # which says itself what it takes
         refuse_types(values, kind)
@@ -116,15 +116,15 @@ def refuse_types(values: Mapping[str, Any], kind: Callable[..., Any]) -> None:
     hints = get_type_hints(kind)
     for name, value in values.items():
         hint = hints.get(name, Any)
-        allowed = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-        if not any(_fits(value, one) for one in allowed):
-            kinds = [one for one in allowed if one is not str or Path not in allowed]
-            *others, last = dict.fromkeys(_words(one) for one in kinds)
+        types = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+        if not any(_fits(value, option) for option in types):
+            kinds = [option for option in types if option is not str or Path not in types]
+            *options, last = dict.fromkeys(_words(option) for option in kinds)
             cure = "Give its `output`." if hasattr(value, "output") else "Give one of these."
             raise ConfigError(
-                f"{name} is {quoted(value)}; allowed: {', '.join(others)}{' or ' if others else ''}{last}. {cure}"
+                f"{name} is {quoted(value)}; allowed: {', '.join(options)}{' or ' if options else ''}{last}. {cure}"
             )
-        if Path in allowed and _PLACE.issuperset(allowed) and isinstance(value, str) and (not value or "\0" in value):
+        if Path in types and _PLACE.issuperset(types) and isinstance(value, str) and (not value or "\0" in value):
             raise ConfigError(f"{name} is {quoted(value)}; allowed: a path. Give one.")
 
 

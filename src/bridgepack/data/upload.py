@@ -43,7 +43,9 @@ def upload_place(url: str) -> str:
     """
     place = checked_url(url, "--output").rstrip("/")
     try:
-        foreign = sorted(name for name in _Place(place).found if name.partition("/")[0] not in ARTIFACT_ENTRIES)
+        foreign = sorted(
+            name for name in _StoredObjects(place).entries if name.partition("/")[0] not in ARTIFACT_ENTRIES
+        )
     except OSError as error:
         raise ArtifactError(
             f"--output is {place!r}; the object store refuses: {error.strerror}. Check the bucket, credentials, "
@@ -64,14 +66,14 @@ def refuse_replacing_at(url: str, fingerprint: str) -> None:
         ArtifactError: it has another artifact.
     """
     try:
-        entry = _Place(url).found.get(MANIFEST_FILE)
-        there = CloudFile(url=f"{url}/{MANIFEST_FILE}", num_bytes=int(entry["size"])) if entry else None
-        found = json.loads(b"".join(iter_blocks(there)))["fingerprint"] if there else fingerprint
+        entry = _StoredObjects(url).entries.get(MANIFEST_FILE)
+        manifest = CloudFile(url=f"{url}/{MANIFEST_FILE}", num_bytes=int(entry["size"])) if entry else None
+        actual = json.loads(b"".join(iter_blocks(manifest)))["fingerprint"] if manifest else fingerprint
     except (OSError, DataError, ValueError, KeyError, TypeError):
         return
-    if found != fingerprint:
+    if actual != fingerprint:
         raise ArtifactError(
-            f"--output is {url!r}, which holds another artifact: its fingerprint is {str(found)[:12]}; this recipe "
+            f"--output is {url!r}, which holds another artifact: its fingerprint is {str(actual)[:12]}; this recipe "
             f"and its data give {fingerprint[:12]}. Choose another prefix, or add --replace (replace=True in Python)."
         )
 
@@ -89,16 +91,16 @@ def upload_artifact(folder: Path, url: str, progress: Progress) -> Upload:
     progress.start("Uploading", sum(sizes.values()), "files")
     num_sent = 0
     try:
-        place = _Place(url)
+        objects = _StoredObjects(url)
         manifest = files.pop(MANIFEST_FILE)
-        if not place.has(manifest, MANIFEST_FILE):
-            place.remove({MANIFEST_FILE})
+        if not objects.has(manifest, MANIFEST_FILE):
+            objects.remove({MANIFEST_FILE})
         with ThreadPoolExecutor(max_workers=_NUM_THREADS) as threads:
-            for name, was_sent in zip(files, threads.map(place.send, files.values(), files), strict=True):
+            for name, was_sent in zip(files, threads.map(objects.send, files.values(), files), strict=True):
                 num_sent += was_sent
                 progress.advance(1, work=sizes[name])
-        place.remove(place.found.keys() - sizes.keys())
-        num_sent += place.send(manifest, MANIFEST_FILE)
+        objects.remove(objects.entries.keys() - sizes.keys())
+        num_sent += objects.send(manifest, MANIFEST_FILE)
         progress.advance(1, work=sizes[MANIFEST_FILE])
     except OSError as error:
         raise ArtifactError(
@@ -109,7 +111,7 @@ def upload_artifact(folder: Path, url: str, progress: Progress) -> Upload:
     return Upload(url=url, num_sent=num_sent, num_files=len(sizes), num_bytes=sum(sizes.values()))
 
 
-class _Place:
+class _StoredObjects:
     """The objects below a URL with the store's facts about them; turns errors of the store into OSErrors."""
 
     def __init__(self, url: str) -> None:
@@ -118,13 +120,13 @@ class _Place:
         self._prefix = f"{folder}/"
         try:
             with as_os_errors(url):
-                found = self._filesystem.find(folder, detail=True)
+                entries = self._filesystem.find(folder, detail=True)
         except FileNotFoundError:
             self._refuse_missing_bucket(folder)
-            found = {}
-        self.found: dict[str, Mapping[str, Any]] = {
+            entries = {}
+        self.entries: dict[str, Mapping[str, Any]] = {
             name.removeprefix(self._prefix): entry
-            for name, entry in found.items()
+            for name, entry in entries.items()
             if entry["type"] == "file" and name.startswith(self._prefix) and not name.endswith("/")
         }
 
@@ -142,38 +144,40 @@ class _Place:
             return False
         with as_os_errors(f"{self._url}/{name}"):
             self._filesystem.put_file(str(path), self._prefix + name)
-            self.found[name] = self._filesystem.info(self._prefix + name)
+            self.entries[name] = self._filesystem.info(self._prefix + name)
         if not self.has(path, name):
             raise OSError(f"{name} differs from what was sent")
         return True
 
     def has(self, path: Path, name: str) -> bool:
         """Return whether an object equals a file, by size and hash, or by reading it if the store has no hash."""
-        entry = self.found.get(name)
+        entry = self.entries.get(name)
         if entry is None or int(entry["size"]) != path.stat().st_size:
             return False
-        stated = {str(entry.get(key, "")).strip('"').lower() for key in ("ETag", "etag")}
+        hashes = {str(entry.get(key, "")).strip('"').lower() for key in ("ETag", "etag")}
         with suppress(ValueError):  # Google's store has an MD5 in base 64
-            stated.add(base64.b64decode(str(entry.get("md5Hash", ""))).hex())
-        if not stated.isdisjoint(_hashes(path)):
+            hashes.add(base64.b64decode(str(entry.get("md5Hash", ""))).hex())
+        if not hashes.isdisjoint(_hashes(path)):
             return True
-        there = CloudFile(url=f"{self._url}/{name}", num_bytes=int(entry["size"]))
-        return all(one == other for one, other in zip(iter_blocks(path), iter_blocks(there), strict=True))
+        remote_file = CloudFile(url=f"{self._url}/{name}", num_bytes=int(entry["size"]))
+        return all(
+            block == counterpart for block, counterpart in zip(iter_blocks(path), iter_blocks(remote_file), strict=True)
+        )
 
     def remove(self, names: Set[str]) -> None:
         """Remove the named objects that exist."""
         with as_os_errors(self._url):
-            for name in sorted(self.found.keys() & names):
+            for name in sorted(self.entries.keys() & names):
                 self._filesystem.rm_file(self._prefix + name)
-                del self.found[name]
+                del self.entries[name]
 
 
 def _hashes(path: Path) -> set[str]:
     """Return the ETags that S3 gives a file when it is sent whole or in parts."""
-    whole, parts = hashlib.md5(usedforsecurity=False), []
+    entire, parts = hashlib.md5(usedforsecurity=False), []
     with path.open("rb") as stream:
         while part := stream.read(_PART_BYTES):
-            whole.update(part)
+            entire.update(part)
             parts.append(hashlib.md5(part, usedforsecurity=False).digest())
-    joined = hashlib.md5(b"".join(parts), usedforsecurity=False)
-    return {whole.hexdigest(), f"{joined.hexdigest()}-{len(parts)}"}
+    of_parts = hashlib.md5(b"".join(parts), usedforsecurity=False)
+    return {entire.hexdigest(), f"{of_parts.hexdigest()}-{len(parts)}"}

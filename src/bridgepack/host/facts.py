@@ -31,12 +31,12 @@ _KINDS: Mapping[str, type] = {"bool": int, "int": int, "float": float, "str": st
 
 
 @cache
-def facts_in(path: Path) -> "HostFacts":
+def facts_in(path: Path) -> "ReleaseFacts":
     """Return the facts in a file, which is read once."""
-    return HostFacts(json.loads(path.read_text(encoding="utf-8")))
+    return ReleaseFacts(json.loads(path.read_text(encoding="utf-8")))
 
 
-class HostFacts:
+class ReleaseFacts:
     """Typed reads of the facts of one release."""
 
     def __init__(self, file: Mapping[str, Any]) -> None:
@@ -99,7 +99,7 @@ class HostFacts:
     def new_object(self, name: str, **values: Any) -> dict[str, Any]:
         """Return a new object of a class, named without its module, with its defaults and the given values."""
         defaults = next(fields for target, fields in self._file["classes"].items() if target.endswith(f".{name}"))
-        return {**copied(defaults), **values}
+        return {**copy_of(defaults), **values}
 
     def held_value(self, path: str, value: Any) -> Any:
         """Return a value as the host stores it: an object with its class defaults, an enum's member for its name."""
@@ -107,7 +107,7 @@ class HostFacts:
         if kind is not None and isinstance(value, str):
             return {"_target_": kind, "_name_": value}
         name = value.get("_target_") if isinstance(value, Mapping) else None
-        return {**copied(self._file["classes"].get(name, {})), **value} if name else value
+        return {**copy_of(self._file["classes"].get(name, {})), **value} if name else value
 
     def precision_by_name(self, name: str) -> dict[str, Any]:
         """Return the registered mixed precision for a name in a recipe."""
@@ -128,9 +128,10 @@ class HostFacts:
         if kind not in self._types:
             parents = self._fields["parents"].get(kind)
             classes = () if parents is None else (*reversed(parents), kind)
-            own = {name: declared for one in classes for name, declared in self._fields["types"].get(one, {}).items()}
+            types = [self._fields["types"].get(name, {}) for name in classes]
+            fields = {name: field_type for of_class in types for name, field_type in of_class.items()}
             part = self._file["parts"].get(kind)
-            self._types[kind] = own if part is None else {**self.types_of(part), **own}
+            self._types[kind] = fields if part is None else {**self.types_of(part), **fields}
         return self._types[kind]
 
     def required_of(self, kind: str) -> tuple[str, ...]:
@@ -147,12 +148,12 @@ class HostFacts:
         changes = self._fields["precisions"].get(name)
         return None if changes is None else {**self._fields["precision"], **changes}
 
-    def why_unfit(self, value: Any, declared: Any) -> str | None:
+    def why_unfit(self, value: Any, allowed_type: Any) -> str | None:
         """Return what a type allows, if a plain value does not fit it; None if it fits.
 
         Example: ("abc", "int") -> `a whole number`.
         """
-        return _why_unfit(value, declared, self._fields["dtypes"])
+        return _why_unfit(value, allowed_type, self._fields["dtypes"])
 
     def _sections(self, places: list[int | None]) -> dict[str, Any]:
         return {name: self._section(name, place) for name, place in zip(self.sections, places, strict=True)}
@@ -161,73 +162,74 @@ class HostFacts:
         """Return a section by its index; in the file `=` is its whole value, `-` lists fields to remove."""
         if place is None:
             return None
-        stated = self._file["others"][name][place]
-        if "=" in stated:
-            return copied(stated["="])
-        absent = stated.get("-", ())
+        changes = self._file["others"][name][place]
+        if "=" in changes:
+            return copy_of(changes["="])
+        absent = changes.get("-", ())
         usual = {field: value for field, value in self._file["usual"][name].items() if field not in absent}
-        return copied({**usual, **{field: value for field, value in stated.items() if field != "-"}})
+        return copy_of({**usual, **{field: value for field, value in changes.items() if field != "-"}})
 
 
-def copied[T](value: T) -> T:
+def copy_of[T](value: T) -> T:
     """Return a copy of values of a JSON file, with its lists and mappings; much faster than `copy.deepcopy`."""
     if isinstance(value, dict):
-        return {name: copied(one) if isinstance(one, dict | list) else one for name, one in value.items()}  # type: ignore[return-value]
+        return {name: copy_of(item) if isinstance(item, dict | list) else item for name, item in value.items()}  # type: ignore[return-value]
     if isinstance(value, list):
-        return [copied(one) if isinstance(one, dict | list) else one for one in value]  # type: ignore[return-value]
+        return [copy_of(item) if isinstance(item, dict | list) else item for item in value]  # type: ignore[return-value]
     return value
 
 
-def class_in(declared: Any) -> str | None:
+def class_in(allowed_type: Any) -> str | None:
     """Return the only class of objects in a type, or None."""
-    options = declared.get("one_of", [declared]) if isinstance(declared, Mapping) else []
-    found = [one["object"] for one in options if isinstance(one, Mapping) and "object" in one]
-    return found[0] if len(found) == 1 else None
+    options = allowed_type.get("one_of", [allowed_type]) if isinstance(allowed_type, Mapping) else []
+    classes = [option["object"] for option in options if isinstance(option, Mapping) and "object" in option]
+    return classes[0] if len(classes) == 1 else None
 
 
-def holds_mapping(declared: Any) -> bool:
+def holds_mapping(allowed_type: Any) -> bool:
     """Return whether a type allows a mapping with any names."""
-    return "dict" in (declared.get("one_of", []) if isinstance(declared, Mapping) else [declared])
+    return "dict" in (allowed_type.get("one_of", []) if isinstance(allowed_type, Mapping) else [allowed_type])
 
 
-def as_plain(value: Any, declared: Any) -> Any:
+def as_plain(value: Any, allowed_type: Any) -> Any:
     """Return a value that fits a type as the host's config has it in plain values: enums and dtypes by their class."""
-    for one in declared.get("one_of", [declared]) if isinstance(declared, Mapping) else [declared]:
-        if isinstance(one, Mapping) and value in one.get("names", ()) and "member_of" in one:
-            return {"_target_": one["member_of"], "_name_": value}
-        if one == "dtype" and isinstance(value, str):
+    for option in allowed_type.get("one_of", [allowed_type]) if isinstance(allowed_type, Mapping) else [allowed_type]:
+        if isinstance(option, Mapping) and value in option.get("names", ()) and "member_of" in option:
+            return {"_target_": option["member_of"], "_name_": value}
+        if option == "dtype" and isinstance(value, str):
             return {"_target_": f"torch.{value.removeprefix('torch.')}", "_call_": False}
     return value
 
 
-def _why_unfit(value: Any, declared: Any, dtypes: Collection[str]) -> str | None:
-    if isinstance(declared, Mapping):
-        return _why_unfit_composed(value, declared, dtypes)
-    if declared == "any":
+def _why_unfit(value: Any, allowed_type: Any, dtypes: Collection[str]) -> str | None:
+    if isinstance(allowed_type, Mapping):
+        return _why_unfit_composed(value, allowed_type, dtypes)
+    if allowed_type == "any":
         return None
-    if declared in ("path", "dtype", "function", "null"):
-        is_dtype = declared != "dtype" or str(value).removeprefix("torch.") in dtypes
-        fits = value is None if declared in ("null", "function") else isinstance(value, str) and is_dtype
+    if allowed_type in ("path", "dtype", "function", "null"):
+        is_dtype = allowed_type != "dtype" or str(value).removeprefix("torch.") in dtypes
+        fits = value is None if allowed_type in ("null", "function") else isinstance(value, str) and is_dtype
     elif isinstance(value, bool):
-        fits = declared == "bool"
+        fits = allowed_type == "bool"
     else:
-        is_whole = declared == "int" and isinstance(value, float) and value.is_integer()
-        is_number = declared == "float" and isinstance(value, int)
-        fits = isinstance(value, _KINDS[declared]) or is_whole or is_number
-    return None if fits else _NAMES[declared]
+        is_whole = allowed_type == "int" and isinstance(value, float) and value.is_integer()
+        is_number = allowed_type == "float" and isinstance(value, int)
+        fits = isinstance(value, _KINDS[allowed_type]) or is_whole or is_number
+    return None if fits else _NAMES[allowed_type]
 
 
-def _why_unfit_composed(value: Any, declared: Mapping[str, Any], dtypes: Collection[str]) -> str | None:
-    if "one_of" in declared:
-        reasons = [_why_unfit(value, one, dtypes) for one in declared["one_of"]]
+def _why_unfit_composed(value: Any, allowed_type: Mapping[str, Any], dtypes: Collection[str]) -> str | None:
+    if "one_of" in allowed_type:
+        reasons = [_why_unfit(value, option, dtypes) for option in allowed_type["one_of"]]
         return None if None in reasons else " or ".join(dict.fromkeys(reason for reason in reasons if reason))
-    if "names" in declared:
-        return None if value is None or _is_among(value, declared["names"]) else ", ".join(map(str, declared["names"]))
-    if "list" in declared:
+    if "names" in allowed_type:
+        names = allowed_type["names"]
+        return None if value is None or _is_among(value, names) else ", ".join(map(str, names))
+    if "list" in allowed_type:
         if not isinstance(value, (list, tuple)):
             return "a list"
-        return next(filter(None, (_why_unfit(one, declared["list"], dtypes) for one in value)), None)
-    return None if isinstance(value, Mapping) else f"fields of {declared['object'].rpartition('.')[2]}"
+        return next(filter(None, (_why_unfit(item, allowed_type["list"], dtypes) for item in value)), None)
+    return None if isinstance(value, Mapping) else f"fields of {allowed_type['object'].rpartition('.')[2]}"
 
 
 def _is_among(value: Any, names: list[Any]) -> bool:

@@ -21,12 +21,12 @@ def name_in(release: HostRelease, path: str) -> str:
     Example: `dataset.offline_packing_specs` renamed to `dataset.packing_specs` ->
     `dataset.offline_packing_specs.pad_seq_to_mult` is `dataset.packing_specs.pad_seq_to_mult`.
     """
-    return _rename(path, release.renamed)
+    return _rename(path, release.renames)
 
 
 def canonical_name(release: HostRelease, path: str) -> str:
     """Return the canonical path of a setting, for its path in a release; undoes `name_in`."""
-    return _rename(path, {theirs: ours for ours, theirs in release.renamed.items()})
+    return _rename(path, {theirs: ours for ours, theirs in release.renames.items()})
 
 
 def class_in(release: HostRelease, name: str) -> str:
@@ -43,25 +43,25 @@ def in_canonical_names(values: Mapping[str, Any], release: HostRelease) -> tuple
         values: section -> plain values; not changed.
         release: whose names they have.
     """
-    if not (release.renamed or release.classes or release.values):
+    if not (release.renames or release.classes or release.values):
         return dict(values), {}
     return move_to_canonical_names(copy.deepcopy(dict(values)), release)
 
 
-def move_to_canonical_names(found: dict[str, Any], release: HostRelease) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the same as `in_canonical_names` without a copy: the given settings are changed."""
+def move_to_canonical_names(values: dict[str, Any], release: HostRelease) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the same as `in_canonical_names` without a copy: `values` are changed."""
     for path, canonical in release.values.items():
-        holder, name = _holder(found, path)
+        holder, name = _holder(values, path)
         value = None if holder is None else holder.get(name)
         if holder is not None and isinstance(value, str) and value in canonical:
             holder[name] = canonical[value]
     paths: dict[str, str] = {}
-    for ours, theirs in release.renamed.items():
-        value = _take(found, theirs, ours)
+    for ours, theirs in release.renames.items():
+        value = _take(values, theirs, ours)
         if value is not _NONE:
             paths |= {ours + below: theirs + below for below in ("", *_paths_below(value))}
     classes = {theirs: ours for ours, theirs in release.classes.items()}
-    return (_with_classes(found, classes) if classes else found), paths
+    return (_with_classes(values, classes) if classes else values), paths
 
 
 _NONE = object()
@@ -106,11 +106,11 @@ def _with_classes(value: Any, names: Mapping[str, str]) -> Any:
             else _with_classes(inner, names)
             for key, inner in value.items()
         }
-    return [_with_classes(one, names) for one in value] if isinstance(value, list) else value
+    return [_with_classes(item, names) for item in value] if isinstance(value, list) else value
 
 
 def _rename(path: str, names: Mapping[str, str]) -> str:
-    for known, name in names.items():
-        if path == known or path.startswith(f"{known}."):
-            return name + path[len(known) :]
+    for start, name in names.items():
+        if path == start or path.startswith(f"{start}."):
+            return name + path[len(start) :]
     return path

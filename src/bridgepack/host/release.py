@@ -8,7 +8,7 @@ from pathlib import Path
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from bridgepack.host.facts import HostFacts, facts_in
+from bridgepack.host.facts import ReleaseFacts, facts_in
 
 BRIDGE, CORE, ENGINE = "megatron-bridge", "megatron-core", "transformer-engine"
 
@@ -33,7 +33,7 @@ class HostRelease:
     #: architectures of the hub of which AutoBridge makes a config that is built from parts; of others, a provider
     built_from_parts: frozenset[str] = frozenset()
     #: canonical path of a setting -> its path in this release; a path stands for all below it
-    renamed: Mapping[str, str] = field(default_factory=dict)
+    renames: Mapping[str, str] = field(default_factory=dict)
     #: canonical dotted name of a class -> its name in this release
     classes: Mapping[str, str] = field(default_factory=dict)
     #: canonical path of a setting -> its value in this release -> the canonical value
@@ -70,7 +70,7 @@ class HostRelease:
         return SpecifierSet(self.versions).contains(Version(text).base_version, prereleases=True)
 
     @cached_property
-    def facts(self) -> HostFacts:
+    def facts(self) -> ReleaseFacts:
         """Its configs, classes and types, read once from its file."""
         return facts_in(self.bases)
 

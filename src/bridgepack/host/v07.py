@@ -54,7 +54,7 @@ V07 = replace(
     # bridge/models/conversion/auto_bridge.py, get_model_config; recipes/llama/h100/llama3.py: Llama alone has moved.
     built_from_parts=frozenset({"LlamaForCausalLM"}),
     # bridge/models/conversion/auto_bridge.py, _set_source_metadata; providers have the field as before.
-    renamed={"model.hf_model_id": "model.extra_checkpoint_metadata.hf_model_id"},
+    renames={"model.hf_model_id": "model.extra_checkpoint_metadata.hf_model_id"},
     expands_brackets=True,  # data/packing/paths.py (_resolve_parquet_paths)
     frees_hybrid_inputs=False,  # peft/recompute.py, where 0.6.2 has HybridStack beside TransformerBlock
     empties_null_content=True,  # data/conversation_processing.py (normalize_chat_conversation)

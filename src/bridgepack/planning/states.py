@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bridgepack.bridge.plain import value_at
-from bridgepack.host.facts import HostFacts
+from bridgepack.host.facts import ReleaseFacts
 from bridgepack.planning.layout import States
 
 _BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "uint8": 1.0}
@@ -14,7 +14,7 @@ _WEIGHT, _FP32 = 2.0, 4.0
 _MUON, _MOMENTS = 1, 2
 
 
-def states_of(values: Mapping[str, Any], facts: HostFacts) -> States:
+def states_of(values: Mapping[str, Any], facts: ReleaseFacts) -> States:
     """Return the bytes of a weight for plain values of a ConfigContainer; `facts` are those of its release.
 
     Sources: megatron/core/optimizer/distrib_optimizer.py and optimizer_config.py of 0.19.2; precision-aware optimisers
@@ -24,20 +24,20 @@ def states_of(values: Mapping[str, Any], facts: HostFacts) -> States:
     gradient = _FP32 if _reduces_in_fp32(values, facts) else _WEIGHT
     if optimizer.get("use_precision_aware_optimizer"):
         names = ("main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype")
-        shared = sum(_bytes(optimizer.get(name)) for name in names)
+        split_bytes = sum(_bytes(optimizer.get(name)) for name in names)
     else:
         is_muon = "muon" in str(optimizer.get("optimizer"))
-        shared = _FP32 * (1 + (_MUON if is_muon else _MOMENTS))
+        split_bytes = _FP32 * (1 + (_MUON if is_muon else _MOMENTS))
     is_shared = any(value_at(values, f"{section}.use_distributed_optimizer") for section in ("optimizer", "ddp"))
-    own = _WEIGHT + gradient
-    return States(own=own, shared=shared) if is_shared else States(own=own + shared, shared=0.0)
+    rank_bytes = _WEIGHT + gradient
+    return States(own=rank_bytes, shared=split_bytes) if is_shared else States(own=rank_bytes + split_bytes, shared=0.0)
 
 
-def _reduces_in_fp32(values: Mapping[str, Any], facts: HostFacts) -> bool:
+def _reduces_in_fp32(values: Mapping[str, Any], facts: ReleaseFacts) -> bool:
     """Return whether gradients are kept in fp32; mixed precision writes over the setting of `ddp`."""
     precision = values.get("mixed_precision")
-    named = facts.precision_by_name(precision) if isinstance(precision, str) else precision
-    decides = named if isinstance(named, Mapping) else values.get("ddp") or {}
+    settings = facts.precision_by_name(precision) if isinstance(precision, str) else precision
+    decides = settings if isinstance(settings, Mapping) else values.get("ddp") or {}
     return bool(decides.get("grad_reduce_in_fp32", True))
 
 

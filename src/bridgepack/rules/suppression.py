@@ -14,7 +14,7 @@ from bridgepack.rules.judging.rule import ERROR, WARNING, Decorator, Found, Rule
 class Suppressions:
     """The subject of a rule on suppressions."""
 
-    ignored: Mapping[str, str]  #: code -> reason, as the user wrote them
+    user_reasons: Mapping[str, str]  #: code -> reason, as the user wrote them
     known_codes: Collection[str]  #: every rule's code
     retired_codes: Collection[str]  #: codes of rules that no longer exist
     judged_codes: Collection[str]  #: codes of the rules that judged
@@ -38,7 +38,7 @@ def suppression_unused(subject: Suppressions) -> Found:
     Bad: ignore {BP004: "old run"} in a recipe with micro_batch_size 1. Good: no ignore for a rule that passes.
     Fix: Remove the entry.
     """
-    for code in subject.ignored:
+    for code in subject.user_reasons:
         if code in subject.judged_codes and code not in subject.found_codes:
             yield wrong(f"ignore.{code}", f"{code} finds nothing", "no entry", group=code)
 
@@ -51,7 +51,7 @@ def suppression_of_unknown_rule(subject: Suppressions) -> Found:
     Bad: ignore {BP0O4: "a letter instead of a digit"}. Good: ignore {BP004: "..."}.
     Fix: Correct the code, or remove the entry of a retired rule; `bridgepack explain` lists the codes.
     """
-    for code in subject.ignored:
+    for code in subject.user_reasons:
         if code in subject.retired_codes:
             yield wrong(f"ignore.{code}", "the code of a retired rule", "no entry", group=code)
         elif code not in subject.known_codes:
@@ -66,7 +66,7 @@ def suppression_without_reason(subject: Suppressions) -> Found:
     Bad: ignore {BP014: ""}. Good: ignore {BP014: "compared with a run without per-token loss"}.
     Fix: Write why the finding does not matter.
     """
-    for code, reason in subject.ignored.items():
+    for code, reason in subject.user_reasons.items():
         if not reason.strip():
             yield wrong(f"ignore.{code}", "no reason", "a reason", group=code)
 
@@ -78,7 +78,7 @@ def apply_suppressions(
 
     A suppression without a reason removes nothing.
     """
-    reasons = {code: reason for code, reason in subject.ignored.items() if reason.strip()}
+    reasons = {code: reason for code, reason in subject.user_reasons.items() if reason.strip()}
     suppressions = tuple(
         Suppressed(finding=finding, reason=reasons[finding.code]) for finding in findings if finding.code in reasons
     )

@@ -62,14 +62,14 @@ def data_order(config: RunConfig, artifact: Path, *, world_size: int, version: s
     if not (artifact / MANIFEST_FILE).is_file():
         return DataOrder(fingerprint="", artifact=str(artifact))
     manifest = read_manifest(artifact)
-    known = DataOrder(fingerprint=manifest.fingerprint, artifact=str(artifact))
+    order = DataOrder(fingerprint=manifest.fingerprint, artifact=str(artifact))
     num_packs = {split.name: split.statistics.num_packs for split in manifest.splits}
     try:
         settings = replay_settings(config, num_packs=num_packs, world_size=world_size, version=version)
     except ConfigError:  # a loader that cannot be replayed; the fingerprint is still compared
-        return known
+        return order
     return replace(
-        known,
+        order,
         global_batch_size=settings.global_batch_size,
         data_parallel_size=settings.topology.data_parallel_size,
         seed=settings.seed,
@@ -77,7 +77,7 @@ def data_order(config: RunConfig, artifact: Path, *, world_size: int, version: s
     )
 
 
-def resumption(checkpoint: Any, order: DataOrder, *, ignored: Mapping[str, str]) -> Resumption:
+def resumption(checkpoint: Any, order: DataOrder, *, suppressions: Mapping[str, str]) -> Resumption:
     """Return the checkpoint that a job resumes from by the host's CheckpointConfig, and conflicts with its order.
 
     Source: megatron/bridge/training/setup.py (load_checkpoint_exists) of 0.6.2.
@@ -93,7 +93,7 @@ def resumption(checkpoint: Any, order: DataOrder, *, ignored: Mapping[str, str])
     findings = [
         finding
         for rule in RESUME_RULES
-        if not ignored.get(rule.code, "").strip()
+        if not suppressions.get(rule.code, "").strip()
         for finding in findings_of(rule, list(rule.check(facts)), max_examples=1)
     ]
     return Resumption(order=order, checkpoint=folder, before=before, findings=tuple(findings))
@@ -158,10 +158,10 @@ class Start:
     @property
     def settings(self) -> RunConfig:
         """The ConfigContainer's settings, with the recipe fields they come from."""
-        named = config_of_recipe(self.recipe, artifact=self.artifact)
+        of_recipe = config_of_recipe(self.recipe, artifact=self.artifact)
         return replace(
             config_of_container(self.config, place=self.recipe.name),
-            user_paths=named.user_paths,
+            user_paths=of_recipe.user_paths,
             ignored=self.recipe.ignore,
             world_size=self.world_size,
         )
@@ -201,8 +201,8 @@ def check_start(start: Start) -> CheckReport:
     """
     config = with_variables(start.settings, os.environ, place="this process's environment")
     target = Target(kind="recipe", place=start.recipe.name, recipe=start.recipe, config=config)
-    here, size = environment_here(), start.world_size
-    options = CheckOptions(artifact=start.artifact, world_size=size, environment=here, num_workers=num_cores())
+    environment, size = environment_here(), start.world_size
+    options = CheckOptions(artifact=start.artifact, world_size=size, environment=environment, num_workers=num_cores())
     return check_target(target, options)
 
 
@@ -216,13 +216,13 @@ def resume_order(start: Start) -> Resumption:
         return Resumption()
     version = environment_here().versions.get(BRIDGE, "")
     order = data_order(start.settings, start.artifact, world_size=start.world_size, version=version)
-    return resumption(start.config.checkpoint, order, ignored=start.recipe.ignore)
+    return resumption(start.config.checkpoint, order, suppressions=start.recipe.ignore)
 
 
 def facts_of(start: Start, resumption: Resumption) -> Mapping[str, Any]:
     """Return the facts of this start of the training, for the run's folder."""
-    resolved = start.recipe.resolve().explain() if start.recipe.packing.mode == "offline" else {}
-    installed, order = environment_here().versions, resumption.order
+    derived_values = start.recipe.resolve().explain() if start.recipe.packing.mode == "offline" else {}
+    versions_here, order = environment_here().versions, resumption.order
     versions = {"bridgepack": __version__, "python": platform.python_version()}
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -230,9 +230,9 @@ def facts_of(start: Start, resumption: Resumption) -> Mapping[str, Any]:
         "artifact": None if start.artifact is None else str(start.artifact),
         "fingerprint": order.fingerprint if order else None,
         "order": asdict(order) if order else None,
-        "resolved": resolved,
+        "resolved": derived_values,
         "world_size": start.world_size,
-        "versions": {**versions, **{name: installed[name] for name in _STACK if name in installed}},
+        "versions": {**versions, **{name: versions_here[name] for name in _STACK if name in versions_here}},
         "git": (start.run_folder.read(LAUNCH_FILE) or {}).get("git"),
         "resumed_from": None if resumption.checkpoint is None else str(resumption.checkpoint),
         "guard": start.recipe.guard.model_dump(),
@@ -240,13 +240,13 @@ def facts_of(start: Start, resumption: Resumption) -> Mapping[str, Any]:
 
 
 def _for_world(recipe: SFTRecipe, world_size: int) -> SFTRecipe:
-    stated = recipe.parallelism.num_gpus
-    if stated is None:
+    num_gpus = recipe.parallelism.num_gpus
+    if num_gpus is None:
         return recipe.override({"parallelism.num_gpus": world_size})
-    if stated != world_size:
+    if num_gpus != world_size:
         raise ConfigError(
-            f"parallelism.num_gpus is {stated}, and this job has {world_size} processes, one per GPU. Give the "
-            f"job {stated}, or set parallelism.num_gpus to {world_size}."
+            f"parallelism.num_gpus is {num_gpus}, and this job has {world_size} processes, one per GPU. Give the "
+            f"job {num_gpus}, or set parallelism.num_gpus to {world_size}."
         )
     return recipe
 
@@ -266,9 +266,9 @@ def _check_same_packs(artifact: Path, folder: RunFolder) -> None:
     place = folder.read_artifact()
     if place is None or Path(place.path) != artifact or not (artifact / MANIFEST_FILE).is_file():
         return
-    found = read_manifest(artifact).fingerprint
-    if found != place.fingerprint:
+    fingerprint = read_manifest(artifact).fingerprint
+    if fingerprint != place.fingerprint:
         raise ConfigError(
-            f"{str(artifact)!r} has the fingerprint {found[:12]}, and the previous tasks saw "
+            f"{str(artifact)!r} has the fingerprint {fingerprint[:12]}, and the previous tasks saw "
             f"{place.fingerprint[:12]}: the packs were rebuilt since. Launch the run again."
         )

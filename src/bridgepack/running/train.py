@@ -56,12 +56,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BridgepackError as error:
         say(f"error: {message_of(error)}")
         return COULD_NOT_RUN
-    run = _Run()
-    job = Job(identity, report=run.tell)
+    records = _JobRecords()
+    job = Job(identity, report=records.tell)
     try:
-        return _in_job(job, run, arguments)
+        return _in_job(job, records, arguments)
     except (BridgepackError, OSError) as error:
-        return _mistaken(job, f"error: {message_of(error)}")
+        return _end_for_mistake(job, f"error: {message_of(error)}")
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:  # any error in one process must end all
@@ -71,14 +71,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         forget_interrupt()
 
 
-def _in_job(job: Job, run: _Run, arguments: Sequence[str] | None) -> int:
+def _in_job(job: Job, records: _JobRecords, arguments: Sequence[str] | None) -> int:
     job.join()
     assignment = assignment_of(
         arguments,
         program="python -m bridgepack.running.train",
         description="Train a recipe with Megatron-Bridge under the guard; every process of the job runs this.",
     )
-    run.folder = assignment.run_folder if job.is_first else None
+    records.folder = assignment.run_folder if job.is_first else None
     if job.is_first:
         record(assignment)
     start = start_of(assignment, job.identity.world_size)
@@ -91,7 +91,7 @@ def _in_job(job: Job, run: _Run, arguments: Sequence[str] | None) -> int:
             return refusal.exit_code
         job.approve()
     job.await_approval()
-    return _train(job, run, start, files)
+    return _train(job, records, start, files)
 
 
 def _prepare(start: Start) -> Stop | None:
@@ -118,13 +118,13 @@ def _prepare(start: Start) -> Stop | None:
     return None
 
 
-def _train(job: Job, run: _Run, start: Start, files: CheckedFiles | None) -> int:
+def _train(job: Job, records: _JobRecords, start: Start, files: CheckedFiles | None) -> int:
     guard = Guard(
         artifact=start.artifact,
         settings=start.recipe.guard,
         ignored=start.recipe.ignore,
         on_alarm=lambda alarm: job.stop(Stop(exit_code=FINDINGS, message=alarm.text(), record=alarm.record())),
-        on_notice=run.notice,
+        on_notice=records.notice,
         on_failure=lambda error: _fail(job, error),
     )
     # Such an error has already been reported, more clearly than a traceback would.
@@ -139,7 +139,9 @@ def _train(job: Job, run: _Run, start: Start, files: CheckedFiles | None) -> int
         )
     callbacks: list[Any] = [guard]
     if files is not None:
-        callbacks.append(FilesCallback(files, start.recipe.guard, on_change=lambda error: job.stop(_changed(error))))
+        callbacks.append(
+            FilesCallback(files, start.recipe.guard, on_change=lambda error: job.stop(_files_changed(error)))
+        )
     try:
         finetune(start.config, guard.watching(forward_step_for(start.config)), callbacks=callbacks)
     except _TOLD:
@@ -154,12 +156,12 @@ def _train(job: Job, run: _Run, start: Start, files: CheckedFiles | None) -> int
     return SUCCEEDED
 
 
-def _changed(error: FilesChangedError) -> Stop:
+def _files_changed(error: FilesChangedError) -> Stop:
     text = printable(str(error))
     return Stop(exit_code=FINDINGS, message=f"stopped: {text}", record={"kind": "changed", "message": text})
 
 
-class _Run:
+class _JobRecords:
     folder: RunFolder | None = None
 
     def tell(self, stop: Stop) -> None:
@@ -193,7 +195,7 @@ def _fail(job: Job, error: Exception, *, is_logged: bool = False) -> None:
     job.stop(Stop(exit_code=FINDINGS, message=message, record={"kind": "failure", "message": message}))
 
 
-def _mistaken(job: Job, message: str) -> int:
+def _end_for_mistake(job: Job, message: str) -> int:
     """End all processes because of a user mistake; usually every process sees it and the first reports it."""
     if not job.is_first and not job.is_stopping(wait_s=_CAUSE_S):
         message += f" (seen by rank {job.identity.rank} on {platform.node()}, not by rank 0)"

@@ -143,7 +143,7 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HostRelease:
         versions=">=0.8,<0.9",
         bridge="0.8.0",
         bases=tmp_path / "bases.json",
-        renamed={**V07.renamed, **renamed},
+        renames={**V07.renames, **renamed},
         trains_after_eos=False,
     )
     monkeypatch.setattr(host, "RELEASES", (V06, V07, release))

@@ -106,7 +106,7 @@ TEXTS = {"severity": "error", "where": "a", "found": "b", "allowed": "c", "why":
 
 def subject_of(found: list[str], ignored: dict[str, str]) -> Suppressions:
     return Suppressions(
-        ignored=ignored,
+        user_reasons=ignored,
         known_codes={"BP001", "BP002", "BP003"},
         retired_codes={"BP006"},
         judged_codes={"BP001", "BP002"},

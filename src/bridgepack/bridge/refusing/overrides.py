@@ -15,7 +15,7 @@ from bridgepack.bridge.wiring import OVERRIDES, Setting
 from bridgepack.config.errors import did_you_mean, known_names, quoted
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.host import HostRelease
-from bridgepack.host.facts import CONTAINER, FUNCTION, HostFacts, as_plain, class_in, holds_mapping
+from bridgepack.host.facts import CONTAINER, FUNCTION, ReleaseFacts, as_plain, class_in, holds_mapping
 from bridgepack.host.names import name_in
 from bridgepack.host.overwritten import DECIDERS, DEPENDENT, OF_TOKENIZER, WORKED_OUT
 from bridgepack.records import Change, Refusal
@@ -27,7 +27,7 @@ _MAX_NAMES = 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class HostObject:
     """An object of the host on the way to an override."""
 
     node: Any  #: its plain values
@@ -49,9 +49,9 @@ class Place:
         """Return the type of a field; `any` if it is unknown."""
         return self.fields.get(name_in(self.release, self.below(name)).rpartition(".")[2], "any")
 
-    def inner(self, node: Any, kind: str, path: str) -> "Place":
+    def inner(self, node: Any, kind: str, path: str) -> "HostObject":
         """Return the place of an object in a field of this one."""
-        return Place(node=node, kind=kind, above=path, release=self.release)
+        return HostObject(node=node, kind=kind, above=path, release=self.release)
 
     def below(self, name: str) -> str:
         """Return the path of a field."""
@@ -69,118 +69,122 @@ def refused_path(
         settings: path -> every setting of the recipe.
         recipe: the recipe, for its host, and for the correction of a misspelt name.
     """
-    release, written = recipe.release, recipe.bridge_overrides
+    release, overrides = recipe.release, recipe.bridge_overrides
     node = {**dict.fromkeys(release.facts.sections), **values}
-    place = Place(node=node, kind=CONTAINER, above="", release=release)
+    owner = HostObject(node=node, kind=CONTAINER, above="", release=release)
     *sections, leaf = setting.path.split(".")
     for name in sections:
-        found = _step(place, name, setting, settings, written)
-        if not isinstance(found, Place):
-            return found
-        place = found
-    if place.node is None:
+        step = _step(owner, name, setting, settings, overrides)
+        if not isinstance(step, HostObject):
+            return step
+        owner = step
+    if owner.node is None:
         return None
-    return _nowhere(place, leaf, settings, written) or _unfit(place, leaf, setting)
+    return _nowhere(owner, leaf, settings, overrides) or _unfit(owner, leaf, setting)
 
 
 def _step(
-    place: Place, name: str, setting: Setting, settings: Mapping[str, Setting], written: Mapping[str, Any]
-) -> Place | Refusal | None:
+    owner: HostObject, name: str, setting: Setting, settings: Mapping[str, Setting], overrides: Mapping[str, Any]
+) -> HostObject | Refusal | None:
     """Return the object at a field, a refusal, or None where nothing below is known."""
-    lost = _nowhere(place, name, settings, written)
-    if lost is not None:
-        return lost
-    node, path, declared = place.node.get(name), place.below(name), place.field_type(name)
-    if path not in place.release.facts.sections and is_left_out(place.release, path):
+    refusal = _nowhere(owner, name, settings, overrides)
+    if refusal is not None:
+        return refusal
+    node, path, field_type = owner.node.get(name), owner.below(name), owner.field_type(name)
+    if path not in owner.release.facts.sections and is_left_out(owner.release, path):
         return None
     if path == _PRECISION and isinstance(node, str):
-        facts = place.release.facts
+        facts = owner.release.facts
         node = facts.registered_precision(node) or facts.precision_by_name("bf16_mixed")
     if node is None:
-        return _object_for_null(place, name, setting, settings)
+        return _object_for_null(owner, name, setting, settings)
     if isinstance(node, Mapping):
-        return place.inner(node, str(node.get("_target_", "")), path) if "_target_" in node else None
+        return owner.inner(node, str(node.get("_target_", "")), path) if "_target_" in node else None
     if isinstance(node, (bool, int, float, str)):
-        below, found = setting.path.removeprefix(f"{path}.").partition(".")[0], f"below {path}, a plain value"
-        return _refusal(f"{path}.{below}", f"{found}, {quoted(node)}", "fields of objects", f"Set {path} as a whole.")
-    return None if declared == "any" or isinstance(node, (list, tuple)) else place.inner({}, "", path)
+        below, position = setting.path.removeprefix(f"{path}.").partition(".")[0], f"below {path}, a plain value"
+        return _refusal(
+            f"{path}.{below}", f"{position}, {quoted(node)}", "fields of objects", f"Set {path} as a whole."
+        )
+    return None if field_type == "any" or isinstance(node, (list, tuple)) else owner.inner({}, "", path)
 
 
 def _object_for_null(
-    place: Place, name: str, setting: Setting, settings: Mapping[str, Setting]
-) -> Place | Refusal | None:
+    owner: HostObject, name: str, setting: Setting, settings: Mapping[str, Setting]
+) -> HostObject | Refusal | None:
     """Return the object that the host makes of a field that is null, a refusal, or None for a mapping of any names."""
-    declared, path = place.field_type(name), place.below(name)
-    if place.above == "" and path == "model":
+    field_type, path = owner.field_type(name), owner.below(name)
+    if owner.above == "" and path == "model":
         return None
-    if declared == "any" or holds_mapping(declared):
+    if field_type == "any" or holds_mapping(field_type):
         return None
-    kind, found = class_in(declared), f"below {path}, which is null"
+    kind, position = class_in(field_type), f"below {path}, which is null"
     if path == "peft":
-        return _refusal(setting.path, found, "with method.kind lora or dora", "Set method.kind, or remove it.")
+        return _refusal(setting.path, position, "with method.kind lora or dora", "Set method.kind, or remove it.")
     if kind is None:
-        return _refusal(setting.path, found, f"with {path}", f"Set {path} first, or remove it.")
-    missing = [field for field in place.release.facts.required_of(kind) if f"{path}.{field}" not in settings]
+        return _refusal(setting.path, position, f"with {path}", f"Set {path} first, or remove it.")
+    missing = [field for field in owner.release.facts.required_of(kind) if f"{path}.{field}" not in settings]
     if missing:
         names = ", ".join(f"{path}.{field}" for field in missing)
         fix = f"Set it, too, or take a base recipe that has {path}."
-        return _refusal(setting.path, found, f"with {names}", fix)
-    fields = place.release.facts.types_of(kind)
-    return place.inner(new_section(place.release, path) or dict.fromkeys(fields), kind, path) if fields else None
+        return _refusal(setting.path, position, f"with {names}", fix)
+    fields = owner.release.facts.types_of(kind)
+    return owner.inner(new_section(owner.release, path) or dict.fromkeys(fields), kind, path) if fields else None
 
 
-def _nowhere(place: Place, name: str, settings: Mapping[str, Setting], written: Mapping[str, Any]) -> Refusal | None:
+def _nowhere(
+    owner: HostObject, name: str, settings: Mapping[str, Setting], overrides: Mapping[str, Any]
+) -> Refusal | None:
     """Return the refusal of a name that an object does not have, or None."""
-    path = place.below(name)
-    known = {field for field in (*place.node, *place.fields) if not field.startswith("_")}
-    if name in known or (not name.startswith("_") and is_left_out(place.release, path)):
+    path = owner.below(name)
+    fields = {field for field in (*owner.node, *owner.fields) if not field.startswith("_")}
+    if name in fields or (not name.startswith("_") and is_left_out(owner.release, path)):
         return None
-    if not place.kind:
+    if not owner.kind:
         return None
-    names = sorted(known)
+    names = sorted(fields)
     fix = did_you_mean(name, names, f"It has: {', '.join(names[:_MAX_NAMES])}.")
-    change = _correction(place, name, names, settings, written)
-    return _refusal(path, f"no field of {place.title}", "one of its fields", fix, change)
+    change = _correction(owner, name, names, settings, overrides)
+    return _refusal(path, f"no field of {owner.title}", "one of its fields", fix, change)
 
 
 def _correction(
-    place: Place, name: str, known: list[str], settings: Mapping[str, Setting], written: Mapping[str, Any]
+    owner: HostObject, name: str, names: list[str], settings: Mapping[str, Setting], overrides: Mapping[str, Any]
 ) -> Change | None:
-    meant = get_close_matches(name, known, n=2, cutoff=_BEYOND_DOUBT)
-    section = value_at(written, place.above) if place.above else None
-    if len(meant) != 1 or not isinstance(section, Mapping) or is_decided(f"{place.above}.{meant[0]}", settings):
+    matches = get_close_matches(name, names, n=2, cutoff=_BEYOND_DOUBT)
+    section = value_at(overrides, owner.above) if owner.above else None
+    if len(matches) != 1 or not isinstance(section, Mapping) or is_decided(f"{owner.above}.{matches[0]}", settings):
         return None
-    mended = {meant[0] if key == name else key: value for key, value in section.items()}
-    return Change(path=place.above, value=mended, why=f"{name} is a misspelt {meant[0]}")
+    correction = {matches[0] if key == name else key: value for key, value in section.items()}
+    return Change(path=owner.above, value=correction, why=f"{name} is a misspelt {matches[0]}")
 
 
-def _unfit(place: Place, name: str, setting: Setting) -> Refusal | None:
+def _unfit(owner: HostObject, name: str, setting: Setting) -> Refusal | None:
     """Return the refusal of a value of the wrong type, or None."""
-    value, path, facts = setting.value, setting.path, place.release.facts
+    value, path, facts = setting.value, setting.path, owner.release.facts
     if path == _PRECISION and isinstance(value, str):
         if facts.registered_precision(value) is not None:
             return None
-        allowed, _, hint = known_names(value, facts.precision_names).removeprefix("allowed: ").partition(". ")
-        return _refusal(path, quoted(value), allowed, hint, kind="unfit")
-    is_kept = (value == {} and place.node.get(name) is not None) or (
-        value is None and name in place.node and place.node[name] is None
+        choices, _, hint = known_names(value, facts.precision_names).removeprefix("allowed: ").partition(". ")
+        return _refusal(path, quoted(value), choices, hint, kind="unfit")
+    is_kept = (value == {} and owner.node.get(name) is not None) or (
+        value is None and name in owner.node and owner.node[name] is None
     )
-    declared = place.field_type(name)
-    reason = None if is_kept else facts.why_unfit(value, declared)
+    field_type = owner.field_type(name)
+    reason = None if is_kept else facts.why_unfit(value, field_type)
     if reason is None:
         return None
-    if place.kind == CONTAINER:
+    if owner.kind == CONTAINER:
         reason = "a section with named fields" + (
-            ", or null for none" if facts.why_unfit(None, declared) is None else ""
+            ", or null for none" if facts.why_unfit(None, field_type) is None else ""
         )
     fix = "Set it on the ConfigContainer in Python." if FUNCTION in reason else "Use one of these."
     return _refusal(path, quoted(value), reason, fix, kind="unfit")
 
 
 def _refusal(
-    path: str, found: str, allowed: str, fix: str, change: Change | None = None, *, kind: Any = "nowhere"
+    path: str, text: str, choices: str, fix: str, change: Change | None = None, *, kind: Any = "nowhere"
 ) -> Refusal:
-    return Refusal(kind=kind, path=path, found=found, allowed=allowed, fix=fix, change=change)
+    return Refusal(kind=kind, path=path, found=text, allowed=choices, fix=fix, change=change)
 
 
 #: Makes the refusal of the override at hand: of what is allowed, and what to do.
@@ -188,7 +192,7 @@ type _Refuse = Callable[[str, str], Refusal]
 
 
 def why_not_kept(
-    values: Mapping[str, Any], setting: Setting, user_paths: Mapping[str, str], facts: HostFacts
+    values: Mapping[str, Any], setting: Setting, user_paths: Mapping[str, str], facts: ReleaseFacts
 ) -> Refusal | None:
     """Return why the host would not keep an override when the run starts, or None.
 
@@ -198,38 +202,38 @@ def why_not_kept(
         user_paths: path -> field of the recipe, for what to set instead.
         facts: of the host.
     """
-    path, declared = setting.path, _declared_type(values, setting.path, facts)
-    value = as_plain(value_at(values, path), declared)
+    path, field_type = setting.path, _declared_type(values, setting.path, facts)
+    value = as_plain(value_at(values, path), field_type)
 
-    def advised(*paths: str) -> str:
-        names = " and ".join(user_paths.get(one, f"{OVERRIDES}.{one}") for one in paths)
+    def advice(*paths: str) -> str:
+        names = " and ".join(user_paths.get(field, f"{OVERRIDES}.{field}") for field in paths)
         return f"Set {names} instead."
 
-    def refused(allowed: str, fix: str) -> Refusal:
-        return _refusal(path, quoted(setting.value), allowed, fix, kind="not_kept")
+    def refusal(choices: str, fix: str) -> Refusal:
+        return _refusal(path, quoted(setting.value), choices, fix, kind="not_kept")
 
     if path in WORKED_OUT:
-        return refused("what Megatron-Bridge computes", advised(*WORKED_OUT[path]))
-    other, without_effect = DEPENDENT.get(path, ("", None))
-    if value and other and value_at(values, other) == without_effect:
-        name = user_paths.get(other, other)
-        return refused(f"none: it has no effect while {name} is {without_effect}", f"Remove it, or change {name}.")
+        return refusal("what Megatron-Bridge computes", advice(*WORKED_OUT[path]))
+    switch, without_effect = DEPENDENT.get(path, ("", None))
+    if value and switch and value_at(values, switch) == without_effect:
+        name = user_paths.get(switch, switch)
+        return refusal(f"none: it has no effect while {name} is {without_effect}", f"Remove it, or change {name}.")
     section, _, name = path.partition(".")
     for decider, sections in DECIDERS.items():
-        decided = _deciding_fields(values, decider, facts).get(name, ...) if section in sections else ...
-        if decided is not ... and decided != value:
-            allowed = f"{_text(decided)}, which {decider} writes over it when the run starts"
-            return refused(allowed, advised(f"{decider}.{name}"))
-    return _recomputed_refusal(values, section, name, refused)
+        final = _deciding_fields(values, decider, facts).get(name, ...) if section in sections else ...
+        if final is not ... and final != value:
+            choices = f"{_text(final)}, which {decider} writes over it when the run starts"
+            return refusal(choices, advice(f"{decider}.{name}"))
+    return _recomputed_refusal(values, section, name, refusal)
 
 
-def _declared_type(values: Mapping[str, Any], path: str, facts: HostFacts) -> Any:
+def _declared_type(values: Mapping[str, Any], path: str, facts: ReleaseFacts) -> Any:
     section, _, name = path.rpartition(".")
     holder = value_at(values, section)
     return facts.types_of(str(holder.get("_target_", ""))).get(name, "any") if isinstance(holder, Mapping) else "any"
 
 
-def _deciding_fields(values: Mapping[str, Any], decider: str, facts: HostFacts) -> Mapping[str, Any]:
+def _deciding_fields(values: Mapping[str, Any], decider: str, facts: ReleaseFacts) -> Mapping[str, Any]:
     """Return the fields of a section that overwrites others."""
     source = values.get(decider)
     source = facts.registered_precision(source) if isinstance(source, str) else source
@@ -242,51 +246,51 @@ def _text(value: Any) -> str:
     return quoted(value)
 
 
-def _recomputed_refusal(values: Mapping[str, Any], section: str, name: str, refused: _Refuse) -> Refusal | None:
+def _recomputed_refusal(values: Mapping[str, Any], section: str, name: str, refusal: _Refuse) -> Refusal | None:
     """Return the refusal of a field that the class of its section computes or refuses when the run starts, or None.
 
     Source: megatron/bridge/training/config.py of 0.6.2, validate(): it runs `__post_init__` again if there is no
     `finalize`, so of the tokenizer, of megatron-core's own DistributedDataParallelConfig, and of DoRA.
     """
-    held = values.get(section)
-    if not isinstance(held, Mapping) or name not in held:
+    node = values.get(section)
+    if not isinstance(node, Mapping) or name not in node:
         return None
-    kind = str(held.get("_target_", ""))
+    kind = str(node.get("_target_", ""))
     if section == "tokenizer":
-        return _tokenizer_refusal(held, name, refused)
+        return _tokenizer_refusal(node, name, refusal)
     if section == "ddp" and kind.startswith("megatron.core."):
-        return _gradients_refusal(held, name, refused)
-    if section == "peft" and kind.endswith(".DoRA") and held.get("dropout_position") != "pre":
-        return refused("dropout_position pre, which is all that DoRA takes", "Set it to pre, or use LoRA.")
+        return _gradients_refusal(node, name, refusal)
+    if section == "peft" and kind.endswith(".DoRA") and node.get("dropout_position") != "pre":
+        return refusal("dropout_position pre, which is all that DoRA takes", "Set it to pre, or use LoRA.")
     return None
 
 
-def _tokenizer_refusal(held: Mapping[str, Any], name: str, refused: _Refuse) -> Refusal | None:
+def _tokenizer_refusal(node: Mapping[str, Any], name: str, refusal: _Refuse) -> Refusal | None:
     if name == "pad_vocab_size":
         fix = "Remove it: Megatron-Bridge pads the vocabulary itself."
-        return refused("False, to which TokenizerConfig sets it by itself", fix) if held[name] is not False else None
+        return refusal("False, to which TokenizerConfig sets it by itself", fix) if node[name] is not False else None
     if name not in OF_TOKENIZER:
         return None
     mapping, key, usual, is_negated = OF_TOKENIZER[name]
-    stated = (held.get(mapping) or {}).get(key, usual)
-    computed = not stated if is_negated else stated
-    if held[name] == computed:
+    value = (node.get(mapping) or {}).get(key, usual)
+    result = not value if is_negated else value
+    if node[name] == result:
         return None
     fix = f"Remove it, and set {OVERRIDES}.tokenizer.{mapping}.{key}."
-    return refused(f"{computed}, to which TokenizerConfig sets it by itself", fix)
+    return refusal(f"{result}, to which TokenizerConfig sets it by itself", fix)
 
 
-def _gradients_refusal(held: Mapping[str, Any], name: str, refused: _Refuse) -> Refusal | None:
+def _gradients_refusal(node: Mapping[str, Any], name: str, refusal: _Refuse) -> Refusal | None:
     """Source: megatron/core/distributed/distributed_data_parallel_config.py of 0.19.2, `__post_init__`."""
-    buckets = held.get("num_buckets")
-    if held.get("reuse_grad_buf_for_mxfp8_param_ag") and not held.get("fp8_param_gather"):
-        return refused("reuse_grad_buf_for_mxfp8_param_ag only with fp8_param_gather", "Set both, or neither.")
-    if held.get("param_name_patterns_for_fp32_local_accumulation") and held.get("grad_reduce_in_fp32"):
-        allowed = "param_name_patterns_for_fp32_local_accumulation only without grad_reduce_in_fp32"
-        return refused(allowed, "Set one of them.")
-    if buckets is not None and (held.get("bucket_size") is not None or buckets <= 0):
-        return refused("num_buckets above 0, and only without bucket_size", "Set one of them.")
-    if name == "fsdp_double_buffer" and held.get("megatron_fsdp_max_pool_double_buffer") and not held[name]:
+    buckets = node.get("num_buckets")
+    if node.get("reuse_grad_buf_for_mxfp8_param_ag") and not node.get("fp8_param_gather"):
+        return refusal("reuse_grad_buf_for_mxfp8_param_ag only with fp8_param_gather", "Set both, or neither.")
+    if node.get("param_name_patterns_for_fp32_local_accumulation") and node.get("grad_reduce_in_fp32"):
+        choices = "param_name_patterns_for_fp32_local_accumulation only without grad_reduce_in_fp32"
+        return refusal(choices, "Set one of them.")
+    if buckets is not None and (node.get("bucket_size") is not None or buckets <= 0):
+        return refusal("num_buckets above 0, and only without bucket_size", "Set one of them.")
+    if name == "fsdp_double_buffer" and node.get("megatron_fsdp_max_pool_double_buffer") and not node[name]:
         fix = "Remove it, or set megatron_fsdp_max_pool_double_buffer to false."
-        return refused("True, to which DistributedDataParallelConfig sets it by itself", fix)
+        return refusal("True, to which DistributedDataParallelConfig sets it by itself", fix)
     return None

@@ -50,8 +50,8 @@ def stored_lengths_aligned(facts: ArtifactFacts) -> Found:
     multiple = require_known(facts.context.pad_seq_to_mult, "pad_seq_to_mult")
     for truth in facts.require_truths():
         if truth.num_misaligned_runtime and not truth.num_misaligned_stored:
-            found = f"all {truth.num_sequences} stored lengths are multiples of {multiple}"
-            yield wrong(truth.split, found, f"stored lengths of 1 + a multiple of {multiple}")
+            lengths = f"all {truth.num_sequences} stored lengths are multiples of {multiple}"
+            yield wrong(truth.split, lengths, f"stored lengths of 1 + a multiple of {multiple}")
 
 
 @artifact_rule("BP501", WARNING, "tokenizer probe")
@@ -78,8 +78,8 @@ def sequence_in_two_splits(facts: ArtifactFacts) -> Found:
     """
     if len(facts.require_truths()) < 2:
         raise CannotJudgeError("only one split has packs")
-    for shared in facts.shared:
-        yield wrong(shared.where, shared.found, f"none of them in {shared.other}")
+    for sequences in facts.shared_sequences:
+        yield wrong(sequences.where, sequences.found, f"none of them in {sequences.other}")
 
 
 @artifact_rule("BP321", ERROR, "PSB321")
@@ -140,13 +140,13 @@ def statistics_differ(facts: ArtifactFacts) -> Found:
         if split is None:
             continue
         place = f"{MANIFEST_FILE} {truth.split}"
-        for name, claimed, actual in (*_claims(split.statistics, truth), *_claims_of_sources(split)):
-            if claimed != actual:
-                yield wrong(f"{place} {name}", str(claimed), f"{actual}, from the packs", group=f"{place} {name}")
-        most, claimed = truth.max_alignment_tokens, split.statistics.num_alignment_tokens
-        if facts.context.eos_token_id is not None and claimed > most:
+        for name, value, actual in (*_claims(split.statistics, truth), *_claims_of_sources(split)):
+            if value != actual:
+                yield wrong(f"{place} {name}", str(value), f"{actual}, from the packs", group=f"{place} {name}")
+        limit, value = truth.max_alignment_tokens, split.statistics.num_alignment_tokens
+        if facts.context.eos_token_id is not None and value > limit:
             name = "num_alignment_tokens"
-            yield wrong(f"{place} {name}", str(claimed), f"at most {most}, from the packs", group=f"{place} {name}")
+            yield wrong(f"{place} {name}", str(value), f"at most {limit}, from the packs", group=f"{place} {name}")
         yield from _wrong_histogram(split, truth)
 
 
@@ -167,26 +167,27 @@ def drops_not_balanced(facts: ArtifactFacts) -> Found:
             if count < 0:
                 yield wrong(f"{place} drops.{reason}", str(count), "at least 0")
         if not 0 <= statistics.num_truncated <= statistics.num_sequences:
-            allowed = f"0 to {statistics.num_sequences}, its sequences"
-            yield wrong(f"{place} num_truncated", str(statistics.num_truncated), allowed)
+            bounds = f"0 to {statistics.num_sequences}, its sequences"
+            yield wrong(f"{place} num_truncated", str(statistics.num_truncated), bounds)
         num_repeated = statistics.num_repeated
         if not 0 <= num_repeated < max(statistics.num_sequences, 1):
             yield wrong(f"{place} num_repeated", str(num_repeated), f"0 to {statistics.num_sequences - 1}")
         if not 0 <= statistics.num_split <= statistics.num_pieces <= statistics.num_sequences:
-            allowed = f"0 to {counted(statistics.num_pieces, 'piece')}, of {statistics.num_sequences} sequences"
-            yield wrong(f"{place} num_split", str(statistics.num_split), allowed)
-        most = min(statistics.num_split, sum(split.dropped_pieces.values()))
-        if not 0 <= statistics.num_partly_packed <= most:
-            allowed = f"0 to {most}: split rows with a dropped piece"
-            yield wrong(f"{place} num_partly_packed", str(statistics.num_partly_packed), allowed)
+            bounds = f"0 to {counted(statistics.num_pieces, 'piece')}, of {statistics.num_sequences} sequences"
+            yield wrong(f"{place} num_split", str(statistics.num_split), bounds)
+        limit = min(statistics.num_split, sum(split.dropped_pieces.values()))
+        if not 0 <= statistics.num_partly_packed <= limit:
+            bounds = f"0 to {limit}: split rows with a dropped piece"
+            yield wrong(f"{place} num_partly_packed", str(statistics.num_partly_packed), bounds)
         if statistics.num_rows_in != statistics.num_rows_packed + num_drops:
-            repeated = f" - {num_repeated} repeated" if num_repeated else ""
+            repetitions = f" - {num_repeated} repeated" if num_repeated else ""
             pieces = f" - {counted(statistics.num_pieces, 'piece')} + {statistics.num_split} split rows"
-            what = f"{counted(statistics.num_sequences, 'sequence')}{repeated}{pieces if statistics.num_pieces else ''}"
+            parts = f"{counted(statistics.num_sequences, 'sequence')}{repetitions}"
+            parts += pieces if statistics.num_pieces else ""
             yield wrong(
                 f"{place} num_rows_in",
                 f"{counted(statistics.num_rows_in, 'row')} read",
-                f"{what} + {num_drops} drops",
+                f"{parts} + {num_drops} drops",
             )
 
 
@@ -206,23 +207,23 @@ def manifest_contradicts_itself(facts: ArtifactFacts) -> Found:
     limit = vocab_size if type(vocab_size) is int else 0
     is_ours = manifest.versions.get("bridgepack") == __version__
     fingerprint = manifest.fingerprint
-    expected = fingerprint_of_manifest(manifest) if is_ours else fingerprint
-    for field, is_right, found, allowed in (
+    own_fingerprint = fingerprint_of_manifest(manifest) if is_ours else fingerprint
+    for field, is_right, text, claim in (
         ("fingerprint", _SHA256.fullmatch(fingerprint), fingerprint, "a sha256, 64 hexadecimal digits"),
-        ("fingerprint", expected == fingerprint, fingerprint, f"{expected}, computed from the manifest"),
+        ("fingerprint", own_fingerprint == fingerprint, fingerprint, f"{own_fingerprint}, computed from the manifest"),
         ("pad_seq_to_mult", manifest.pad_seq_to_mult >= 1, manifest.pad_seq_to_mult, "at least 1"),
-        _same("pad_seq_to_mult", manifest.pad_seq_to_mult, multiple.get("value"), "to which the recipe resolved"),
-        _same("packed_sequence_size", size, packing.get("packed_sequence_size"), "as in its recipe"),
+        _agreeing("pad_seq_to_mult", manifest.pad_seq_to_mult, multiple.get("value"), "to which the recipe resolved"),
+        _agreeing("packed_sequence_size", size, packing.get("packed_sequence_size"), "as in its recipe"),
         ("tokenizer.vocab_size", limit > 0, vocab_size, "the number of token ids, at least 1"),
         ("tokenizer.eos_token_id", type(eos) is int and 0 <= eos < limit, eos, "an id of the vocabulary"),
     ):
         if not is_right:
-            yield wrong(f"{MANIFEST_FILE} {field}", repr(found), allowed, group=field)
+            yield wrong(f"{MANIFEST_FILE} {field}", repr(text), claim, group=field)
 
 
-def _same(field: str, value: int, stated: Any, whose: str) -> tuple[str, bool, int, str]:
+def _agreeing(field: str, value: int, counterpart: Any, origin: str) -> tuple[str, bool, int, str]:
     """Return (field, is right, value, allowed); right if the manifest's other place has the same value or none."""
-    return field, stated in (None, value), value, f"{stated}, {whose}"
+    return field, counterpart in (None, value), value, f"{counterpart}, {origin}"
 
 
 def _unbalanced_inputs(manifest: Manifest) -> Found:
@@ -245,24 +246,24 @@ def _wrong_histogram(split: SplitRecord, truth: SplitTruth) -> Found:
     histogram = [(bound, count) for bound, count in split.statistics.length_histogram if count]
     bounds = [bound for bound, _ in split.statistics.length_histogram]
     below = dict(zip(bounds, [0, *bounds], strict=False))
-    least = sum((below[bound] + 1) * count for bound, count in histogram)
-    most = sum(bound * count for bound, count in histogram)
-    doubles = all(2 * one == other for one, other in pairwise(bounds)) and all(count > 0 for _, count in histogram)
+    lower = sum((below[bound] + 1) * count for bound, count in histogram)
+    upper = sum(bound * count for bound, count in histogram)
+    doubles = all(2 * bound == above for bound, above in pairwise(bounds)) and all(count > 0 for _, count in histogram)
     longest = below[histogram[-1][0]] if histogram else 0
-    if doubles and least <= split.statistics.num_tokens <= most and longest < truth.max_runtime_length:
+    if doubles and lower <= split.statistics.num_tokens <= upper and longest < truth.max_runtime_length:
         return
     where = f"{MANIFEST_FILE} {split.name} length_histogram"
-    found = f"{least} to {most} tokens, the longest sequence above {longest}"
-    allowed = f"{counted(split.statistics.num_tokens, 'token')}, the longest sequence {truth.max_runtime_length}"
-    yield wrong(where, found, allowed, group=where)
+    text = f"{lower} to {upper} tokens, the longest sequence above {longest}"
+    claim = f"{counted(split.statistics.num_tokens, 'token')}, the longest sequence {truth.max_runtime_length}"
+    yield wrong(where, text, claim, group=where)
 
 
 def _claims_of_sources(split: SplitRecord) -> Iterator[tuple[str, int, int]]:
     """Yield (name, sum over the sources, value of the split)."""
     for name in ("num_rows_in", "num_sequences", "num_repeated", "num_tokens", "num_trained_tokens"):
         if split.sources:
-            claimed = sum(getattr(source, name) for source in split.sources)
-            yield f"sources {name}", claimed, getattr(split.statistics, name)
+            value = sum(getattr(source, name) for source in split.sources)
+            yield f"sources {name}", value, getattr(split.statistics, name)
 
 
 def _claims(statistics: SplitStatistics, truth: SplitTruth) -> Iterator[tuple[str, int, int]]:

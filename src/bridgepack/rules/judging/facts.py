@@ -39,7 +39,7 @@ class ArtifactFacts:
     unreadable_shards: Mapping[str, str]  #: path -> why its rows could not all be read
     metadata: MetadataFacts  #: the host's metadata file
     truths: Mapping[str, SplitTruth]  #: split -> totals over its rows
-    shared: tuple[SharedSequences, ...]  #: sequences that are in two splits
+    shared_sequences: tuple[SharedSequences, ...]  #: sequences that are in two splits
     counts: ReadCounts  #: how much was read
 
     @property

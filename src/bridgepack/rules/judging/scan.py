@@ -124,7 +124,7 @@ class ArtifactScan:
             unreadable_shards=self.unreadable,
             metadata=artifact.metadata_facts(),
             truths=self.truths,
-            shared=self._overlap.shared_sequences(),
+            shared_sequences=self._overlap.shared_sequences(),
             counts=self.counts,
         )
 

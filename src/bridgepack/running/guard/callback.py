@@ -56,7 +56,7 @@ _MAX_MODULES = 256
 
 
 @dataclass(kw_only=True, slots=True)
-class _Run:
+class _Training:
     """What the guard knows when training begins."""
 
     place: RankPlace  #: this rank's coordinates in the parallel topology
@@ -103,13 +103,13 @@ class Guard:
         """
         self._settings = settings or GuardConfig()
         self._artifact = None if artifact is None else Path(artifact)
-        self._ignored = {code for code, reason in (ignored or {}).items() if reason.strip()}
+        self._ignored_codes = {code for code, reason in (ignored or {}).items() if reason.strip()}
         self._on_alarm, self._on_notice, self._on_failure = on_alarm, on_notice, on_failure
         self.watch: StepWatch | None = None
-        self._run: _Run | None = None
-        self._watched: list[int] = []
+        self._run: _Training | None = None
+        self._watched_steps: list[int] = []
         self._last: StepFacts | None = None
-        self._told: set[str] = set()
+        self._notified_kinds: set[str] = set()
         self._is_doubted = False  # the version is newer than all that is known, so findings do not stop the run
 
     def watching(self, forward_step: Callable[..., Any]) -> Callable[..., Any]:
@@ -135,14 +135,14 @@ class Guard:
             self._run = self._begin(context)
         except Exception as error:  # an unknown kind of model must still train
             reason = f"{type(error).__name__}: {error}"
-        found = gather((reason, self._run.weights if self._run else None))
-        blind = [rank for rank, (text, _) in enumerate(found) if text]
+        starts = gather((reason, self._run.weights if self._run else None))
+        blind = [rank for rank, (text, _) in enumerate(starts) if text]
         if blind:
             self._run = None
             if dist.get_rank() == blind[0]:
                 self._notify("unseen", f"guard: this model cannot be checked: rank {blind[0]}: {reason}")
         else:
-            self._count([weights for _, weights in found if weights is not None])
+            self._count([weights for _, weights in starts if weights is not None])
 
     def on_train_step_start(self, context: Any) -> None:
         """Start observing if this step is to be checked; called by the host."""
@@ -166,21 +166,21 @@ class Guard:
         if watch is None or run is None:
             return
         self._close()
-        own = self._own_facts(watch, run)
-        ranks = gather(replace(own, evidence=None))
+        rank = self._own_facts(watch, run)
+        ranks = gather(replace(rank, evidence=None))
         facts = StepFacts(
             step=watch.step,
             is_packed=run.is_packed,
             sizes=run.sizes,
             ranks=ranks,
-            settles_gradients=len(self._watched) + 1 == run.num_first,
+            settles_gradients=len(self._watched_steps) + 1 == run.num_first,
         )
         if any(list(rule.check(facts)) for rule in STEP_RULES):
             # Every rank has the same numbers, so every rank gets here.
-            self._judge(replace(facts, ranks=gather(own)))
-        self._watched.append(facts.step)
+            self._judge(replace(facts, ranks=gather(rank)))
+        self._watched_steps.append(facts.step)
         self._last = facts
-        if len(self._watched) >= self._settings.first_steps:
+        if len(self._watched_steps) >= self._settings.first_steps:
             self._tell_watch()
 
     def on_train_end(self, context: Any) -> None:  # noqa: ARG002 (the host gives it)
@@ -196,8 +196,8 @@ class Guard:
         if not is_not_finite(error, output):
             self.report_failure(error)
             return
-        own = RankFacts(place=self._place, num_calls=1, num_not_finite=1)
-        self._judge_alone(own, number, error)
+        rank = RankFacts(place=self._place, num_calls=1, num_not_finite=1)
+        self._judge_alone(rank, number, error)
         self.report_failure(error)
 
     def report_failure_in_forward(self, error: Exception, number: int) -> None:
@@ -215,9 +215,9 @@ class Guard:
     def _place(self) -> RankPlace:
         return self._run.place if self._run else RankPlace(rank=0)
 
-    def _judge_alone(self, own: RankFacts, number: int, cause: Exception) -> None:
+    def _judge_alone(self, rank: RankFacts, number: int, cause: Exception) -> None:
         sizes = self._run.sizes if self._run else GroupSizes()
-        self._judge(StepFacts(step=number, is_packed=True, sizes=sizes, ranks=(own,)), cause=cause)
+        self._judge(StepFacts(step=number, is_packed=True, sizes=sizes, ranks=(rank,)), cause=cause)
 
     def _count(self, shares: Sequence[TrainedWeights]) -> None:
         """Tell how many weights are trained, and stop if none is."""
@@ -225,17 +225,17 @@ class Guard:
         if run is None or not round(sum(share.total for share in shares)):
             return
         if not round(sum(share.trained for share in shares)):
-            own = RankFacts(place=run.place, num_calls=0)
-            self._judge(StepFacts(step=run.first_step, is_packed=False, sizes=run.sizes, ranks=(own,), num_trained=0))
+            rank = RankFacts(place=run.place, num_calls=0)
+            self._judge(StepFacts(step=run.first_step, is_packed=False, sizes=run.sizes, ranks=(rank,), num_trained=0))
         elif run.place.rank == 0:
             notice = trains_notice(shares)
             self._notify(notice.kind, notice.text, notice.facts)
 
-    def _begin(self, context: Any) -> _Run:
+    def _begin(self, context: Any) -> _Training:
         place, sizes = place_and_sizes(context.model)
         config = config_of_container(context.state.cfg, place="the run")
         dataset = config.values["dataset"]
-        run = _Run(
+        run = _Training(
             place=place,
             sizes=sizes,
             is_packed=bool(dataset.get("enable_offline_packing") or dataset.get("enable_in_batch_packing")),
@@ -248,7 +248,7 @@ class Guard:
             run.planner = self._planner(run, config, context.state.train_state)
         return run
 
-    def _add_trained(self, run: _Run, context: Any) -> None:
+    def _add_trained(self, run: _Training, context: Any) -> None:
         """Add the trained modules and weights of this rank."""
         state = context.state
         modules = trained_modules(context.model)
@@ -261,7 +261,7 @@ class Guard:
         num_left = self._settings.first_steps if last_step is None else last_step - run.first_step + 1
         run.modules, run.num_first = modules, min(self._settings.first_steps, num_left)
 
-    def _planner(self, run: _Run, config: RunConfig, progress: Any) -> Planner | None:
+    def _planner(self, run: _Training, config: RunConfig, progress: Any) -> Planner | None:
         import torch.distributed as dist
 
         if self._artifact is None or not run.is_packed:
@@ -280,7 +280,7 @@ class Guard:
                 self._notify("no-plan", f"guard: packs and trained tokens are not compared: {reason}")
             return None
 
-    def _own_facts(self, watch: StepWatch, run: _Run) -> RankFacts:
+    def _own_facts(self, watch: StepWatch, run: _Training) -> RankFacts:
         from megatron.core.num_microbatches_calculator import get_num_microbatches
 
         plan: PlannedStep | None = None
@@ -299,22 +299,22 @@ class Guard:
             self._notify("unseen", text)
             return RankFacts(place=run.place, num_calls=0)
 
-    def _with_gradients(self, facts: RankFacts, run: _Run) -> RankFacts:
+    def _with_gradients(self, facts: RankFacts, run: _Training) -> RankFacts:
         now = modules_with_gradient(run.modules)
         run.with_gradient |= now
-        seen = run.with_gradient if len(self._watched) < run.num_first else now
-        still = [(index, module.name) for index, module in enumerate(run.modules) if not seen >> index & 1]
+        gradients = run.with_gradient if len(self._watched_steps) < run.num_first else now
+        still = [(index, module.name) for index, module in enumerate(run.modules) if not gradients >> index & 1]
         return replace(
             facts,
             num_modules=len(run.modules),
-            with_gradient=seen,
+            with_gradient=gradients,
             evidence=replace(facts.details, still=tuple(still[:_MAX_MODULES])),
         )
 
     def _judge(self, facts: StepFacts, *, cause: Exception | None = None) -> None:
-        found = step_findings(facts)
-        matters = tuple(finding for finding in found if finding.code not in self._ignored)
-        for finding in found:
+        findings = step_findings(facts)
+        matters = tuple(finding for finding in findings if finding.code not in self._ignored_codes)
+        for finding in findings:
             if finding not in matters and facts.ranks[0].place.rank == self._place.rank:
                 text = f"guard: step {facts.step}: {finding.code} {finding.name} is ignored by the recipe."
                 self._notify(f"ignored {finding.code}", text, {"where": finding.where, "found": finding.found})
@@ -322,7 +322,8 @@ class Guard:
         if matters and self._is_doubted:
             if facts.ranks[0].place.rank == self._place.rank:
                 notice = doubted_notice(alarm)
-                self._notify(f"doubted {' '.join(sorted({one.code for one in matters}))}", notice.text, notice.facts)
+                codes = sorted({finding.code for finding in matters})
+                self._notify(f"doubted {' '.join(codes)}", notice.text, notice.facts)
         elif matters:
             if self._on_alarm is not None:
                 self._on_alarm(alarm)
@@ -330,12 +331,12 @@ class Guard:
 
     def _tell_watch(self) -> None:
         if self._last is not None and self._place.rank == 0:
-            notice = watched_notice(self._watched, self._last)
+            notice = watched_notice(self._watched_steps, self._last)
             self._notify(notice.kind, notice.text, notice.facts)
 
     def _notify(self, kind: str, text: str, facts: dict[str, Any] | None = None) -> None:
-        if self._on_notice is not None and kind not in self._told:
-            self._told.add(kind)
+        if self._on_notice is not None and kind not in self._notified_kinds:
+            self._notified_kinds.add(kind)
             self._on_notice(Notice(kind=kind.partition(" ")[0], text=text, facts=facts or {}))
 
     def _close(self) -> None:

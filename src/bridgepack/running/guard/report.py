@@ -98,21 +98,21 @@ class GuardViolationError(BridgepackError):
 
 def watched_notice(steps: Sequence[int], facts: StepFacts) -> Notice:
     """Return a notice of what was checked, after steps without findings."""
-    tokens = sum(max(one.planned_tokens, 0) for one in facts.ranks)
-    has_loss = any(one.trained_tokens >= 0 for one in facts.ranks)
-    has_plan = any(one.planned_tokens >= 0 for one in facts.ranks)
-    seen = {
+    tokens = sum(max(rank.planned_tokens, 0) for rank in facts.ranks)
+    has_loss = any(rank.trained_tokens >= 0 for rank in facts.ranks)
+    has_plan = any(rank.planned_tokens >= 0 for rank in facts.ranks)
+    claims = {
         "boundaries on every rank": facts.is_packed,
-        "equal on the ranks of a replica": facts.is_packed and any(one.boundaries for one in facts.ranks),
+        "equal on the ranks of a replica": facts.is_packed and any(rank.boundaries for rank in facts.ranks),
         f"equal to the packs due ({tokens} trained tokens)": has_plan,
         "finite losses": has_loss,
-        "a gradient in every module with trained weights": any(one.num_modules for one in facts.ranks),
+        "a gradient in every module with trained weights": any(rank.num_modules for rank in facts.ranks),
     }
-    named = ", ".join(text for text, holds in seen.items() if holds) or "nothing that applies to this run"
+    claim_text = ", ".join(text for text, holds in claims.items() if holds) or "nothing that applies to this run"
     numbers = f"step {steps[0]}" if len(steps) == 1 else f"steps {steps[0]}-{steps[-1]}"
     return Notice(
         kind="watched",
-        text=f"guard: {numbers} on {len(facts.ranks)} ranks: {named}.",
+        text=f"guard: {numbers} on {len(facts.ranks)} ranks: {claim_text}.",
         facts={
             "steps": list(steps),
             "num_ranks": len(facts.ranks),
@@ -126,19 +126,25 @@ def watched_notice(steps: Sequence[int], facts: StepFacts) -> Notice:
 
 def trains_notice(shares: Sequence[TrainedWeights]) -> Notice:
     """Return a notice of how many weights a run trains, from the shares of all ranks."""
-    trained, total = (round(sum(getattr(one, name) for one in shares)) for name in ("trained", "total"))
+    num_trained, num_total = (round(sum(getattr(share, name) for share in shares)) for name in ("trained", "total"))
     counts: Counter[str] = Counter()
-    stages = {one.stage: one for one in shares}
+    stages = {share.stage: share for share in shares}
     for stage in stages.values():
         counts.update(dict(stage.kinds))
     num_modules = sum(stage.num_modules for stage in stages.values())
     kinds = [kind for kind, _ in counts.most_common(_MAX_KINDS)]
-    named = f", in {num_modules} modules: {', '.join(kinds)}" if kinds else ""
+    fraction = num_trained / max(num_total, 1)
+    in_modules = f", in {num_modules} modules: {', '.join(kinds)}" if kinds else ""
     more = ", ..." if len(counts) > _MAX_KINDS else ""
     return Notice(
         kind="trains",
-        text=f"guard: trains {trained:,} of {total:,} weights ({trained / max(total, 1):.2%}){named}{more}.",
-        facts={"trained_weights": trained, "weights": total, "num_modules": num_modules, "modules": dict(counts)},
+        text=f"guard: trains {num_trained:,} of {num_total:,} weights ({fraction:.2%}){in_modules}{more}.",
+        facts={
+            "trained_weights": num_trained,
+            "weights": num_total,
+            "num_modules": num_modules,
+            "modules": dict(counts),
+        },
     )
 
 
