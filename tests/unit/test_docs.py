@@ -162,7 +162,8 @@ def test_snippet_compiles(block: Block) -> None:
 
 
 @pytest.mark.parametrize("block", [block for block in blocks("bash") if "tutorials" not in block.page], ids=_name)
-def test_commands_parse(block: Block) -> None:
+def test_commands_parse(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(click.Command, "invoke", lambda *_: None)  # groups go on to their commands, which do nothing
     num_checked = 0
     for line in block.text.replace("\\\n", " ").splitlines():
         words = shlex.split(line, comments=True)
@@ -170,12 +171,7 @@ def test_commands_parse(block: Block) -> None:
             continue
         program, *arguments = words
         if Path(program).name == "bridgepack":
-            command, context = command_line, click.Context(command_line)
-            while isinstance(command, click.Group):
-                name, *arguments = arguments
-                command = command.get_command(context, name)
-                context = click.Context(command, info_name=name, parent=context)
-            command.make_context(name, arguments, parent=context.parent)
+            command_line.main(arguments, prog_name="bridgepack", standalone_mode=False)
         elif "-m" not in words and "/" in program and not program.startswith(".venv"):  # made by scripts/test
             assert os.access(PROJECT / program, os.X_OK), line
         num_checked += 1

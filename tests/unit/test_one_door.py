@@ -85,7 +85,7 @@ DOORS: dict[str, Callable[[str], Any]] = {
 #: Commands whose output is text, not JSON.
 TEXTS = ("--diff", "recipes schema", "new mine")
 #: Commands that a test of their own compares: they need Megatron-Bridge, nemo-run or conversations.
-ELSEWHERE = {"prove training", "launch", "prove served"}
+ELSEWHERE = {"prove TARGET", "prove training", "prove served", "launch"}
 
 
 @pytest.fixture(scope="module")

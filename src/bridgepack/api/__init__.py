@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from bridgepack.api.launches import require_nemo_run as require_nemo_run
     from bridgepack.api.launches import submit_launch as submit_launch
     from bridgepack.api.layouts import list_layouts as list_layouts
+    from bridgepack.api.parts import prove as prove
     from bridgepack.api.plans import plan as plan
     from bridgepack.api.plans import preview as preview
     from bridgepack.api.process import collect_rarely as collect_rarely
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from bridgepack.api.proofs import FAULTS as FAULTS
     from bridgepack.api.proofs import canary_self_test as canary_self_test
     from bridgepack.api.proofs import diff as diff
-    from bridgepack.api.proofs import prove as prove
     from bridgepack.api.recipes import list_recipes as list_recipes
     from bridgepack.api.recipes import load_recipe as load_recipe
     from bridgepack.api.recipes import new_recipe as new_recipe
@@ -69,7 +69,8 @@ _NAMES = MappingProxyType(
         "reports": "report",
         "files": "staged_report check_report_path",
         "artifacts": "inspect trace",
-        "proofs": "prove canary_self_test FAULTS diff",
+        "parts": "prove",
+        "proofs": "canary_self_test FAULTS diff",
         "recipes": "load_recipe list_recipes show_recipe resolve_recipe new_recipe recipes_like recipe_schema",
         "layouts": "list_layouts",
         "stores": "list_store prune_store verify_store",

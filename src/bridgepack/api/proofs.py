@@ -1,4 +1,4 @@
-"""API functions that derive again or compare: `prove` with its parts, and diff."""
+"""API functions that derive again or compare: prove, its parts sources, masks, served and training, and diff."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,11 +19,34 @@ from bridgepack.proof.diff.diff import DEFAULT_LIMIT, diff_artifacts
 from bridgepack.proof.diff.records import DiffReport
 from bridgepack.proof.masks.masks import MaskOptions, check_masks
 from bridgepack.proof.masks.records import MaskReport
+from bridgepack.proof.parts import Proof, ProofOptions, prove_target
 from bridgepack.proof.served.records import ServedReport
 from bridgepack.proof.served.served import check_served
 from bridgepack.proof.verify.records import VerifyReport
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
 from bridgepack.reporting.diffs import artifact_diff_page
+
+
+@shows_progress
+@check_arguments
+def prove(target: str | Path | SFTRecipe | Mapping[str, Any], **options: Any) -> Proof:
+    """Return how the parts of a target came out that can be asked of it; the others say why they were not asked.
+
+    Example: `bridgepack.prove("packed", num_rows=None).parts["masks"].outcome`.
+
+    Args:
+        target: an artifact's folder or its URL in an object store; or a recipe, with data as for `build`.
+        options: fields of `bridgepack.proof.parts.ProofOptions`: num_packs, num_rows (None for all), seed,
+            overrides, num_workers, scratch, progress.
+
+    Raises:
+        ConfigError: the recipe does not exist, or an option or an override is invalid.
+        ArtifactError: the folder is not an artifact.
+    """
+    target, overrides = with_kept_rows(target, options.get("overrides"))
+    options |= {} if overrides is None else {"overrides": overrides}
+    loaded = load_recipe(target) if isinstance(target, Mapping) else target
+    return prove_target(loaded, stated_options(ProofOptions, options, "prove"))
 
 
 @shows_progress
@@ -121,18 +144,6 @@ def canary_self_test(target: str | Path, **options: Any) -> list[CanaryReport]:
         ArtifactError: the artifact cannot be read.
     """
     return run_self_test(str(target), stated_options(CanaryOptions, options, "canary_self_test"))
-
-
-class Prove:
-    """What is proved of a recipe or an artifact, by part: `bridgepack.prove.masks("packed")`."""
-
-    sources = staticmethod(sources)
-    masks = staticmethod(masks)
-    served = staticmethod(served)
-    training = staticmethod(training)
-
-
-prove = Prove()
 
 
 @shows_progress

@@ -25,7 +25,7 @@ COMMANDS = {
     "explain": ("Check", "check", "Explain a rule, or list the rules about WORDS; alone: all of them."),
     "inspect": ("Check", "artifacts", "Show statistics of ARTIFACT, or one pack with its text."),
     "report": ("Check", "report", "Write a one-page HTML report of an artifact."),
-    "prove": ("Prove", "prove", "Prove sources, masks, what is served, or what training computes."),
+    "prove": ("Prove", "prove", "Prove TARGET: its sources, its masks, what is served, what training computes."),
     "trace": ("Prove", "trace", "Show what each rank reads at a step, or where a source row ended up."),
     "diff": ("Prove", "trace", "Compare two artifacts: sequences, masks, statistics, settings."),
     "launch": ("Run", "launch", "Build, check, then train RECIPE on CLUSTER through nemo-run."),

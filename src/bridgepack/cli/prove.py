@@ -1,10 +1,12 @@
-"""The `prove` commands: sources, masks, served, training."""
+"""The `prove` commands: of a target, and of its parts sources, masks, served, training."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from bridgepack import api
 from bridgepack.cli.completion import complete_recipe
@@ -21,13 +23,95 @@ from bridgepack.cli.options import (
 from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo, print_json
 from bridgepack.cli.training import training
 from bridgepack.reporting.proofs import describe_masks, describe_verification
+from bridgepack.reporting.results.parts import proof_blocks
+from bridgepack.reporting.screen import screen
 from bridgepack.reporting.served import describe_served
 
+#: Name in help of the command that asks all parts.
+_WHOLE = "TARGET"
+_PARTS = ("sources", "masks", "served", "training")
 
-@click.group()
+
+class _Parts(click.Group):
+    """The parts of a proof; any other first word is the target of all of them."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments, with the name of the command for a target before them."""
+        is_target = bool(args) and args[0] not in (*_PARTS, *self.get_help_option_names(ctx))
+        return super().parse_args(ctx, [_WHOLE, *args] if is_target else args)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click gives it)
+        """Return the names in the order of help."""
+        return [_WHOLE, *_PARTS]
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click gives it)
+        """Return what stands behind the name in the usage."""
+        return ["TARGET | PART TARGET", "[OPTIONS]"]
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the parts, and recipes as targets."""
+        parts = [CompletionItem(name) for name in _PARTS if name.startswith(incomplete)]
+        argument = whole.params[0]
+        assert isinstance(argument, click.Argument)
+        return [*parts, *argument.shell_complete(ctx, incomplete)]
+
+
+class _Whole(click.Command):
+    """The command for a target; its name is no word of the command line."""
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click gives it)
+        """Return what stands behind the name in the usage."""
+        return ["[OPTIONS]"]
+
+
+@click.group(cls=_Parts)
 def prove() -> None:
-    """Prove sources, masks, what is served, or what training computes."""
+    """Prove TARGET: its sources, its masks, what is served, what training computes.
 
+    A part's name wins over a folder of that name, which is ./NAME.
+    """
+
+
+@prove.command(_WHOLE, cls=_Whole)
+@click.argument("target", shell_complete=complete_recipe)
+@click.option("--all", "is_all", is_flag=True, help="Rebuild every pack and compare every row.")
+@click.option("--num-packs", type=Count(), help="Packs to rebuild (default: 100).")
+@click.option("--num-rows", type=Count(), help="Rows whose masks and answers are compared (default: 1000).")
+@click.option("--seed", type=Count(minimum=0), help="Seed of the sample (default: 0).")
+@set_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+@quiet_option
+def whole(is_whole_process: bool | None, /, target: str, **arguments: Any) -> int:
+    """Ask all that can be asked of TARGET.
+
+    TARGET is an artifact (a folder, or its URL in an object store) or a recipe, as for `build`. Sources, masks and what
+    is served are asked; the table says why a part was not. Exits 1 if a part has findings, 2 if one could not run. For
+    an artifact, --set only sets the paths of its sources and the section serving.
+    """
+    for name in ("num_packs", "num_rows", "seed"):
+        if arguments["is_all"] and arguments[name] is not None:
+            option = name.replace("_", "-")
+            raise click.UsageError(f"--all and --{option} contradict each other; give one of them.")
+    if target in _PARTS:
+        raise click.UsageError(f"{target!r} is a part, which stands first; a folder of that name is ./{target}.")
+    if is_whole_process and Path(target).is_dir():
+        api.import_transformers()
+    sizes = {name: arguments[name] for name in ("num_packs", "num_rows", "seed") if arguments[name] is not None}
+    sizes |= {"num_packs": None, "num_rows": None, "num_workers": num_cores()} if arguments["is_all"] else {}
+    with shown_progress() as progress:
+        proof = api.prove(target, overrides=api.parse_overrides(arguments["overrides"]), progress=progress, **sizes)
+    if arguments["as_json"]:
+        print_json(proof.to_dict())
+    else:
+        reports = [_DESCRIBED[name](part.report) for name, part in proof.parts.items() if part.report is not None]
+        echo("\n\n".join([*reports, screen(list(proof_blocks(proof)))]))
+    return {"passed": CLEAN, "findings": FINDINGS}.get(proof.outcome, COULD_NOT_RUN)
+
+
+_DESCRIBED: Mapping[str, Callable[[Any], str]] = MappingProxyType(
+    {"sources": describe_verification, "masks": describe_masks, "served": describe_served}
+)
 
 prove.add_command(training)
 

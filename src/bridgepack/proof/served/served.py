@@ -20,7 +20,7 @@ from bridgepack.proof.sources import found_sources, row_batches, stage_tokenizer
 from bridgepack.records import EXPECTED_KINDS
 
 #: Section of an artifact's recipe that may be another one: packs do not depend on it.
-_SERVING = "serving"
+SERVING = "serving"
 
 
 def check_served(target: str | Path | SFTRecipe, options: MaskOptions | None = None) -> ServedReport:
@@ -38,7 +38,7 @@ def check_served(target: str | Path | SFTRecipe, options: MaskOptions | None = N
     options = options or MaskOptions()
     is_artifact = not isinstance(target, SFTRecipe) and bool(str(target)) and Path(target).is_dir()
     if not isinstance(target, SFTRecipe) and is_artifact:
-        recipe = recorded_recipe(opened_artifact(Path(target)), options.overrides, may_change=_SERVING)
+        recipe = recorded_recipe(opened_artifact(Path(target)), options.overrides, may_change=SERVING)
     else:
         recipe = load_recipe(target, options.overrides)
     stage_tokenizer(recipe, is_built=is_artifact and not options.overrides)
