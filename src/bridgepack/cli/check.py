@@ -63,7 +63,10 @@ from bridgepack.reporting.text import printable
 @click.option("--no-files", is_flag=True, help="Do not check that the run's paths exist on this machine.")
 @click.option("--workers", type=Count(), help="Maximum worker processes (default: CPU count).")
 @click.option(
-    "--format", "form", type=click.Choice(["text", "json", "sarif", "github", "gitlab"]), help="(default: text)"
+    "--format",
+    "output_format",
+    type=click.Choice(["text", "json", "sarif", "github", "gitlab"]),
+    help="(default: text)",
 )
 @click.option("--verbose", "-v", is_flag=True, help="Same as --advice --skipped.")
 @click.option("--json", "as_json", is_flag=True, help="Same as --format json.")
@@ -79,14 +82,14 @@ def check(target: str, **arguments: Any) -> int:
     saved Megatron-Bridge config (FILE.yaml), or an artifact: a folder, a packed file, a glob, a URL. A folder wins over
     a recipe of the same name.
     """
-    form, output = _form(arguments), arguments["output"]
+    output_format, output = _form(arguments), arguments["output"]
     api.check_report_path(output, target, arguments["environment"])
     try:
-        return _check(target, arguments, form)
+        return _check(target, arguments, output_format)
     except BridgepackError as error:
-        if form == "text" or arguments["diff"]:
+        if output_format == "text" or arguments["diff"]:
             raise
-        text = rendered_failure(error, form, target)
+        text = rendered_failure(error, output_format, target)
         with api.staged_report(output, text):
             pass
         if output is None:
@@ -95,14 +98,14 @@ def check(target: str, **arguments: Any) -> int:
         return COULD_NOT_RUN
 
 
-def _check(target: str, arguments: dict[str, Any], form: str) -> int:
+def _check(target: str, arguments: dict[str, Any], output_format: str) -> int:
     with shown_progress() as progress:
         options = {**_options(arguments), "progress": progress}
         if arguments["diff"] or arguments["fix"]:
-            return _fix(api.fix(target, **options), arguments, form)
+            return _fix(api.fix(target, **options), arguments, output_format)
         report = api.check(target, **options)
-    text = _text(report, form, arguments)
-    if report.note and form not in ("text", "json"):
+    text = _text(report, output_format, arguments)
+    if report.note and output_format not in ("text", "json"):
         echo(report.note, err=True)
     with api.staged_report(arguments["output"], text):
         pass
@@ -116,22 +119,22 @@ def _check(target: str, arguments: dict[str, Any], form: str) -> int:
 
 
 def _form(arguments: dict[str, Any]) -> str:
-    form = arguments["form"]
-    if arguments["as_json"] and form not in (None, "json"):
-        raise click.UsageError(f"--json and --format {form} contradict each other; give one of them.")
+    output_format = arguments["output_format"]
+    if arguments["as_json"] and output_format not in (None, "json"):
+        raise click.UsageError(f"--json and --format {output_format} contradict each other; give one of them.")
     if arguments["fix"] and arguments["diff"]:
         raise click.UsageError("--fix and --diff contradict each other; --diff prints what --fix would write.")
-    if arguments["diff"] and (arguments["as_json"] or form not in (None, "text")):
+    if arguments["diff"] and (arguments["as_json"] or output_format not in (None, "text")):
         raise click.UsageError("--diff prints a diff, which has no other format; remove --format and --json.")
     verbose = arguments.pop("verbose", False)
     arguments.update(advice=arguments["advice"] or verbose, skipped=arguments["skipped"] or verbose)
     for name in ("advice", "skipped"):
         if arguments["diff"] and arguments[name]:
             raise click.UsageError(f"--diff prints a diff and no report; remove --{name}.")
-    return "json" if arguments["as_json"] else form or "text"
+    return "json" if arguments["as_json"] else output_format or "text"
 
 
-def _fix(outcome: Any, arguments: dict[str, Any], form: str) -> int:
+def _fix(outcome: Any, arguments: dict[str, Any], output_format: str) -> int:
     output = arguments["output"]
     has_failed = outcome.report.fails(strict=arguments["strict"])
     if arguments["diff"]:
@@ -142,10 +145,10 @@ def _fix(outcome: Any, arguments: dict[str, Any], form: str) -> int:
         if text := screen([*diff_blocks(outcome)]):
             echo(text, err=True)
         return FINDINGS if outcome.edit or outcome.by_hand or has_failed else CLEAN
-    text = _text(outcome.report, form, arguments)
+    text = _text(outcome.report, output_format, arguments)
     with api.staged_report(output, text):
         outcome.write()
-    echo(screen([*fix_blocks(outcome)]) + "\n", err=form != "text")
+    echo(screen([*fix_blocks(outcome)]) + "\n", err=output_format != "text")
     if output is None:
         echo(text.rstrip("\n"))
     return FINDINGS if has_failed else CLEAN
@@ -169,10 +172,10 @@ def _selectors(values: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(part for value in values for part in value.replace(",", " ").split() or [value])
 
 
-def _text(report: Any, form: str, arguments: dict[str, Any]) -> str:
+def _text(report: Any, output_format: str, arguments: dict[str, Any]) -> str:
     has_colours = arguments["output"] is None and has_colour()
     shows = {"shows_advice": arguments["advice"], "shows_skipped": arguments["skipped"]}
-    return render_report(report, form, has_colour=has_colours, **shows)
+    return render_report(report, output_format, has_colour=has_colours, **shows)
 
 
 @click.command()
@@ -185,11 +188,11 @@ def explain(words: tuple[str, ...], as_json: bool) -> int:
     code, e.g. BP1, lists the rules of that group; other words, e.g. padding, list the rules whose texts have all of
     them.
     """
-    found = api.explain(*[" ".join(words)] if words else [])
+    rules = api.explain(*[" ".join(words)] if words else [])
     if as_json:
-        print_json(found)
+        print_json(rules)
     else:
-        echo(rules_table(found) if isinstance(found, list) else describe_rule(found))
+        echo(rules_table(rules) if isinstance(rules, list) else describe_rule(rules))
     return CLEAN
 
 

@@ -32,29 +32,29 @@ def list_recipes(family: str | None, with_bridge: bool, as_json: bool) -> int:
 
     For each: family, method, GPUs, tokens per pack, parallelism.
     """
-    found = api.list_recipes(family=family, bridge=with_bridge)
+    listing = api.list_recipes(family=family, bridge=with_bridge)
     if as_json:
-        print_json(found.to_dict())
+        print_json(listing.to_dict())
     else:
-        echo(catalogue_table(found.entries) + (f"\n{shipped_lines(found.bridge)}" if found.bridge else ""))
-    return FINDINGS if any(entry.error for entry in found.entries) else CLEAN
+        echo(catalogue_table(listing.entries) + (f"\n{shipped_lines(listing.bridge)}" if listing.bridge else ""))
+    return FINDINGS if any(entry.error for entry in listing.entries) else CLEAN
 
 
 @recipes.command()
 @click.argument("name", shell_complete=complete_recipe)
-@click.option("--resolved", is_flag=True, help="Print every value and where it comes from.")
+@click.option("--resolved", "shows_values", is_flag=True, help="Print every value and where it comes from.")
 @click.option("--artifact", type=PathOption(), help="Packs to compute the training steps from (default: the recipe's).")
 @set_option
-@click.option("--format", "form", type=click.Choice(["yaml", "toml"]), help="(default: yaml)")
+@click.option("--format", "output_format", type=click.Choice(["yaml", "toml"]), help="(default: yaml)")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def show(
     is_whole_process: bool | None,
     name: str,
-    resolved: bool,
+    shows_values: bool,
     artifact: Path | None,
     overrides: tuple[str, ...],
-    form: str | None,
+    output_format: str | None,
     as_json: bool,
 ) -> int:
     """Print the recipe NAME.
@@ -62,20 +62,20 @@ def show(
     NAME is a name in the catalogue, FILE.yaml, FILE.toml, FILE.py:FUNCTION or package.module:FUNCTION. What
     Megatron-Bridge refuses of it goes to standard error.
     """
-    others = {"--json": as_json, "--resolved": resolved, "--artifact": artifact is not None}
-    for other in (option for option, is_given in others.items() if form and is_given):
-        raise click.UsageError(f"--format and {other} contradict each other; give one of them.")
-    shown = api.show_recipe(name, overrides=api.parse_overrides(overrides))
-    if resolved or artifact is not None:
-        if is_whole_process and Path(shown.recipe.tokenizer.name_or_path).is_dir():
+    flags = {"--json": as_json, "--resolved": shows_values, "--artifact": artifact is not None}
+    for flag in (option for option, is_given in flags.items() if output_format and is_given):
+        raise click.UsageError(f"--format and {flag} contradict each other; give one of them.")
+    listing = api.show_recipe(name, overrides=api.parse_overrides(overrides))
+    if shows_values or artifact is not None:
+        if is_whole_process and Path(listing.recipe.tokenizer.name_or_path).is_dir():
             api.import_transformers()  # the number of packs is estimated from tokenised rows
-        view = api.resolve_recipe(shown.recipe, artifact=artifact)
+        view = api.resolve_recipe(listing.recipe, artifact=artifact)
         print_json(view.to_dict()) if as_json else echo(describe_resolved(view))
     elif as_json:
-        print_json(shown.to_dict())
+        print_json(listing.to_dict())
     else:
-        echo((shown.to_toml() if form == "toml" else shown.to_yaml()).rstrip("\n"))
-    for refusal in shown.refusals:
+        echo((listing.to_toml() if output_format == "toml" else listing.to_yaml()).rstrip("\n"))
+    for refusal in listing.refusals:
         echo(printable(f"check finds an error: {refusal}"), err=True)
     return CLEAN
 
@@ -100,21 +100,25 @@ def new(context: click.Context, /, output: Path | None, dry_run: bool, layout: s
     --data names has to be here, or a URL; without it, data/chats.jsonl may come later.
     In a terminal, the command asks for missing values and proposes defaults.
     """
-    missing = [one for one in context.command.params if wish.get(one.name or "", "") is None and one.name in _NEEDED]
+    missing = [
+        parameter
+        for parameter in context.command.params
+        if wish.get(parameter.name or "", "") is None and parameter.name in _NEEDED
+    ]
     if missing and not sys.stdin.isatty():
         raise click.MissingParameter(ctx=context, param=missing[0])
     wish |= _ask(wish) if missing else {}
-    found = api.new_recipe(layout=layout, before_tokenizer=api.import_transformers if context.obj else None, **wish)
-    if found.detection is not None:
-        echo(describe_detection(found.detection), err=dry_run)
-    for part, detection in found.parts.items():
+    recipe = api.new_recipe(layout=layout, before_tokenizer=api.import_transformers if context.obj else None, **wish)
+    if recipe.detection is not None:
+        echo(describe_detection(recipe.detection), err=dry_run)
+    for part, detection in recipe.parts.items():
         echo(describe_detection(detection, part), err=dry_run)
     if dry_run:
-        echo(printable(found.fit.line), err=True)
-        echo(found.text.rstrip("\n"))
+        echo(printable(recipe.fit.line), err=True)
+        echo(recipe.text.rstrip("\n"))
         return CLEAN
-    path = found.write(output)
-    echo(f"{printable(found.fit.line)}\nwrote {path}\nnext: bridgepack check {path}")
+    path = recipe.write(output)
+    echo(f"{printable(recipe.fit.line)}\nwrote {path}\nnext: bridgepack check {path}")
     return CLEAN
 
 
@@ -125,12 +129,16 @@ _NEEDED = frozenset({"name", "model", "num_gpus", "seq_length"})
 
 def _ask(wish: dict[str, Any]) -> dict[str, Any]:
     model = wish["model"] or click.prompt("Model (hub id, folder, or a recipe's name)", err=True)
-    same = api.recipes_like(model)
+    matches = api.recipes_like(model)
     is_full = wish["method"] in (None, "full")
-    fitting = [one for one in same if (one.method.kind == "full") == is_full]
-    by_size = sorted(fitting, key=lambda one: (one.packing.packed_sequence_size, one.parallelism.num_gpus or 1))
+    fitting = [recipe for recipe in matches if (recipe.method.kind == "full") == is_full]
+    by_size = sorted(
+        fitting, key=lambda recipe: (recipe.packing.packed_sequence_size, recipe.parallelism.num_gpus or 1)
+    )
     nearest = by_size[0] if by_size else None
-    click.echo(f"  {len(same)} recipes in the catalogue train it" if same else "  the catalogue has none", err=True)
+    click.echo(
+        f"  {len(matches)} recipes in the catalogue train it" if matches else "  the catalogue has none", err=True
+    )
     data = click.prompt("Data (file, folder or pattern)", default=wish["data"] or _DATA, err=True)
     is_there = Path(data).exists() or (not Path(data).is_absolute() and any(Path().glob(data)))
     click.echo("  found" if is_there else "  not found yet", err=True)
@@ -154,8 +162,8 @@ def layouts(as_json: bool) -> int:
     `new` detects them, or takes one with --layout. For each: what it is, its columns, and the page that
     describes it.
     """
-    found = api.list_layouts()
-    print_json(found.to_dict()) if as_json else echo(layouts_table(found.layouts))
+    listing = api.list_layouts()
+    print_json(listing.to_dict()) if as_json else echo(layouts_table(listing.layouts))
     return CLEAN
 
 

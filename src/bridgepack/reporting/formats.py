@@ -31,21 +31,21 @@ CANNOT_BE_READ = "cannot-be-read"
 
 def render_report(
     report: CheckReport,
-    form: str = "text",
+    output_format: str = "text",
     *,
     has_colour: bool = False,
     shows_advice: bool = False,
     shows_skipped: bool = False,
 ) -> str:
     """Return a report as `text`, `json`, `sarif`, `github` or `gitlab`."""
-    if form == "json":
+    if output_format == "json":
         return json.dumps(report.to_dict(), indent=2, ensure_ascii=False, default=str) + "\n"
-    if form == "sarif":
+    if output_format == "sarif":
         return render_sarif(report, ALL_RULES)
-    if form == "github":
+    if output_format == "github":
         return render_github(report)
-    if form == "gitlab":
-        return render_gitlab([replace(one, file=one.file or report.target_path) for one in report.findings])
+    if output_format == "gitlab":
+        return render_gitlab([replace(finding, file=finding.file or report.target_path) for finding in report.findings])
     blocks = [*check_blocks(report, shows_advice=shows_advice, shows_skipped=shows_skipped)]
     return screen(blocks, has_colour=has_colour) + "\n"
 
@@ -72,16 +72,20 @@ def _locate(problem: Problem, file: str) -> Problem:
     return replace(problem, line=line_of(Path(problem.file), [problem.field]) or 1)
 
 
-def rendered_failure(error: BaseException, form: str, target: str) -> str:
+def rendered_failure(error: BaseException, output_format: str, target: str) -> str:
     """Return why a target cannot be checked as `json`, `sarif`, `github` or `gitlab`."""
     problems = problems_of(error, target)
-    placed = [replace(one, file=one.file or target) for one in problems]  # viewers drop a result without a place
-    if form == "sarif":
-        return render_sarif_failure(CANNOT_BE_READ, placed)
-    if form == "gitlab":
-        return render_gitlab_failure(CANNOT_BE_READ, placed)
-    if form == "github":
-        lines = [github_command("error", CANNOT_BE_READ, one.message, one.file, one.line) for one in problems]
+    with_files = [
+        replace(problem, file=problem.file or target) for problem in problems
+    ]  # viewers drop a result without a place
+    if output_format == "sarif":
+        return render_sarif_failure(CANNOT_BE_READ, with_files)
+    if output_format == "gitlab":
+        return render_gitlab_failure(CANNOT_BE_READ, with_files)
+    if output_format == "github":
+        lines = [
+            github_command("error", CANNOT_BE_READ, problem.message, problem.file, problem.line) for problem in problems
+        ]
         return "\n".join(lines) + "\n"
     return json.dumps(failure_to_dict(error, str(error), 2), indent=2, ensure_ascii=False) + "\n"
 
@@ -105,8 +109,8 @@ def render_sarif(report: CheckReport, rules: Sequence[Rule]) -> str:
         suppression = {"kind": "inSource", "justification": item.reason}
         results.append({**_result(item.finding, report.target_path), "suppressions": [suppression]})
     codes = {result["ruleId"] for result in results}
-    told = {} if report.host is None else {"invocations": [_invocation(report.host)]}
-    return _log(results, [_rule(rule) for rule in rules if rule.code in codes], **told)
+    invocations = {} if report.host is None else {"invocations": [_invocation(report.host)]}
+    return _log(results, [_rule(rule) for rule in rules if rule.code in codes], **invocations)
 
 
 def render_sarif_failure(code: str, problems: Sequence[Problem]) -> str:
@@ -142,21 +146,21 @@ def _log(results: list[dict[str, Any]], rules: list[dict[str, Any]], **run: Any)
     return json.dumps(log, indent=2, ensure_ascii=False, default=str) + "\n"
 
 
-def render_gitlab(found: Sequence[Finding]) -> str:
+def render_gitlab(findings: Sequence[Finding]) -> str:
     """Return findings as a Code Quality report.
 
     Source: GitLab's documentation, "Code Quality", section "Code Quality report format".
     """
     return _code_quality(
         _Entry(
-            code=one.code,
-            severity=_GITLAB[one.severity],
-            text=_message(one),
-            file=one.file,
-            line=one.line,
-            where=one.where,
+            code=finding.code,
+            severity=_GITLAB[finding.severity],
+            text=_message(finding),
+            file=finding.file,
+            line=finding.line,
+            where=finding.where,
         )
-        for one in found
+        for finding in findings
     )
 
 
@@ -166,25 +170,25 @@ def render_gitlab_failure(code: str, problems: Sequence[Problem]) -> str:
         _Entry(
             code=code,
             severity="blocker",
-            text=one.message,
-            file=one.file,
-            line=one.line,
-            where=one.field or one.message,
+            text=problem.message,
+            file=problem.file,
+            line=problem.line,
+            where=problem.field or problem.message,
         )
-        for one in problems
+        for problem in problems
     )
 
 
 def _code_quality(entries: Iterable[_Entry]) -> str:
     values = [
         {
-            "description": one.text,
-            "check_name": one.code,
-            "fingerprint": hashlib.sha256(f"{one.code}\0{one.file}\0{one.where}".encode()).hexdigest(),
-            "severity": one.severity,
-            "location": {"path": one.file or one.where, "lines": {"begin": one.line or 1}},
+            "description": entry.text,
+            "check_name": entry.code,
+            "fingerprint": hashlib.sha256(f"{entry.code}\0{entry.file}\0{entry.where}".encode()).hexdigest(),
+            "severity": entry.severity,
+            "location": {"path": entry.file or entry.where, "lines": {"begin": entry.line or 1}},
         }
-        for one in entries
+        for entry in entries
     ]
     return json.dumps(values, indent=2, ensure_ascii=False) + "\n"
 
@@ -195,8 +199,14 @@ def render_github(report: CheckReport) -> str:
     Source: GitHub's documentation, "Workflow commands for GitHub Actions".
     """
     lines = [
-        github_command(_LEVELS[one.severity][1], f"{one.code} {one.name}", _message(one), one.file, one.line)
-        for one in report.findings
+        github_command(
+            _LEVELS[finding.severity][1],
+            f"{finding.code} {finding.name}",
+            _message(finding),
+            finding.file,
+            finding.line,
+        )
+        for finding in report.findings
     ]
     if report.host is not None and not report.host.is_judged:
         lines.append(github_command("notice", "real-validate", report.host.text, "", None))

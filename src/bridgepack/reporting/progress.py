@@ -53,12 +53,12 @@ class TerminalProgress:
 
     def advance(self, num_items: int, work: int | None = None) -> None:
         """Add `num_items` items and `work` of the total (default: num_items)."""
-        done = num_items if work is None else work
+        amount = num_items if work is None else work
         if self._bars is not None and self._task is not None:
-            made = self._bars.tasks[self._task].fields["num_items"] + num_items
-            self._bars.update(self._task, advance=done, num_items=made)
+            progress = self._bars.tasks[self._task].fields["num_items"] + num_items
+            self._bars.update(self._task, advance=amount, num_items=progress)
         if self._lines is not None:
-            self._lines.advance(num_items, done)
+            self._lines.advance(num_items, amount)
 
     def finish(self) -> None:
         """End the stage."""
@@ -89,8 +89,8 @@ class NotebookProgress:
         if self._bar is not None:
             self._bar.close()
         self._num_items, self._unit = 0, unit
-        form = "{desc} {percentage:3.0f}% |{bar}| {elapsed}<{remaining}{postfix}" if total else None
-        self._bar = _notebook_bar()(desc=stage, total=total, bar_format=form)
+        bar_format = "{desc} {percentage:3.0f}% |{bar}| {elapsed}<{remaining}{postfix}" if total else None
+        self._bar = _notebook_bar()(desc=stage, total=total, bar_format=bar_format)
 
     def advance(self, num_items: int, work: int | None = None) -> None:
         """Add `num_items` items and `work` of the total (default: num_items)."""
@@ -120,21 +120,21 @@ class _Lines:
         self._began_s = 0.0
         self._stage, self._unit = "", ""
         self._total: int | None = None
-        self._num_items = self._done = 0
+        self._num_items = self._amount = 0
 
     def start(self, stage: str, total: int | None, unit: str) -> None:
         """Begin a stage."""
         self._stage, self._total, self._unit = stage, total, unit
-        self._num_items = self._done = 0
+        self._num_items = self._amount = 0
         self._began_s = time.monotonic()
         if self._told_s is None:
             self._told_s = self._began_s
         self._tell()
 
-    def advance(self, num_items: int, done: int) -> None:
+    def advance(self, num_items: int, amount: int) -> None:
         """Add progress."""
         self._num_items += num_items
-        self._done += done
+        self._amount += amount
         self._tell()
 
     def _tell(self) -> None:
@@ -142,7 +142,7 @@ class _Lines:
         if self._told_s is None or now_s - self._told_s < _LINE_S:
             return
         self._told_s = now_s
-        percent = f"{100 * self._done / self._total:.0f}%, " if self._total else ""
+        percent = f"{100 * self._amount / self._total:.0f}%, " if self._total else ""
         rate = self._num_items / max(now_s - self._began_s, 1.0)
         line = f"{self._stage}: {percent}{self._num_items:,} {self._unit}, {rate:,.0f}/s\n"
         with contextlib.suppress(OSError, ValueError):  # a closed log must not stop a build
