@@ -30,10 +30,19 @@ def test_help_and_mistakes_need_and_install_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.full
 @pytest.mark.on_disk
-def test_two_checkouts_write_the_same_rows(tmp_path: Path) -> None:
+def test_two_checkouts_write_the_same_rows(tmp_path: Path, chatml_tokenizer: Path) -> None:
     sizes = ["--parts", "plan", "write", "build", "--lengths", "300", "--sequences", "40", "--chats", "20"]
     trees = ["--tree", f"base={PROJECT}", f"new={PROJECT}", "--without-upstream", "--repeats", "1", "--workers", "1"]
-    arguments = [*sizes, *trees, "--output", str(tmp_path), "--python", sys.executable]
+    arguments = [
+        *sizes,
+        *trees,
+        "--output",
+        str(tmp_path),
+        "--python",
+        sys.executable,
+        "--tokenizer",
+        str(chatml_tokenizer),
+    ]
 
     done = subprocess.run([sys.executable, RUN, *arguments], cwd=PROJECT, capture_output=True, text=True, check=False)
 

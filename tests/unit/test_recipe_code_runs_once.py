@@ -66,7 +66,7 @@ def log(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch)
         "preview mine.py",
         "plan mine.py --gpus 8",
         "prove masks mine.py",
-        pytest.param("prove training mine.py --max-tokens 1", marks=[pytest.mark.bridge, pytest.mark.full]),
+        pytest.param("prove training mine.py --device gpu", marks=[pytest.mark.bridge, pytest.mark.full]),
         "recipes show mine.py",
         "recipes show mine.py --resolved --json",
         "launch mine.py --cluster local --dry-run",

@@ -13,6 +13,7 @@ from bridgepack.canaries.records import CanaryOptions, CanaryReport, HostFacts, 
 from bridgepack.canaries.targets import CanaryTarget, open_target
 from bridgepack.canaries.tiny_model import asked_layout, default_layouts, fit_layout, require_fit
 from bridgepack.errors import ConfigError
+from bridgepack.host import RELEASES, HostRelease
 
 
 def run_canary(target: str, options: CanaryOptions) -> CanaryReport:
@@ -22,12 +23,12 @@ def run_canary(target: str, options: CanaryOptions) -> CanaryReport:
         ConfigError: the target is unknown, the host is missing, or the model is not supported.
         ArtifactError: the artifact cannot be read.
     """
-    asked = asked_layout(options.tensor, options.pipeline, options.context)
-    _check_fault(options.fault, asked)
+    user_layout = asked_layout(options.tensor, options.pipeline, options.context)
+    _check_fault(options.fault, user_layout)
     with _comparison(target, options) as comparison:
-        layouts, notes = _layouts(comparison, options.fault, asked)
+        layouts, notes = _layouts(comparison, options.fault, user_layout)
         options.progress.start("training steps", (len(layouts) + 1) * len(comparison.precisions), "steps")
-        keeps = asked is not None and options.fault is None
+        keeps = user_layout is not None and options.fault is None
         return comparison.report(layouts, fault=options.fault, keeps_boundaries=keeps, notes=notes)
 
 
@@ -49,49 +50,52 @@ def run_self_test(target: str, options: CanaryOptions) -> list[CanaryReport]:
 @contextmanager
 def _comparison(target: str, options: CanaryOptions, *, num_precisions: int | None = None) -> Iterator[Comparison]:
     """Yield the comparison of a target's packs, with the host loaded, in the first `num_precisions` (default: all)."""
-    opened = open_target(target, options)
+    canary_target = open_target(target, options)
+    _choose_packs(canary_target, options, RELEASES[-1])  # before the host's import: the newest trains the most labels
     with tempfile.TemporaryDirectory(prefix="bridgepack-canary-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         with HostProcess(folder, is_on_cpu=options.uses_gpu is False) as host:
             options.progress.start("Megatron-Bridge", None, "imports")
-            recipe = opened.recipe.model_dump(mode="json", exclude_unset=True)
-            facts = host.open(recipe, opened.artifact, folder)
+            recipe = canary_target.recipe.model_dump(mode="json", exclude_unset=True)
+            facts = host.open(recipe, canary_target.artifact, folder)
             options.progress.finish()
-            chosen = _choose_packs(opened, options, facts)
+            packs = _choose_packs(canary_target, options, facts.release)
             kernel = _kernel(facts, options)
-            known: tuple[Precision, ...] = ("bfloat16",) if kernel != "reference" else ("float64", "float32")
-            precisions = known[:num_precisions]
-            yield Comparison(host, facts, opened, chosen, options, folder=folder, kernel=kernel, precisions=precisions)
+            every: tuple[Precision, ...] = ("bfloat16",) if kernel != "reference" else ("float64", "float32")
+            inputs, precisions = (host, facts, canary_target, packs, options), every[:num_precisions]
+            yield Comparison(*inputs, folder=folder, kernel=kernel, precisions=precisions)
 
 
-def _choose_packs(target: CanaryTarget, options: CanaryOptions, facts: HostFacts) -> ChosenPacks:
+def _choose_packs(target: CanaryTarget, options: CanaryOptions, release: HostRelease) -> ChosenPacks:
     limit = options.max_tokens
-    chosen = chosen_packs(target.rows, eos_token_id=target.eos_token_id, max_tokens=limit, release=facts.release)
-    if not any(one.loss_mask.any() for one in chosen.sequences):
+    packs = chosen_packs(target.rows, eos_token_id=target.eos_token_id, max_tokens=limit, release=release)
+    if not any(sequence.loss_mask.any() for sequence in packs.sequences):
         raise ConfigError(
-            f"none of the {len(chosen.packs)} packs has a trained token within --max-tokens {limit}, so there is no "
+            f"none of the {len(packs.packs)} packs has a trained token within --max-tokens {limit}, so there is no "
             "loss to compare. Raise --max-tokens or --packs."
         )
-    return chosen
+    return packs
 
 
-def _check_fault(fault: str | None, asked: Layout | None) -> None:
-    if asked is None or fault is None:
+def _check_fault(fault: str | None, user_layout: Layout | None) -> None:
+    if user_layout is None or fault is None:
         return
     needs = {
-        faults.BOUNDARIES_DROPPED: (asked.pipeline >= 3, "--pipeline 3 or 6, as only then is there a middle stage"),
-        faults.WRONG_MULTIPLE: (asked.context >= 2, "--context 2 or more"),
+        faults.BOUNDARIES_DROPPED: (user_layout.pipeline >= 3, "--pipeline 3 or 6, for a stage in the middle"),
+        faults.WRONG_MULTIPLE: (user_layout.context >= 2, "--context 2 or more"),
     }
-    fits, allowed = needs.get(fault, (True, ""))
+    fits, layouts = needs.get(fault, (True, ""))
     if not fits:
-        raise ConfigError(f"--plant {fault} cannot be planted in {asked.name}; allowed: {allowed}. Or leave sizes out.")
+        raise ConfigError(
+            f"--plant {fault} cannot be planted in {user_layout.name}; allowed: {layouts}. Or leave sizes out."
+        )
 
 
-def _layouts(comparison: Comparison, fault: str | None, asked: Layout | None) -> tuple[list[Layout], list[str]]:
+def _layouts(comparison: Comparison, fault: str | None, user_layout: Layout | None) -> tuple[list[Layout], list[str]]:
     facts = comparison.facts
-    if asked is not None:
-        require_fit(asked, facts, comparison.num_devices)
-        return [fit_layout(asked, facts)], []
+    if user_layout is not None:
+        require_fit(user_layout, facts, comparison.num_devices)
+        return [fit_layout(user_layout, facts)], []
     if fault is None:
         return default_layouts(facts, num_packs=comparison.num_packs, num_devices=comparison.num_devices)
     layout = faults.FAULTS[fault][1]

@@ -54,6 +54,9 @@ class Search:
     speed: Speed
     num_refused: Counter[str] = field(default_factory=Counter)  #: code of a rule -> layouts
     reasons: dict[str, str] = field(default_factory=dict)  #: code of a rule -> what it said first
+    too_heavy: set[Layout] = field(
+        default_factory=set
+    )  #: layouts whose weights alone do not fit, with packs of any size
 
     @property
     def _is_full(self) -> bool:
@@ -137,7 +140,12 @@ class Search:
         return pack_lengths(self.lengths, self.recipe.override(self._sizes(size)), multiple)
 
     def _fits(self, layout: Layout, size: int) -> bool:
-        return self.memory(layout, size).total_gb <= self.gpu.budget_gb
+        if layout in self.too_heavy:
+            return False
+        memory = self.memory(layout, size)
+        if memory.states_gb > self.gpu.budget_gb:
+            self.too_heavy.add(layout)
+        return memory.total_gb <= self.gpu.budget_gb
 
     def _simplest_first(self, by_time: list[tuple[float, Layout, Split]], size: int) -> list[tuple[Layout, Split]]:
         """Return layouts by time; of those as fast as the fastest, those with room first, then the simplest."""

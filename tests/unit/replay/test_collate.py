@@ -1,4 +1,4 @@
-"""Batches that cannot be collated or cut; tests/contract/test_collate.py and test_slicing.py compare the others."""
+"""Batches by hand, and those that cannot be collated or cut; tests/contract compares the others with the host."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,6 +8,7 @@ import pytest
 
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.host import TARGET
+from bridgepack.host.v07 import V07
 from bridgepack.records import PackedRow
 from bridgepack.replay.collate import CollateMetadata, CollateSettings, predict_batch
 from bridgepack.replay.slicing import thd_positions
@@ -30,6 +31,45 @@ def _settings(**changes: Any) -> CollateSettings:
         "pad_to_max_length": True,
     }
     return CollateSettings(**(sizes | changes))
+
+
+TWO_SEQUENCES = _row([5, 6, 7, 8, 2, 5, 6, 9, 2], [0, 1, 1, 1, 0, 0, 1, 1, 0], [0, 5])
+
+
+def test_a_batch_by_hand() -> None:
+    batch = predict_batch([TWO_SEQUENCES], _settings(packed_sequence_size=10))
+
+    assert batch.tokens.tolist() == [[5, 6, 7, 8, 5, 6, 9, 2, 2, 2]]
+    assert batch.labels.tolist() == [[6, 7, 8, 2, 6, 9, 2, 2, 2, 2]]
+    assert batch.loss_mask.tolist() == [[0, 1, 1, 1, 0, 1, 1, 0, 0, 0]]
+    assert batch.position_ids.tolist() == [[0, 1, 2, 3, 0, 1, 2, 0, 0, 0]]
+    assert batch.cu_seqlens.tolist() == [[0, 4, 7, 10]]
+    assert batch.max_seqlen.tolist() == [[4]]
+    assert (batch.cu_seqlens_padded, batch.padding_mask) == (None, None)
+    padding = predict_batch([TWO_SEQUENCES], _settings(packed_sequence_size=10, release=V07)).padding_mask
+    assert padding is not None
+    assert padding.tolist() == [[False] * 7 + [True] * 3]
+
+
+def test_an_aligned_batch_by_hand() -> None:
+    row = _row([5, 6, 2, 2, 2, 7, 8, 9, 2, 2], [0, 1, 0, 0, 0, 0, 1, 1, 0, 0], [0, 5])
+
+    batch = predict_batch([row], _settings(packed_sequence_size=12, pad_seq_to_mult=4, release=V07))
+
+    assert batch.tokens.tolist() == [[5, 6, 2, 2, 7, 8, 9, 2, 2, 2, 2, 2]]
+    assert batch.cu_seqlens.tolist() == [[0, 2, 5, 5]]
+    assert batch.physical_offsets.tolist() == [[0, 4, 8, 12]]
+    assert batch.padding_mask is not None
+    assert np.flatnonzero(batch.padding_mask[0]).tolist() == [2, 3, 7, 8, 9, 10, 11]
+
+
+def test_the_longest_tail_counts_in_a_static_shape() -> None:
+    metadata = CollateMetadata(max_samples_per_bin=3, dataset_max_seqlen=4, min_packed_seqlen=4)
+
+    batch = predict_batch([TWO_SEQUENCES], _settings(packed_sequence_size=10, pad_cu_seqlens=True, metadata=metadata))
+
+    assert batch.max_seqlen.tolist() == [6]
+    assert batch.cu_seqlens.tolist() == [[0, 4, 7, 10, 10]]
 
 
 @pytest.mark.parametrize("seq_start_id", [[], [1, 5], [0, 5, 5], [0, 9], [0, 10], [0, 5, 3]])

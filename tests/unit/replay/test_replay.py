@@ -51,6 +51,20 @@ def test_shards_count_in_the_order_of_their_names() -> None:
         index.place_of(5)
 
 
+def test_batch_shuffles_each_epoch_and_goes_on_after_a_checkpoint() -> None:
+    steps = range(1, 6)
+
+    found = [[PackOrder(_settings()).packs_at(step, rank).tolist() for rank in (0, 1)] for step in steps]
+
+    # torch.randperm(5) after manual_seed(1234), 1235 and 1236; the fifth of each epoch is left out
+    assert found == [[[0], [4]], [[2], [1]], [[3], [0]], [[2], [4]], [[2], [4]]]
+    for resume_step in steps[:-1]:
+        order = PackOrder(_settings(resume_step=resume_step))
+        assert order.first_step == resume_step + 1
+        rest = [[order.packs_at(step, rank).tolist() for rank in (0, 1)] for step in steps[resume_step:]]
+        assert rest == found[resume_step:]
+
+
 def test_single_goes_through_the_packs_once() -> None:
     order = PackOrder(_settings(loader="single", num_packs=9, global_batch_size=4, num_steps=3))
     rest = PackOrder(_settings(loader="single", drop_last=False))
