@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripts.quirks.families import write_tokenizer
-from scripts.quirks.served_families import SERVED_FAMILIES
 from scripts.quirks.served_rows import SETS
 
 import bridgepack
 from bridgepack.errors import ArtifactError, ConfigError
 from tests.support import small_builds as small
 from tests.support.small_builds import Command
+from tests.zoo.families import write_tokenizer
+from tests.zoo.served import SERVED_FAMILIES
 
 QWEN_3 = next(family for family in SERVED_FAMILIES if family.name == "Qwen3")
 
