@@ -29,10 +29,10 @@ def _behaviour(name: str, seam: str) -> Callable[[Callable[[Any], Any]], Callabl
     return add
 
 
-def mutated(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+def fault_in(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     """Return a function whose result has the fault of a name."""
     _, change = BEHAVIOURS[name]
-    return lambda *arguments, **named: change(function(*arguments, **named))
+    return lambda *arguments, **options: change(function(*arguments, **options))
 
 
 def _with_value(settings: Sequence[Any], path: str, change: Callable[[Any], Any]) -> tuple[Any, ...]:

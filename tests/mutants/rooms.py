@@ -14,7 +14,13 @@ ROOMS = {
         "unit/data/test_golden_artifact.py",
         "unit/planning/test_balance.py",
     ),
-    "replay": ("unit/replay", "property/test_slicing.py", "property/test_replay.py"),
+    "replay": (
+        "unit/replay",
+        "property/test_slicing.py",
+        "property/test_replay.py",
+        "contract/test_collate.py",
+        "contract/test_replay.py",
+    ),
     "wiring": ("unit/bridge/test_wiring.py", "unit/bridge"),
     "layouts": (
         "unit/data/test_read_layouts.py",
@@ -24,7 +30,7 @@ ROOMS = {
         "unit/data/test_lost_content.py",
         "unit/planning/test_public_layouts.py",
     ),
-    "rules": ("unit/rules", "property/test_rules.py"),
+    "rules": ("unit/rules/test_run_cases.py", "unit/rules", "property/test_rules.py"),
     "masks": (
         "unit/data/test_chat_settings.py",
         "unit/data/test_generation_prompts.py",

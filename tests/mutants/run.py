@@ -15,20 +15,23 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.mutants import unshrunk
 from tests.mutants.behaviours import BEHAVIOURS, SEAMS
 from tests.mutants.edits import EDITS
 from tests.mutants.rooms import PROJECT, ROOMS
 
 #: Maximum wall seconds of one fault.
-_LIMIT_S = 120.0
+_LIMIT_S = 900.0
+_OPTIONS = ("-x", "-q", "-n0", "-p", "no:cacheprovider", "-p", "unshrunk", f"--hypothesis-profile={unshrunk.NAME}")
 _PACKAGE = "bridgepack"
+MUTANTS = PROJECT / "tests" / "mutants"
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
 
-def names_of(wanted: list[str]) -> list[str]:
+def names_of(arguments: list[str]) -> list[str]:
     """Return the names of the faults that are wanted by their own name or by that of their room; all by default."""
     names = sorted([*(edit.name for edit in EDITS), *BEHAVIOURS], key=lambda name: list(ROOMS).index(_room(name)))
-    return [name for name in names if not wanted or name in wanted or _room(name) in wanted]
+    return [name for name in names if not arguments or {name, _room(name)} & {*arguments}]
 
 
 def apply(name: str, package: Path) -> None:
@@ -41,9 +44,11 @@ def apply(name: str, package: Path) -> None:
             path.write_text(text.replace(edit.old, edit.new))
             return
     file, function = SEAMS[BEHAVIOURS[name][0]]
-    shutil.copyfile(PROJECT / "tests" / "mutants" / "behaviours.py", package / "_behaviours.py")
+    shutil.copyfile(MUTANTS / "behaviours.py", package / "_behaviours.py")
     with (package / file).open("a") as source:
-        source.write(f"\n\nfrom {_PACKAGE}._behaviours import mutated\n\n{function} = mutated({function}, {name!r})\n")
+        source.write(
+            f"\n\nfrom {_PACKAGE} import _behaviours\n\n{function} = _behaviours.fault_in({function}, {name!r})\n"
+        )
 
 
 def run(name: str, checkout: Path = PROJECT) -> dict[str, Any]:
@@ -53,13 +58,14 @@ def run(name: str, checkout: Path = PROJECT) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         package = shutil.copytree(checkout / "src" / _PACKAGE, Path(folder) / _PACKAGE)
         apply(name, package)
+        shutil.copy(MUTANTS / "unshrunk.py", folder)
         environment = {**os.environ, "PYTHONPATH": folder}
         for tests in ROOMS[_room(name)]:
-            left = _LIMIT_S - (time.monotonic() - began)
-            command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", f"tests/{tests}"]
+            rest_s = max(_LIMIT_S - (time.monotonic() - began), 1)
+            command = [sys.executable, "-m", "pytest", *_OPTIONS, f"tests/{tests}"]
             try:
                 ran = subprocess.run(
-                    command, cwd=checkout, env=environment, capture_output=True, text=True, timeout=max(left, 1)
+                    command, cwd=checkout, env=environment, capture_output=True, text=True, timeout=rest_s
                 )
             except subprocess.TimeoutExpired:
                 result["by"] = f"not within {_LIMIT_S:.0f} s"
@@ -77,14 +83,14 @@ def _room(name: str) -> str:
     return name.partition(":")[0]
 
 
-def main(wanted: list[str]) -> None:
+def main(arguments: list[str]) -> None:
     """Print what becomes of each fault; `--checkout FOLDER` takes the package and the tests of another one."""
     checkout = PROJECT
-    if "--checkout" in wanted:
-        at = wanted.index("--checkout")
-        checkout = Path(wanted[at + 1]).resolve()
-        del wanted[at : at + 2]
-    for name in names_of(wanted):
+    if "--checkout" in arguments:
+        at = arguments.index("--checkout")
+        checkout = Path(arguments[at + 1]).resolve()
+        del arguments[at : at + 2]
+    for name in names_of(arguments):
         sys.stdout.write(json.dumps(run(name, checkout)) + "\n")
         sys.stdout.flush()
 

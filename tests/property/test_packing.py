@@ -109,6 +109,15 @@ def test_seed_chooses_among_equals(algorithm: str) -> None:
     assert plans[0] == plans[1] != plans[2]
 
 
+def test_equal_cost_evens_out_squared_lengths() -> None:
+    """By tokens alone the packs would be [4 2] and [2 2 1 1]."""
+    lengths = [4, 2, 2, 2, 1, 1]
+
+    packs = _packs(lengths, _plan(lengths, 6, "equal_cost", None, 0))
+
+    assert sorted(map(sorted, packs)) == [[1, 1, 4], [2, 2, 2]]
+
+
 @pytest.mark.parametrize(("longest", "ratio"), [(1024, 1.01), (4096, 1.5)])
 def test_no_rank_waits_for_packs_of_equal_cost(longest: int, ratio: float) -> None:
     """Of a pack, the longest sequence is an eighth or a half; eight ranks take a pack each, in random order."""

@@ -180,6 +180,7 @@ def test_batches_of_tokens_are_multiples_of_the_ranks(tokens: int, num_gpus: int
         ),
         ({"packing__mode": "none", "preprocessing__kind": "chat"}, {"dataset.enable_in_batch_packing": False}, []),
         ({"environment": {"A": "b"}}, {"env_vars.A": "b"}, []),
+        ({"checkpoint__folder": "runs"}, {"checkpoint.save": "runs", "checkpoint.load": "runs"}, []),
     ],
 )
 def test_what_a_recipe_says_is_a_setting(changes: dict[str, Any], expected: dict[str, Any], absent: list[str]) -> None:

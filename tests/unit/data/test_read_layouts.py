@@ -98,16 +98,27 @@ def test_a_constant_system_text_stands_before_turns_of_a_column(others: dict[str
 
 @pytest.mark.parametrize("others", [[], [{"role": "assistant", "content": "{reply}"}]])
 def test_every_column_can_be_a_path(others: list[Any]) -> None:
-    row = {"data": {"turns": TURNS, "tools": [WEATHER], "settings": {"x": 1}}, "reply": "4"}
+    tools, settings = [WEATHER, {**WEATHER, "name": "time"}], {"x": 1, "unset": None}
+    row = {"data": {"turns": TURNS, "tools": tools, "settings": settings}, "reply": "4"}
     layout = {"tools": "data.tools", "chat_template_kwargs": "data.settings"}
 
     found = _read(row, {"from_column": "data.turns"}, *others, **layout)
 
     assert found == {
         "messages": [*TURNS, *(_turn("assistant", "4") for _ in others)],
-        "tools": [{"type": "function", "function": WEATHER}],
+        "tools": [{"type": "function", "function": tool} for tool in tools],
         "chat_template_kwargs": {"x": 1},
     }
+
+
+def test_white_space_of_a_pair_stays_where_it_is_not_stripped() -> None:
+    layout = {"kind": "prompt_completion", "prompt": "Q: {q}\n", "completion": "{a}"}
+
+    settings = PromptCompletionPreprocessing(kind="prompt_completion", strip_whitespace=False)
+
+    found = reader_for(settings, layout=layout).read({"q": " 2 + 2? ", "a": " 4"})
+
+    assert found == {"prompt": "Q:  2 + 2? \n", "completion": " 4"}
 
 
 def test_reasoning_and_calls_are_part_of_the_answer() -> None:
