@@ -14,7 +14,8 @@ from bridgepack.canaries.naming import finding
 from bridgepack.canaries.records import CanaryOptions, CanaryReport
 from bridgepack.canaries.targets import open_target
 from bridgepack.errors import ConfigError
-from bridgepack.reporting.canaries import describe_self_test
+from bridgepack.reporting.results.canaries import self_test_blocks
+from bridgepack.reporting.screen import screen
 from tests.support import small_builds as small
 from tests.support.small_builds import Command
 from tests.support.traced_artifacts import restate
@@ -134,9 +135,9 @@ def test_a_self_test_tells_what_was_missed() -> None:
     wrong = finding(faults.MASK_SHIFTED, "one rank", "the loss mask is shifted right by 1")
     found, missed = _planted(faults.MASK_SHIFTED, wrong), _planted(faults.SEQUENCE_LEAKS)
 
-    assert describe_self_test([found]).endswith("every planted fault was found")
-    assert "MISSED  sequence-leaks         not found" in describe_self_test([found, missed])
-    assert describe_self_test([found, missed]).endswith("1 of 2 faults were missed")
+    assert screen(self_test_blocks([found])).endswith("every planted fault was found")
+    assert "MISSED  sequence-leaks         not found" in screen(self_test_blocks([found, missed]))
+    assert screen(self_test_blocks([found, missed])).endswith("1 of 2 faults were missed")
 
 
 @pytest.mark.parametrize(

@@ -186,7 +186,7 @@ def test_masks_that_disagree(recipe: Path, command: Command) -> None:
     assert "⟦Who\N{REPLACEMENT CHARACTER} asks?<|im_end|>⟧" in lines[heading + 2]
     assert "⟦" not in lines[heading + 3].partition("assistant\\n")[0]
     assert "... and 2 more findings (--limit shows more)" in lines
-    assert lines[-2].split() == ["other-turn-trained", "4", "sequences"]
+    assert lines[-3].split() == ["other-turn-trained", "4", "sequences"]
     assert lines[-1] == "masks disagree: 4 of 4 sequences with findings"
 
     report = json.loads(command("prove", "masks", recipe, "--sample", 1, "--json", "--set", wrong).output)

@@ -66,7 +66,7 @@ def _explain_failure(path: Path, option: str) -> Iterator[None]:
         raise ConfigError(f"{option} is {str(path)!r}; it cannot be written: {reason}. Choose another.") from None
 
 
-def check_place(option: str, path: Path | None, artifact: Path, *, suffix: str, own: str | None = None) -> None:
+def check_place(option: str, path: Path | None, artifact: Path, *, suffix: str, exception: str | None = None) -> None:
     """Check that a file to write is not one that is read; inside an artifact only the name `own` is allowed.
 
     Raises:
@@ -77,6 +77,6 @@ def check_place(option: str, path: Path | None, artifact: Path, *, suffix: str, 
     if path.suffix.lower() != suffix:
         raise ConfigError(f"{option} is {str(path)!r}; allowed: a name that ends with {suffix}. Choose another.")
     folder, place = artifact.resolve(), path.resolve()
-    if folder.is_dir() and place.is_relative_to(folder) and (own is None or place != folder / own):
-        allowed = f"allowed there: {own}" if own else "no file may be written there"
-        raise ConfigError(f"{option} is {str(path)!r}, inside the folder that is read; {allowed}. Choose another.")
+    if folder.is_dir() and place.is_relative_to(folder) and (exception is None or place != folder / exception):
+        rule = f"allowed there: {exception}" if exception else "no file may be written there"
+        raise ConfigError(f"{option} is {str(path)!r}, inside the folder that is read; {rule}. Choose another.")

@@ -5,9 +5,9 @@ from typing import Any, ClassVar
 
 from bridgepack.config.layouts.entry import PublicLayout
 from bridgepack.config.layouts.public import PUBLIC_LAYOUTS
+from bridgepack.config.layouts.sayings import words_of_slots
 from bridgepack.records.results import Result
 from bridgepack.records.words import counted
-from bridgepack.reporting.layouts import layout_to_dict
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,7 +28,7 @@ class LayoutListing(Result):
 
     def table(self) -> list[dict[str, Any]]:
         """Return the layouts."""
-        return [layout_to_dict(entry) for entry in self.layouts]
+        return [_plain(entry) for entry in self.layouts]
 
 
 def list_layouts() -> LayoutListing:
@@ -37,3 +37,16 @@ def list_layouts() -> LayoutListing:
     Example: `bridgepack.list_layouts().to_pandas()`.
     """
     return LayoutListing(layouts=PUBLIC_LAYOUTS)
+
+
+def _plain(entry: PublicLayout) -> dict[str, Any]:
+    """Return an entry as plain values."""
+    return {
+        "name": entry.name,
+        "title": entry.title,
+        "url": entry.url,
+        "is_read": entry.layout is not None,
+        "columns": [*words_of_slots(entry)],
+        "marks": [*entry.marks],
+        **({"refusal": entry.refusal} if entry.refusal else {}),
+    }

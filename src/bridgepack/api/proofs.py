@@ -1,6 +1,6 @@
 """API functions that derive again or compare: prove, its parts sources, masks, served and training, and diff."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from bridgepack.canaries.records import CanaryOptions, CanaryReport
 from bridgepack.config.arguments import check_arguments, local_path, stated_options
 from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.reading.kept_rows import with_kept_rows
 from bridgepack.data.reading.remote import artifact_place
 from bridgepack.data.tasks import Progress
@@ -24,7 +25,8 @@ from bridgepack.proof.served.records import ServedReport
 from bridgepack.proof.served.served import check_served
 from bridgepack.proof.verify.records import VerifyReport
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
-from bridgepack.reporting.diffs import artifact_diff_page
+from bridgepack.reporting.html.pages import Page, page_html
+from bridgepack.reporting.results.diffs import diff_blocks, length_pictures
 
 
 @shows_progress
@@ -174,7 +176,14 @@ def diff(
     places, page = (artifact_place(first), artifact_place(second)), None if html is None else local_path(html, "html")
     for place in places:
         check_place("--html", page, place, suffix=".html")
-    found = diff_artifacts(*places, limit=limit, progress=progress)
-    with staged_report(page, artifact_diff_page(found) if page else "", option="--html"):
+    report = diff_artifacts(*places, limit=limit, progress=progress)
+    with staged_report(page, _diff_html(report, places) if page else "", option="--html"):
         pass
-    return found
+    return report
+
+
+def _diff_html(report: DiffReport, places: Sequence[Path]) -> str:
+    pictures = length_pictures(report, [Artifact(place) for place in places])
+    return page_html(
+        Page(kind="bridgepack diff", title="Two artifacts compared", blocks=[*diff_blocks(report, pictures)])
+    )

@@ -4,11 +4,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bridgepack import __version__
 from bridgepack.api.files import check_place, staged_report
 from bridgepack.api.progress import shows_progress
 from bridgepack.api.targets import Recipe, recipe_of
 from bridgepack.bridge.targets import Target, recipe_target
 from bridgepack.checking.options import CheckOptions
+from bridgepack.checking.overview import Overview, overview_of
+from bridgepack.checking.sign_off import SignOff
+from bridgepack.checking.sign_off import sign_off as sign_off_of
 from bridgepack.checking.written_report import WrittenReport
 from bridgepack.config.arguments import check_arguments, local_path
 from bridgepack.config.load import load_recipe
@@ -19,8 +23,10 @@ from bridgepack.data.reading.remote import CloudPath, artifact_place
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import ConfigError
 from bridgepack.reporting.html.card import dataset_card
-from bridgepack.reporting.html.page import artifact_page
-from bridgepack.reporting.html.sign_off import sign_off as sign_off_page
+from bridgepack.reporting.html.pages import Page, page_html
+from bridgepack.reporting.results.overview_packs import name_of
+from bridgepack.reporting.results.overviews import overview_blocks
+from bridgepack.reporting.results.sign_offs import sign_off_blocks
 
 
 @shows_progress
@@ -71,7 +77,7 @@ def report(
         options,
         output=None if output is None else local_path(output, "output"),
         card=None if card is None else local_path(card, "card"),
-        signed=None if sign_off is None else local_path(sign_off, "sign_off"),
+        sign_off_file=None if sign_off is None else local_path(sign_off, "sign_off"),
         target=None if run is None else run.reading(place),
     )
 
@@ -90,7 +96,7 @@ def write_report(
     *,
     output: Path | None = None,
     card: Path | None = None,
-    signed: Path | None = None,
+    sign_off_file: Path | None = None,
     target: Target | None = None,
 ) -> WrittenReport:
     """Write an artifact's page, dataset card and sign-off page; return their paths and the report of the rules.
@@ -103,9 +109,9 @@ def write_report(
         ArtifactError: the folder is not an artifact.
         RuleCrashError: a rule raised.
     """
-    check_place("--output", output, artifact, suffix=".html", own=REPORT_FILE)
-    check_place("--card", card, artifact, suffix=".md", own=CARD_FILE)
-    check_place("--sign-off", signed, artifact, suffix=".html")
+    check_place("--output", output, artifact, suffix=".html", exception=REPORT_FILE)
+    check_place("--card", card, artifact, suffix=".md", exception=CARD_FILE)
+    check_place("--sign-off", sign_off_file, artifact, suffix=".html")
     if output is None and isinstance(artifact, CloudPath):
         raise ConfigError(f"--output is not given; a report cannot be written to {str(artifact)!r}. Give a local file.")
     has_manifest = (artifact / MANIFEST_FILE).exists()
@@ -114,16 +120,28 @@ def write_report(
     if card is not None and not has_manifest:
         raise ConfigError(f"--card needs {MANIFEST_FILE}, which {str(artifact)!r} does not have. Remove --card.")
     output = output or artifact / REPORT_FILE
-    if signed is not None and signed.resolve() == output.resolve():
-        raise ConfigError(f"--sign-off is {str(signed)!r}, as --output is. Choose another name for one of them.")
-    page = artifact_page(artifact, options, target)
-    text = None if card is None else dataset_card(artifact, page.facts.manifest)
-    run = None if signed is None else sign_off_page(page, None if target is None else target.recipe)
+    if sign_off_file is not None and sign_off_file.resolve() == output.resolve():
+        raise ConfigError(f"--sign-off is {str(sign_off_file)!r}, as --output is. Choose another name for one of them.")
+    overview = overview_of(artifact, options, target)
+    text = None if card is None else dataset_card(artifact, overview.facts.manifest)
+    run = None if sign_off_file is None else sign_off_of(overview, None if target is None else target.recipe)
     with (
-        staged_report(output, page.html()),
+        staged_report(output, overview_html(overview)),
         staged_report(card, text or "", option="--card"),
-        staged_report(signed, "" if run is None else run.html(), option="--sign-off"),
+        staged_report(sign_off_file, "" if run is None else sign_off_html(run), option="--sign-off"),
     ):
         pass
-    files = {"output": output, "card": card, "sign_off": signed}
-    return WrittenReport(report=page.report, files=files, num_doubted=0 if run is None else run.num_doubted)
+    files = {"output": output, "card": card, "sign_off": sign_off_file}
+    return WrittenReport(report=overview.report, files=files, num_doubted=0 if run is None else run.num_doubted)
+
+
+def overview_html(overview: Overview) -> str:
+    """Return an artifact's report as a page."""
+    return page_html(Page(kind="bridgepack report", title=name_of(overview), blocks=[*overview_blocks(overview)]))
+
+
+def sign_off_html(run: SignOff) -> str:
+    """Return the page that signs a run off."""
+    title = f"{run.recipe.name} on {name_of(run.page)}"
+    kind = f"Sign-off of a packed run, by bridgepack {__version__}"
+    return page_html(Page(kind=kind, title=title, blocks=[*sign_off_blocks(run)]))

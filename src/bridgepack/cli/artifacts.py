@@ -17,13 +17,10 @@ from bridgepack.cli.options import (
     shown_progress,
 )
 from bridgepack.cli.output import CLEAN, echo, has_colour, print_json
-from bridgepack.reporting.packs import draw_pack
-from bridgepack.reporting.terminal import (
-    describe_build,
-    describe_histogram,
-    describe_manifest,
-    describe_plan,
-)
+from bridgepack.reporting.results.artifacts import inspection_blocks
+from bridgepack.reporting.results.builds import build_blocks, build_plan_blocks
+from bridgepack.reporting.results.packs import pack_blocks
+from bridgepack.reporting.screen import screen
 
 
 @click.command()
@@ -51,13 +48,11 @@ def repack(
     changes, chosen = api.parse_overrides(overrides), chosen_options(**options)
     if dry_run:
         plan = api.plan_repack(artifact, changes, output=output)
-        print_json(plan.to_dict()) if as_json else echo(
-            describe_plan(plan, source=plan.source, tokenises_again=plan.tokenises_again)
-        )
+        print_json(plan.to_dict()) if as_json else echo(screen(build_plan_blocks(plan)))
         return CLEAN
     with shown_progress() as progress:
         result = api.repack(artifact, changes, output=output, progress=progress, **chosen)
-    print_json(result.to_dict()) if as_json else echo(describe_build(result))
+    print_json(result.to_dict()) if as_json else echo(screen(build_blocks(result)))
     return CLEAN
 
 
@@ -88,13 +83,10 @@ def inspect(
         if is_whole_process:
             api.import_transformers()
         shown = api.inspect(artifact, pack=pack, split=split)
-        print_json(shown.to_dict()) if as_json else echo(draw_pack(shown, has_colour=has_colour(), limit=limit))
+        print_json(shown.to_dict()) if as_json else echo(
+            screen(pack_blocks(shown, limit=limit), has_colour=has_colour())
+        )
         return CLEAN
     view = api.inspect(artifact)
-    if as_json:
-        print_json(view.to_dict())
-        return CLEAN
-    echo(describe_manifest(view.manifest, view.folder, view.waiting))
-    for record in view.manifest.splits:
-        echo("\n" + "\n".join(describe_histogram(record)))
+    print_json(view.to_dict()) if as_json else echo(screen(inspection_blocks(view)))
     return CLEAN

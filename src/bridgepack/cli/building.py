@@ -9,8 +9,9 @@ from bridgepack import api
 from bridgepack.cli.options import num_cores, shown_progress
 from bridgepack.cli.output import CLEAN, FINDINGS, complete_on_interrupt, echo, has_colour, print_json
 from bridgepack.reporting.formats import render_report
+from bridgepack.reporting.results.builds import build_blocks, build_plan_blocks
 from bridgepack.reporting.results.checks import counts_and_codes
-from bridgepack.reporting.terminal import describe_build, describe_plan
+from bridgepack.reporting.screen import screen
 from bridgepack.reporting.text import printable
 
 
@@ -31,14 +32,14 @@ def build_recipe(
     if dry_run:
         with shown_progress() as progress:
             plan = api.plan_build(target, progress=progress, **chosen)
-        print_json(plan.to_dict()) if as_json else echo(describe_plan(plan))
+        print_json(plan.to_dict()) if as_json else echo(screen(build_plan_blocks(plan)))
         return CLEAN
     with shown_progress() as progress:
         result = api.build(target, progress=progress, **chosen)
     summary = result.to_dict()
     with complete_on_interrupt(result.output):
         if not as_json:
-            echo(describe_build(result, target.recipe))
+            echo(screen(build_blocks(result, target.recipe)))
         judged, page = None, None
         if is_checked or is_reported:
             judged, page = _check_packs(target, result.output, options["num_workers"], is_reported=is_reported)

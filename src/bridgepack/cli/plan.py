@@ -50,7 +50,8 @@ def plan(
     """
     if is_whole_process and artifact is None:
         api.import_transformers()
-    from bridgepack.reporting.plans import describe_plan
+    from bridgepack.reporting.results.plans import plan_blocks
+    from bridgepack.reporting.screen import screen
 
     found = api.plan(
         recipe,
@@ -64,7 +65,7 @@ def plan(
         output=output,
         overrides=api.parse_overrides(overrides),
     )
-    print_json(found.to_dict()) if as_json else echo(describe_plan(found))
+    print_json(found.to_dict()) if as_json else echo(screen(plan_blocks(found)))
     if output and not as_json:
         echo(f"wrote {output}\nnext: bridgepack check {output}")
     return CLEAN
@@ -86,8 +87,9 @@ def preview(
     """
     if is_whole_process:
         api.import_transformers()
-    from bridgepack.reporting.plans import describe_preview
+    from bridgepack.reporting.results.previews import preview_blocks
+    from bridgepack.reporting.screen import screen
 
     found = api.preview(recipe, num_rows=num_rows, overrides=api.parse_overrides(overrides))
-    print_json(found.to_dict()) if as_json else echo(describe_preview(found, has_colour=has_colour()))
+    print_json(found.to_dict()) if as_json else echo(screen(preview_blocks(found), has_colour=has_colour()))
     return CLEAN

@@ -1,6 +1,6 @@
 """The `prove` commands: of a target, and of its parts sources, masks, served, training."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -22,10 +22,12 @@ from bridgepack.cli.options import (
 )
 from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo, print_json
 from bridgepack.cli.training import training
-from bridgepack.reporting.proofs import describe_masks, describe_verification
+from bridgepack.reporting.blocks import Block
+from bridgepack.reporting.results.masks import mask_blocks
 from bridgepack.reporting.results.parts import proof_blocks
+from bridgepack.reporting.results.served import served_blocks
+from bridgepack.reporting.results.verifications import verification_blocks
 from bridgepack.reporting.screen import screen
-from bridgepack.reporting.served import describe_served
 
 #: Name in help of the command that asks all parts.
 _WHOLE = "TARGET"
@@ -104,13 +106,13 @@ def whole(is_whole_process: bool | None, /, target: str, **arguments: Any) -> in
     if arguments["as_json"]:
         print_json(proof.to_dict())
     else:
-        reports = [_DESCRIBED[name](part.report) for name, part in proof.parts.items() if part.report is not None]
-        echo("\n\n".join([*reports, screen(list(proof_blocks(proof)))]))
+        reports = [screen(_BLOCKS[name](part.report)) for name, part in proof.parts.items() if part.report is not None]
+        echo("\n\n".join([*reports, screen(proof_blocks(proof))]))
     return {"passed": CLEAN, "findings": FINDINGS}.get(proof.outcome, COULD_NOT_RUN)
 
 
-_DESCRIBED: Mapping[str, Callable[[Any], str]] = MappingProxyType(
-    {"sources": describe_verification, "masks": describe_masks, "served": describe_served}
+_BLOCKS: Mapping[str, Callable[[Any], Iterator[Block]]] = MappingProxyType(
+    {"sources": verification_blocks, "masks": mask_blocks, "served": served_blocks}
 )
 
 prove.add_command(training)
@@ -145,7 +147,7 @@ def sources(artifact: Path | str, **arguments: Any) -> int:
             progress=progress,
             **_extent(stated, is_all=arguments["is_all"]),
         )
-    print_json(report.to_dict()) if arguments["as_json"] else echo(describe_verification(report))
+    print_json(report.to_dict()) if arguments["as_json"] else echo(screen(verification_blocks(report)))
     return {"same": CLEAN, "differs": FINDINGS, "could not run": COULD_NOT_RUN}[report.outcome]
 
 
@@ -197,7 +199,7 @@ def masks(is_whole_process: bool | None, /, target: str, **arguments: Any) -> in
     prefixes, and from the text around turns. Exits 2 when no row could be compared.
     """
     report = _of_rows(api.prove.masks, target, arguments, is_whole_process=is_whole_process)
-    print_json(report.to_dict()) if arguments["as_json"] else echo(describe_masks(report))
+    print_json(report.to_dict()) if arguments["as_json"] else echo(screen(mask_blocks(report)))
     return {"agree": CLEAN, "disagree": FINDINGS, "could not run": COULD_NOT_RUN}[report.outcome]
 
 
@@ -213,7 +215,7 @@ def served(is_whole_process: bool | None, /, target: str, **arguments: Any) -> i
     sources and the recipe's serving section. Exits 2 when no row could be compared.
     """
     report = _of_rows(api.prove.served, target, arguments, is_whole_process=is_whole_process)
-    print_json(report.to_dict()) if arguments["as_json"] else echo(describe_served(report))
+    print_json(report.to_dict()) if arguments["as_json"] else echo(screen(served_blocks(report)))
     return {"equal": CLEAN, "differs": FINDINGS, "could not run": COULD_NOT_RUN}[report.outcome]
 
 

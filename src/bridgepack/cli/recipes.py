@@ -10,8 +10,9 @@ from bridgepack import api
 from bridgepack.cli.completion import complete_recipe
 from bridgepack.cli.options import Count, PathOption, set_option
 from bridgepack.cli.output import CLEAN, FINDINGS, echo, print_json
-from bridgepack.reporting.layouts import describe_detection, layouts_table
 from bridgepack.reporting.recipes import catalogue_table, describe_resolved, shipped_lines
+from bridgepack.reporting.results.layouts import detection_blocks, layout_blocks
+from bridgepack.reporting.screen import screen
 from bridgepack.reporting.text import printable
 
 
@@ -110,9 +111,9 @@ def new(context: click.Context, /, output: Path | None, dry_run: bool, layout: s
     wish |= _ask(wish) if missing else {}
     recipe = api.new_recipe(layout=layout, before_tokenizer=api.import_transformers if context.obj else None, **wish)
     if recipe.detection is not None:
-        echo(describe_detection(recipe.detection), err=dry_run)
+        echo(screen(detection_blocks(recipe.detection)), err=dry_run)
     for part, detection in recipe.parts.items():
-        echo(describe_detection(detection, part), err=dry_run)
+        echo(screen(detection_blocks(detection, part)), err=dry_run)
     if dry_run:
         echo(printable(recipe.fit.line), err=True)
         echo(recipe.text.rstrip("\n"))
@@ -163,7 +164,7 @@ def layouts(as_json: bool) -> int:
     describes it.
     """
     listing = api.list_layouts()
-    print_json(listing.to_dict()) if as_json else echo(layouts_table(listing.layouts))
+    print_json(listing.to_dict()) if as_json else echo(screen(layout_blocks(listing.layouts)))
     return CLEAN
 
 

@@ -7,7 +7,8 @@ import click
 from bridgepack import api
 from bridgepack.cli.options import Age, Count, PathOption, num_cores, quiet_option, shown_progress
 from bridgepack.cli.output import CLEAN, FINDINGS, echo, print_json
-from bridgepack.reporting.stores import describe_pruned, describe_store, describe_verified
+from bridgepack.reporting.results.stores import pruned_blocks, store_blocks, verified_blocks
+from bridgepack.reporting.screen import screen
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -29,7 +30,7 @@ def list_command(folder: Path | None, as_json: bool) -> int:
     For each: size, last use, and the artifacts built from it.
     """
     listing = api.list_store(folder)
-    print_json(listing.to_dict()) if as_json else echo(describe_store(listing))
+    print_json(listing.to_dict()) if as_json else echo(screen(store_blocks(listing)))
     return CLEAN
 
 
@@ -47,7 +48,7 @@ def prune(
     if not (unused or older_than is not None or max_size is not None):
         raise click.UsageError("no selection given; use --unused, --older-than or --max-size.")
     pruned = api.prune_store(folder, unused=unused, older_than_s=older_than, max_size=max_size, dry_run=dry_run)
-    print_json(pruned.to_dict()) if as_json else echo(describe_pruned(pruned))
+    print_json(pruned.to_dict()) if as_json else echo(screen(pruned_blocks(pruned)))
     return CLEAN
 
 
@@ -64,5 +65,5 @@ def verify(folder: Path | None, remove: bool, workers: int | None, as_json: bool
     """
     with shown_progress() as progress:
         found = api.verify_store(folder, remove=remove, num_workers=workers or num_cores(), progress=progress)
-    print_json(found.to_dict()) if as_json else echo(describe_verified(found))
+    print_json(found.to_dict()) if as_json else echo(screen(verified_blocks(found)))
     return FINDINGS if found.broken else CLEAN

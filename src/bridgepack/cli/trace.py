@@ -8,8 +8,9 @@ import click
 from bridgepack import api
 from bridgepack.cli.options import Count, PathOption, PlaceOption, quiet_option, set_option, shown_progress
 from bridgepack.cli.output import CLEAN, FINDINGS, echo, has_colour, print_json, tell_if_newer
-from bridgepack.reporting.diffs import describe_artifact_diff
-from bridgepack.reporting.proofs import describe_pack, describe_source, describe_step
+from bridgepack.reporting.results.diffs import diff_blocks
+from bridgepack.reporting.results.traces import pack_trace_blocks, source_trace_blocks, step_blocks
+from bridgepack.reporting.screen import screen
 
 _SPLITS = click.Choice(["training", "validation"])
 #: Options of `trace` about the run.
@@ -61,11 +62,10 @@ def _check_question(arguments: dict[str, Any]) -> None:
 
 
 def _text(found: Any, arguments: dict[str, Any]) -> str:
-    shown: dict[str, Any] = {"has_colour": has_colour()}
     if arguments["source"] is not None:
-        return describe_source(found, **shown)
-    describe = describe_pack if arguments["step"] is None else describe_step
-    return describe(found, limit=arguments["limit"], **shown)
+        return screen(source_trace_blocks(found), has_colour=has_colour())
+    blocks = pack_trace_blocks if arguments["step"] is None else step_blocks
+    return screen(blocks(found, limit=arguments["limit"]), has_colour=has_colour())
 
 
 @click.command()
@@ -85,5 +85,5 @@ def diff(first: Path | str, second: Path | str, limit: int | None, html: Path | 
     """
     with shown_progress() as progress:
         report = api.diff(first, second, html=html, progress=progress, **({} if limit is None else {"limit": limit}))
-    print_json(report.to_dict()) if as_json else echo(describe_artifact_diff(report))
+    print_json(report.to_dict()) if as_json else echo(screen(diff_blocks(report)))
     return CLEAN if report.is_same else FINDINGS

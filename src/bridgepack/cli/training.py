@@ -10,7 +10,8 @@ from bridgepack import api
 from bridgepack.cli.completion import complete_recipe
 from bridgepack.cli.options import Count, PathOption, quiet_option, set_option, shown_progress
 from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo
-from bridgepack.reporting.canaries import describe_canary, describe_self_test
+from bridgepack.reporting.results.canaries import canary_blocks, self_test_blocks
+from bridgepack.reporting.screen import screen
 
 
 @click.command()
@@ -68,7 +69,7 @@ def _options(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print(reports: list[Any], output: Path | None, *, is_self_test: bool, as_json: bool) -> None:
-    text = describe_self_test(reports) if is_self_test else describe_canary(reports[0])
+    text = screen(self_test_blocks(reports) if is_self_test else canary_blocks(reports[0]))
     if as_json:
         plain = [report.to_dict() for report in reports]
         text = json.dumps(plain if is_self_test else plain[0], indent=2, ensure_ascii=False, default=str)

@@ -38,10 +38,12 @@ def build(
     """
     from bridgepack.api import build as build_artifact
     from bridgepack.config.load import load_recipe
-    from bridgepack.reporting.terminal import describe_build
+    from bridgepack.reporting.results.builds import build_blocks
+    from bridgepack.reporting.screen import screen
 
     loaded = load_recipe(recipe, overrides)
-    say(describe_build(build_artifact(loaded, output=output, num_workers=num_workers, replace=replace), loaded))
+    built = build_artifact(loaded, output=output, num_workers=num_workers, replace=replace)
+    say(screen(build_blocks(built, loaded)))
 
 
 @run.cli.entrypoint(namespace=NAMESPACE)  # type: ignore[untyped-decorator]

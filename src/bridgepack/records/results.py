@@ -31,7 +31,7 @@ class Result:
 
     def _repr_html_(self) -> str:
         """Return the result as a part of a page, as notebooks show it."""
-        from bridgepack.reporting.html.notebook import result_html  # the door of results to the room that draws them
+        from bridgepack.reporting.html.pages import result_html  # the door of results to the room that draws them
 
         return result_html(self)
 

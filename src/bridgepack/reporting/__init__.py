@@ -1,5 +1,6 @@
-"""Renders results: progress, summaries and pictures for the terminal, and HTML pages.
+"""Renders results: progress, text for the terminal, HTML pages, parts of notebooks, and formats of CI systems.
 
-In: results as values. Out: text. Nothing is computed or decided here.
-Read first: `terminal`.
+In: results as values. Out: text; callers write it. `results` makes the blocks of each kind of result once; `screen`
+and `html.pages` draw blocks. Nothing is computed or decided here.
+Read first: `blocks`, then `results.checks`.
 """

@@ -50,6 +50,7 @@ class Line:
     text: str
     items: tuple[str, ...] = ()
     indent: int = 2  #: spaces before an item on a screen
+    is_wrapped: bool = False  #: whether a screen breaks it into lines at its width
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """A cell with boxes side by side, such as the sequences of a pack."""
+    """Boxes side by side, such as the sequences of a pack; alone or in a cell."""
 
     boxes: tuple[tuple[float, float], ...]  #: left edge and width of each, percent of the strip
 
@@ -82,9 +83,10 @@ Cell = str | Bar | Strip
 class Column:
     """A column of a table."""
 
-    name: str
+    name: str  #: head on pages; empty if pages leave the column out
     screen: str = ""  #: format of a cell in a line of a screen; empty if a screen leaves the column out
     is_number: bool = False
+    is_long: bool = False  #: pages do not shorten its cells: their parts are short already
     is_below: bool = False  #: a screen writes its cells on lines of their own, below the rest of the row
 
 
@@ -98,7 +100,7 @@ class Table:
     head: str = ""  #: line above the rows on a screen; empty for none
     indent: int = 2  #: spaces before a row on a screen
     most_rows: int | None = None  #: of a screen; None for all
-    rest: str = "--json lists all"  #: where those are that a face leaves out
+    remainder: str = "--json lists all"  #: where those are that a face leaves out
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,13 @@ class Findings:
     """Findings of rules, worst first."""
 
     findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Legend:
+    """How a face marks what is trained; before the first text."""
+
+    name: str = ""  #: of the figure that it is; empty for a sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +145,7 @@ class PictureBar:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Mark:
+class PictureMark:
     """A value on the axis of a picture."""
 
     text: str
@@ -152,8 +161,8 @@ class Picture:
     amount: str  #: what the height of a bar counts: `Sequences`
     axis: str  #: what the axis measures: `Runtime tokens`
     bars: tuple[PictureBar, ...]
-    marks: tuple[Mark, ...] = ()  #: values with a line through the picture, ascending
-    ticks: tuple[Mark, ...] = ()  #: values below the axis
+    marks: tuple[PictureMark, ...] = ()  #: values with a line through the picture, ascending
+    ticks: tuple[PictureMark, ...] = ()  #: values below the axis
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,4 +181,4 @@ class Section:
     is_folded: bool = False  #: whether a page opens it on a click
 
 
-Block = Title | Verdict | Line | Figures | Table | Findings | MarkedText | Picture | Code | Section
+Block = Title | Verdict | Line | Figures | Table | Findings | Strip | Legend | MarkedText | Picture | Code | Section

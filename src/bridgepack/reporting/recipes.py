@@ -63,17 +63,17 @@ class ResolvedView:
         return {
             "name": self.recipe.name,
             "packs": {"num_packs": dict(self.num_packs), "because": self.packs},
-            "fields": [asdict(one) for one in self.fields],
+            "fields": [asdict(entry) for entry in self.fields],
             "derived": [{"name": name, **item, "origin": "derived"} for name, item in self.derived.items()],
             "settings": [
                 {
-                    "path": one.path,
-                    "value": _plain(one.value),
-                    "origin": one.origin,
-                    "field": one.field or None,
-                    "because": one.because or None,
+                    "path": entry.path,
+                    "value": _plain(entry.value),
+                    "origin": entry.origin,
+                    "field": entry.field or None,
+                    "because": entry.because or None,
                 }
-                for one in self.settings
+                for entry in self.settings
             ],
         }
 
@@ -101,23 +101,23 @@ def catalogue_table(entries: Sequence[CatalogueEntry]) -> str:
     """Return the recipes by family, the errors of those that cannot be loaded, and why some have no numbers."""
     read = [entry for entry in entries if not entry.error]
     rows = [tuple(_COLUMNS), *map(_row, read)]
-    others = [max(len(row[column]) for row in rows) for column in range(1, len(_COLUMNS))]
-    widest = min(max(len(row[0]) for row in rows), _LINE - sum(others) - len(others) - 2)
-    lines = [_table_line(rows[0], [widest, *others])]
+    widths = [max(len(row[column]) for row in rows) for column in range(1, len(_COLUMNS))]
+    widest = min(max(len(row[0]) for row in rows), _LINE - sum(widths) - len(widths) - 2)
+    lines = [_table_line(rows[0], [widest, *widths])]
     for family, group in groupby(read, key=lambda entry: entry.family):
-        lines += [f"{family}:", *(_table_line(_row(entry), [widest, *others]) for entry in group)]
-    broken = [f"cannot be loaded: {entry.name}: {entry.error}" for entry in entries if entry.error]
+        lines += [f"{family}:", *(_table_line(_row(entry), [widest, *widths]) for entry in group)]
+    errors = [f"cannot be loaded: {entry.name}: {entry.error}" for entry in entries if entry.error]
     unread = any(not entry.recipe and not entry.error for entry in entries)
     note = ["-: listing runs no Python of the folder recipes/ here"] if unread else []
     end = f"{len(read)} recipes; `bridgepack recipes show NAME` prints one"
-    return "\n".join([*lines, "", *broken, *note, end])
+    return "\n".join([*lines, "", *errors, *note, end])
 
 
 def _table_line(row: Sequence[str], widths: Sequence[int]) -> str:
     """Return a row's cells below their titles; a name that is too long has a line of its own."""
-    name, rest = row[0], " ".join(cell.ljust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
+    name, other_cells = row[0], " ".join(cell.ljust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
     break_ = f"\n  {'':{widths[0]}}" if len(name) > widths[0] else ""
-    return f"  {name.ljust(widths[0])}{break_} {rest}".rstrip()
+    return f"  {name.ljust(widths[0])}{break_} {other_cells}".rstrip()
 
 
 def shipped_lines(names: Sequence[str]) -> str:
@@ -149,18 +149,18 @@ def describe_resolved(view: ResolvedView) -> str:
     counts = "".join(f"{count:,} {split}, " for split, count in view.num_packs.items())
     counts = f"{counts.removesuffix(', ')}; " if counts else ""
     lines = [view.recipe.name, f"packs: {counts}{view.packs}", "", "fields of the recipe:"]
-    lines += _align([(one.field, flow(one.value), one.origin) for one in view.fields])
+    lines += _align([(entry.field, flow(entry.value), entry.origin) for entry in view.fields])
     lines += ["", "derived:"]
     lines += _align([(name, flow(item["value"]), f"derived: {item['because']}") for name, item in view.derived.items()])
     lines += ["", "set in Megatron-Bridge:"]
     lines += _align(
         [
             (
-                one.path,
-                flow(_plain(one.value)),
-                f"{one.origin}: {one.because if one.origin == 'derived' else one.field}",
+                entry.path,
+                flow(_plain(entry.value)),
+                f"{entry.origin}: {entry.because if entry.origin == 'derived' else entry.field}",
             )
-            for one in view.settings
+            for entry in view.settings
         ]
     )
     return "\n".join(lines)
@@ -186,9 +186,9 @@ def _packs(recipe: SFTRecipe, artifact: Path | None) -> tuple[Packs | None, str]
     if recipe.chooses_rows:
         return None, "which sequences are used depends on all rows (data.mixture, data.deduplicate): build counts them"
     if Path(recipe.tokenizer.name_or_path).is_dir():
-        projected = _project_packs(recipe)
-        if projected is not None:
-            return Packs(folder=str(folder), num_packs=projected), f"{_FORECAST} from tokenised rows, as in `preview`"
+        projection = _project_packs(recipe)
+        if projection is not None:
+            return Packs(folder=str(folder), num_packs=projection), f"{_FORECAST} from tokenised rows, as in `preview`"
     forecast = forecast_packs(recipe)
     packs = Packs(folder=str(folder), num_packs=forecast.num_packs)
     return (packs if forecast.num_packs else None), forecast.because
@@ -209,7 +209,7 @@ def _shares(recipe: SFTRecipe) -> dict[str, dict[str, Any]]:
     size = scope.data_parallel_size()
     if size is None:
         return {}
-    batch = next(one.value for one in host_settings(recipe) if one.path == "train.global_batch_size")
+    batch = next(entry.value for entry in host_settings(recipe) if entry.path == "train.global_batch_size")
     micro, topology = recipe.batch.micro_batch_size, recipe.parallelism
     product = " x ".join(str(getattr(topology, _SIZES[name])) for name in ("TP", "PP", "CP"))
     because = f"{topology.num_gpus} GPUs / ({product} tensor x pipeline x context ranks)"

@@ -28,11 +28,11 @@ def named_rule(name: str) -> Rule:
     Raises:
         ConfigError: there is no such rule.
     """
-    wanted = name.upper() if name.upper().startswith("BP") else name.lower()
+    key = name.upper() if name.upper().startswith("BP") else name.lower()
     for rule in ALL_RULES:
-        if wanted in (rule.code, rule.name):
+        if key in (rule.code, rule.name):
             return rule
-    nearest = nearest_name(wanted, [known for rule in ALL_RULES for known in (rule.code, rule.name)])
+    nearest = nearest_name(key, [alias for rule in ALL_RULES for alias in (rule.code, rule.name)])
     hint = f" Did you mean {nearest}?" if nearest else ""
     raise ConfigError(
         f"rule is {name!r}; no rule has that code, that name or these words.{hint} `bridgepack explain` lists all."
@@ -41,9 +41,9 @@ def named_rule(name: str) -> Rule:
 
 def rules_of_group(code: str) -> list[Rule]:
     """Return the rules whose codes begin with a partial code, e.g. `BP1`; empty for a full code or a name."""
-    wanted = code.upper()
-    is_beginning = wanted.startswith("BP") and wanted[2:].isdecimal()
-    return [rule for rule in ALL_RULES if is_beginning and rule.code.startswith(wanted) and rule.code != wanted]
+    key = code.upper()
+    is_beginning = key.startswith("BP") and key[2:].isdecimal()
+    return [rule for rule in ALL_RULES if is_beginning and rule.code.startswith(key) and rule.code != key]
 
 
 def explain_rule(rule: str) -> dict[str, Any] | list[dict[str, Any]]:
@@ -53,16 +53,19 @@ def explain_rule(rule: str) -> dict[str, Any] | list[dict[str, Any]]:
         ConfigError: there is no such rule.
     """
     group = list(ALL_RULES) if rule.upper() == "BP" else rules_of_group(rule)
-    is_named = any(rule.lower() in (one.code.lower(), one.name) for one in ALL_RULES)
-    found = group if group or is_named else rules_about(rule)
-    return [rule_to_dict(one) for one in found] if found else rule_to_dict(named_rule(rule))
+    is_named = any(rule.lower() in (entry.code.lower(), entry.name) for entry in ALL_RULES)
+    rules = group if group or is_named else rules_about(rule)
+    return [rule_to_dict(entry) for entry in rules] if rules else rule_to_dict(named_rule(rule))
 
 
 def rules_about(text: str) -> list[Rule]:
     """Return the rules whose name, summary, reason or fix has every word of a text."""
     words = text.lower().replace("-", " ").split()
-    about = {one.code: f"{one.name} {one.summary} {one.why} {one.fix}".lower().replace("-", " ") for one in ALL_RULES}
-    return [one for one in ALL_RULES if words and all(word in about[one.code] for word in words)]
+    about = {
+        entry.code: f"{entry.name} {entry.summary} {entry.why} {entry.fix}".lower().replace("-", " ")
+        for entry in ALL_RULES
+    }
+    return [entry for entry in ALL_RULES if words and all(word in about[entry.code] for word in words)]
 
 
 def rules_table(rules: Sequence[Mapping[str, Any]]) -> str:
@@ -100,8 +103,8 @@ def source_links(source: str) -> list[str]:
     """Return links to the lines of Megatron-Bridge and Megatron-Core that a source names, at their versions."""
     links = []
     version = TARGET.bridge
-    for named, path, room, line in _PLACES.findall(source):
-        version = named or version
+    for release, path, room, line in _PLACES.findall(source):
+        version = release or version
         tag = f"v{version}/src" if room == "bridge" else f"core_v{TARGET.core}"
         if path:
             links.append(f"{_REPOSITORIES[room]}/blob/{tag}/{path}" + (f"#L{line}" if line else ""))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Iterator
 
 from bridgepack.records import Change, Finding
 from bridgepack.records.words import value_text
@@ -13,6 +14,7 @@ from bridgepack.reporting.blocks import (
     Code,
     Figures,
     Findings,
+    Legend,
     Line,
     MarkedText,
     Picture,
@@ -22,7 +24,7 @@ from bridgepack.reporting.blocks import (
     Title,
     Verdict,
 )
-from bridgepack.reporting.text import caught_text, first_lines, printable
+from bridgepack.reporting.text import caught_text, printable, terminal_width
 
 _RESET, _BOLD, _DIM, _GREEN = "\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[32m"
 _COLOURS = {"error": "\x1b[1;31m", "warning": "\x1b[1;33m", "advice": "\x1b[1;36m"}
@@ -35,20 +37,19 @@ _GAP = "\0"
 Paint = Callable[[str, str], str]
 
 
-def screen(blocks: Sequence[Block], *, has_colour: bool = False) -> str:
+def screen(blocks: Iterable[Block], *, has_colour: bool = False) -> str:
     """Return blocks as lines of text, verdicts last; nothing in them can take over a terminal."""
 
     def paint(text: str, colour: str) -> str:
         return f"{colour}{text}{_RESET}" if has_colour else text
 
-    verdicts = [block for block in blocks if isinstance(block, Verdict)]
     lines: list[str] = []
-    for block in [*(block for block in blocks if not isinstance(block, Verdict)), *verdicts]:
+    for block in sorted(blocks, key=lambda block: isinstance(block, Verdict)):
         lines += _lines(block, paint)
     return "\n".join(_without_double_gaps(lines))
 
 
-def _without_double_gaps(lines: Sequence[str]) -> Iterator[str]:
+def _without_double_gaps(lines: Iterable[str]) -> Iterator[str]:
     has_text = is_gap_due = False
     for line in lines:
         if line == _GAP:
@@ -67,14 +68,17 @@ def _lines(block: Block, paint: Paint) -> Iterator[str]:
         case Verdict():
             yield from (_GAP, *map(printable, (block.text, *block.details)))
         case Line():
-            yield printable(block.text)
-            yield from (_indented(printable(item), block.indent) for item in block.items)
+            indents = (0, *(block.indent for _ in block.items))
+            for text, indent in zip((block.text, *block.items), indents, strict=True):
+                yield from _wrap(text, indent) if block.is_wrapped else [_indent(printable(text), indent)]
         case Figures():
             yield from _figure_lines(block)
         case Table():
-            if block.head:
-                yield printable(block.head)
-            yield from first_lines(_rows(block), block.rest, block.most_rows)
+            yield from _table_lines(block)
+        case Strip():
+            yield _strip(block)
+        case Legend():
+            yield f"{block.name:<20}{_legend(paint)}" if block.name else _legend(paint)
         case Findings():
             for finding in block.findings:
                 yield from (_GAP, *_finding_lines(finding, paint), _GAP)
@@ -92,27 +96,51 @@ def _section_lines(section: Section, paint: Paint) -> Iterator[str]:
         yield printable(section.title)
     for block in section.blocks:
         indent = 0 if isinstance(block, MarkedText | Findings) or not section.title else 2
-        yield from (line if line == _GAP else _indented(line, indent) for line in _lines(block, paint))
+        yield from (line if line == _GAP else _indent(line, indent) for line in _lines(block, paint))
 
 
-def _indented(text: str, indent: int) -> str:
+def _indent(text: str, indent: int) -> str:
     return "\n".join(f"{' ' * indent}{line}" if line else "" for line in text.split("\n"))
+
+
+def _wrap(text: str, indent: int) -> list[str]:
+    return textwrap.wrap(
+        printable(text),
+        terminal_width(),
+        initial_indent=" " * indent,
+        subsequent_indent="    ",
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
 
 
 def _figure_lines(block: Figures) -> Iterator[str]:
     for figure in block.figures:
-        first, *others = printable(f"{figure.value}{figure.note}").split("\n")
+        first, *further = printable(f"{figure.value}{figure.note}").split("\n")
         yield f"{printable(figure.name):<{block.width}}{first}"
-        yield from (f"{' ' * block.width}{text}" for text in others)
+        yield from (f"{' ' * block.width}{text}" for text in further)
+
+
+def _legend(paint: Paint) -> str:
+    return f"trained text is {'green, ' if paint('', _GREEN) else ''}between ⟦ and ⟧"
+
+
+def _table_lines(table: Table) -> Iterator[str]:
+    rows = list(_rows(table))
+    if table.head:
+        yield printable(table.head)
+    yield from rows[: table.most_rows]
+    if table.most_rows is not None and len(rows) > table.most_rows:
+        yield _indent(f"... and {len(rows) - table.most_rows:,} more: {table.remainder}", table.indent)
 
 
 def _rows(table: Table) -> Iterator[str]:
     columns = [(place, column) for place, column in enumerate(table.columns) if column.screen]
-    for row in table.rows:
+    for row in table.rows if columns else ():
         cells = [(column, column.screen.format(_cell_text(row[place]))) for place, column in columns if row[place]]
         lines = ["".join(text for column, text in cells if not column.is_below).rstrip()]
         lines += [text for column, text in cells if column.is_below]
-        yield "\n".join(_indented(line, table.indent) for line in lines)
+        yield "\n".join(_indent(line, table.indent) for line in lines)
 
 
 def _cell_text(cell: Cell) -> str:
@@ -124,9 +152,9 @@ def _cell_text(cell: Cell) -> str:
 def _strip(strip: Strip) -> str:
     """Return a strip with a letter per box: `|aaaaabbbcc··|`."""
     cells = ["·"] * _STRIP
-    for place, (left, width) in enumerate(strip.boxes):
-        first = int(left * _STRIP / 100 + 1e-9)
-        stop = min(max(int((left + width) * _STRIP / 100 + 1e-9), first + 1), _STRIP)
+    for place, (edge, width) in enumerate(strip.boxes):
+        first = int(edge * _STRIP / 100 + 1e-9)
+        stop = min(max(int((edge + width) * _STRIP / 100 + 1e-9), first + 1), _STRIP)
         cells[first:stop] = "abcdefghijklmnopqrstuvwxyz"[place % 26] * (stop - first)
     return f"|{''.join(cells)}|"
 
@@ -173,5 +201,5 @@ def _picture_lines(block: Picture) -> Iterator[str]:
     labels = max((len(bar.label) for bar in block.bars), default=0)
     values = max((len(bar.value) for bar in block.bars), default=0)
     for bar in block.bars:
-        drawn = "█" * round(_PICTURE * bar.height / 100)
-        yield printable(f"  {bar.label:<{labels}} {bar.value:>{values}} {drawn}").rstrip()
+        drawing = "█" * round(_PICTURE * bar.height / 100)
+        yield printable(f"  {bar.label:<{labels}} {bar.value:>{values}} {drawing}").rstrip()

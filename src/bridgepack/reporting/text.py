@@ -16,10 +16,12 @@ def printable(text: str) -> str:
     )
 
 
-def without_middle(text: str, most: int) -> str:
-    """Return a text of more than `most` characters without its middle, and with how much is left out."""
-    half = most // 2
-    return text if len(text) <= most else f"{text[:half]} [... {len(text) - 2 * half:,} characters ...] {text[-half:]}"
+def without_middle(text: str, maximum: int) -> str:
+    """Return a text of more than `maximum` characters without its middle, and with how much is left out."""
+    half = maximum // 2
+    return (
+        text if len(text) <= maximum else f"{text[:half]} [... {len(text) - 2 * half:,} characters ...] {text[-half:]}"
+    )
 
 
 def terminal_width() -> int:
@@ -27,20 +29,20 @@ def terminal_width() -> int:
     return min(max(shutil.get_terminal_size().columns, 40), 80)
 
 
-def first_lines(lines: Iterable[str], where_all_are: str, most: int | None = MOST_LINES) -> Iterator[str]:
+def first_lines(lines: Iterable[str], where_all_are: str, maximum: int | None = MOST_LINES) -> Iterator[str]:
     """Yield the lines of a list, of more than `most` the first ones, and how many more there are, and where."""
     remaining = iter(lines)
-    yield from islice(remaining, most)
+    yield from islice(remaining, maximum)
     if num_more := sum(1 for _ in remaining):
         yield f"    ... and {num_more:,} more: {where_all_are}"
 
 
-def caught_text(noticed: str) -> str:
+def caught_text(moment: str) -> str:
     """Return who notices a violation, and when: `at bridgepack build`, `by Megatron-Bridge: first step`."""
-    text = noticed.rstrip(".")
+    text = moment.rstrip(".")
     if not text or text.startswith("bridgepack"):
         return f"at {text}" if text else ""
-    first, comma, rest = text.partition(", ")
+    first, comma, remainder = text.partition(", ")
     if first.partition(";")[0] == "never":
-        return f"never by Megatron-Bridge{first.removeprefix('never')}{comma}{rest}"
+        return f"never by Megatron-Bridge{first.removeprefix('never')}{comma}{remainder}"
     return f"by Megatron-Bridge: {text}"

@@ -9,7 +9,8 @@ from bridgepack.data.build import DEFAULT_FOLDER, build_artifact
 from bridgepack.data.results import BuildOptions, BuildResult
 from bridgepack.errors import ArtifactInUseError
 from bridgepack.planning.balance import balance_for
-from bridgepack.reporting.terminal import describe_build
+from bridgepack.reporting.results.builds import build_blocks
+from bridgepack.reporting.screen import screen
 from bridgepack.running.assignment import (
     SUCCEEDED,
     ArtifactPlace,
@@ -44,7 +45,7 @@ def _build(arguments: Sequence[str] | None) -> int:
     result = build_or_reuse(assignment)
     place = ArtifactPlace(path=str(result.output.absolute()), fingerprint=result.manifest.fingerprint)
     assignment.run_folder.write_artifact(place)
-    say(describe_build(result, assignment.recipe))
+    say(screen(build_blocks(result, assignment.recipe)))
     return SUCCEEDED
 
 

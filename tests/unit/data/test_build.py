@@ -240,7 +240,7 @@ def test_ctrl_c_behind_the_end_says_that_the_artifact_is_complete(
     if moment == "leaving":
         monkeypatch.setattr(build_module.TemporaryDirectory, "__exit__", _interrupting(lambda *_: None))
     else:
-        monkeypatch.setattr(building, "describe_build", _interrupting(lambda *_: None))
+        monkeypatch.setattr(building, "build_blocks", _interrupting(lambda *_: None))
     path = small.write_recipe(tmp_path / "recipe.yaml", recipe)
 
     with pytest.raises(SystemExit) as ended:

@@ -16,8 +16,9 @@ from bridgepack.proof.masks.masks import MaskOptions, check_masks
 from bridgepack.proof.packs import RunOptions, TracedRun
 from bridgepack.proof.trace.trace import trace_source
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
-from bridgepack.reporting.packs import draw_pack
-from bridgepack.reporting.terminal import describe_manifest
+from bridgepack.reporting.results.artifacts import manifest_blocks
+from bridgepack.reporting.results.packs import pack_blocks
+from bridgepack.reporting.screen import screen
 from tests.support import small_builds as small
 from tests.support import thoughtful
 from tests.support.thoughtful import said
@@ -91,7 +92,7 @@ def test_trace_inspect_and_diff_know_the_row(tmp_path: Path, tokenizer: Path, ac
         pieces = [(2, number + 1, len(numbers), action, "") for number in range(len(numbers))]
         assert sorted(shown) == [(1, 0, 0, "", ""), *pieces]
         heading = f", piece 1 of {len(numbers)}, "
-    assert heading in "".join(draw_pack(pack, has_colour=False) for pack in packs)
+    assert heading in "".join(screen(pack_blocks(pack)) for pack in packs)
     page = report(built.output, output=tmp_path / "page.html").files["output"].read_text()
     assert f"cut on purpose, preprocessing.over_long {action}" in page
     same = diff_artifacts(built.output, built.output).splits[0]
@@ -108,7 +109,7 @@ def test_a_row_without_an_equal_piece_is_packed_in_part_but_loses_nothing(tmp_pa
     assert (split.dropped_pieces, split.drops) == ({"duplicate": 1}, {"duplicate": 1})
     assert [drop.row for drop in split.piece_examples] == [2]
     assert (split.statistics.num_rows_packed, split.statistics.num_partly_packed) == (2, 1)
-    text = describe_manifest(built.manifest, built.output)
+    text = screen(manifest_blocks(built.manifest, built.output))
     assert "pieces dropped      1, of 1 rows whose other pieces are packed\n    duplicate" in text
     assert not [finding for finding in check(built.output).findings if finding.code == "BP510"]
     _assert_adds_up(built.output, built.manifest)

@@ -18,7 +18,8 @@ from bridgepack.planning.preview import preview_recipe
 from bridgepack.proof.masks.masks import MaskOptions, check_masks
 from bridgepack.proof.served.served import check_served
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
-from bridgepack.reporting.terminal import describe_manifest
+from bridgepack.reporting.results.artifacts import manifest_blocks
+from bridgepack.reporting.screen import screen
 from tests.support import small_builds as small
 from tests.support import thoughtful
 from tests.support.thoughtful import call, said
@@ -112,7 +113,7 @@ def test_every_proof_reads_a_cut_row_as_the_build_did(tmp_path: Path, tokenizer:
     split = built.manifest.splits[0]
     assert split.lost_content["cut_history"] == 1
     assert (split.statistics.num_cut_exchanges, split.statistics.num_cut_turns) == (1, 2)
-    assert "1 exchange, 2 turns of 1 row" in describe_manifest(built.manifest, built.output)
+    assert "1 exchange, 2 turns of 1 row" in screen(manifest_blocks(built.manifest, built.output))
     ledger = (tmp_path / "out" / "plan" / "lost_content.jsonl").read_text()
     assert "1 exchange, 2 turns are left out" in ledger
     for options in (VerifyOptions(), VerifyOptions(num_packs=None)):

@@ -20,7 +20,8 @@ from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import ConfigError, RowError
 from bridgepack.planning.preview import preview_recipe
 from bridgepack.records import LostKind
-from bridgepack.reporting.plans import describe_preview
+from bridgepack.reporting.results.previews import preview_blocks
+from bridgepack.reporting.screen import screen
 from tests.support.read_rows import read_row
 from tests.support.small_builds import AS_HOST, build, small_recipe, write_json_lines
 from tests.zoo.families import FAMILIES, write_tokenizer
@@ -443,7 +444,7 @@ def test_manifest_and_preview_have_what_was_decided(tmp_path: Path, chatml_token
     assert build(recipe, tmp_path / "out").manifest.tokenizer["forms"] == decided
     preview = preview_recipe(recipe)
     assert preview.to_dict()["forms"] == decided
-    text = describe_preview(preview, has_colour=False)
+    text = screen(preview_blocks(preview))
     assert "  null_content        null (beside calls); empty (alone)\n" in text
     assert "  tool_arguments      text\n" in text
     assert "  content_parts       text (system, user, assistant, tool); given (developer)" in text
@@ -455,7 +456,7 @@ def test_manifest_says_nothing_where_nothing_is_decided(tmp_path: Path, chatml_t
 
     assert "forms" not in build(recipe, tmp_path / "out").manifest.tokenizer
     assert preview_recipe(recipe).forms == {}
-    assert "forms that" not in describe_preview(preview_recipe(recipe), has_colour=False)
+    assert "forms that" not in screen(preview_blocks(preview_recipe(recipe)))
     one = build(recipe.override({"preprocessing.null_content": "auto"}), tmp_path / "one").manifest
     assert list(one.tokenizer["forms"]) == ["null_content"]
 

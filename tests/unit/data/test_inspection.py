@@ -10,7 +10,8 @@ import pytest
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.inspection import view_pack
 from bridgepack.errors import ArtifactError
-from bridgepack.reporting.packs import draw_pack
+from bridgepack.reporting.results.packs import pack_blocks
+from bridgepack.reporting.screen import screen
 from tests.support.artifact_mutations import Row, cast_column, rewrite_rows
 from tests.support.small_builds import build, chat_row, tokenized_recipe, write_json_lines
 
@@ -39,7 +40,7 @@ def test_numbers_of_a_sequence_and_its_drawing(artifact: Artifact) -> None:
         start += sequence.runtime_length + sequence.num_alignment_tokens + 1
         assert (start - position - 1) % 4 == 0
     assert len(view.sequences) == 2
-    plain, coloured = draw_pack(view, has_colour=False), draw_pack(view, has_colour=True)
+    plain, coloured = screen(pack_blocks(view)), screen(pack_blocks(view), has_colour=True)
     assert "⟦Hello there<|im_end|>\n⟧" in plain
     assert "\x1b[32m⟦Hello there<|im_end|>\n⟧\x1b[0m" in coloured
     assert "a.jsonl row 2, " in plain

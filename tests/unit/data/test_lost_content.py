@@ -21,7 +21,8 @@ from bridgepack.data.tokenizers.forms import AS_GIVEN
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import DataError, RowError
 from bridgepack.records import LostKind
-from bridgepack.reporting.terminal import describe_build
+from bridgepack.reporting.results.builds import build_blocks
+from bridgepack.reporting.screen import screen
 from tests.support.read_rows import read_row
 from tests.support.small_builds import build, dropped, small_recipe, with_changes, write_json_lines
 from tests.zoo.tokenizers import CHATML, loaded_tokenizer
@@ -348,7 +349,7 @@ def test_losses_of_a_build_are_counted_listed_shown_and_errors_of_check(tmp_path
     assert split.lost_content == {"tool_call": 1, "no_schemas": 1, "reasoning": 1}
     assert [(lost.row, lost.kind) for lost in split.lost_examples] == _ledger(tmp_path / "out")
     assert _ledger(tmp_path / "out") == [(2, "tool_call"), (2, "no_schemas"), (3, "reasoning")]
-    shown = describe_build(result)
+    shown = screen(build_blocks(result))
     assert "a.jsonl row 2: turn 2 (assistant): the call of 'lookup' is not in the text" in shown
     assert "fix: leave preprocessing.null_content at auto, write calls as tool_calls, or set tokenizer" in shown
     report = check_target(str(tmp_path / "out"), CheckOptions())

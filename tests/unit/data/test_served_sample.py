@@ -9,7 +9,8 @@ from scripts.quirks.served_rows import SETS
 import bridgepack
 from bridgepack.data.artifact.manifest import read_manifest
 from bridgepack.records import ServedRecord
-from bridgepack.reporting.terminal import describe_build
+from bridgepack.reporting.results.builds import build_blocks
+from bridgepack.reporting.screen import screen
 from tests.support.small_builds import build, data_bytes, small_recipe, write_json_lines
 from tests.zoo.families import Family, write_tokenizer
 from tests.zoo.served import SERVED_FAMILIES
@@ -106,11 +107,13 @@ def test_a_repack_that_cuts_otherwise_says_that_it_leaves_it_out(tmp_path: Path)
 
     assert shorter.manifest.served is None
     note = f"the sample of answers as served is left out, because sequences of more than {longest - 1} runtime tokens"
-    assert f"note: {note} are cut or dropped differently now; `bridgepack prove served`" in describe_build(shorter)
+    assert f"note: {note} are cut or dropped differently now; `bridgepack prove served`" in screen(
+        build_blocks(shorter)
+    )
     assert build(recipe.override(changes), tmp_path / "fresh").manifest.served is not None
     other = bridgepack.repack(tmp_path / "packed", {"serving.system": "Be kind."}, output=tmp_path / "kind")
     assert other.manifest.served is None
-    assert "because preprocessing or serving has changed" in describe_build(other)
+    assert "because preprocessing or serving has changed" in screen(build_blocks(other))
 
 
 def test_other_rows_have_none(tmp_path: Path, chatml_tokenizer: Path) -> None:

@@ -20,7 +20,8 @@ from bridgepack.proof.packs import RunOptions, TracedRun
 from bridgepack.proof.trace.trace import trace_source
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
 from bridgepack.records import Manifest
-from bridgepack.reporting.proofs import describe_source
+from bridgepack.reporting.results.traces import source_trace_blocks
+from bridgepack.reporting.screen import screen
 from tests.support import small_builds as small
 
 #: Row 1 becomes two pieces behind one that only has context; row 2 stays whole; row 3 trains nothing.
@@ -43,7 +44,7 @@ def test_every_command_knows_the_row_of_a_piece(artifact: Path) -> None:
     trace = trace_source(run, "a.jsonl", 1, limit=1)
 
     assert [placement.sequence.first_token for placement in trace.placements] == [4, 8]
-    assert "a.jsonl row 1 from token 8" in describe_source(trace, has_colour=False)
+    assert "a.jsonl row 1 from token 8" in screen(source_trace_blocks(trace))
     assert sorted(item.row or 0 for item in inspect(artifact, pack=0).sequences) == [1, 1, 2]
     assert {finding.code for finding in check(artifact).findings if finding.severity == "error"} == {"BP543"}
     for options in (VerifyOptions(), VerifyOptions(num_packs=None)):

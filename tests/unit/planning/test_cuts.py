@@ -11,7 +11,8 @@ from bridgepack.data.artifact.plan import iter_plan_columns
 from bridgepack.planning.lengths import lengths_of, pack_lengths
 from bridgepack.planning.preview import preview_recipe
 from bridgepack.records import TRAIN
-from bridgepack.reporting.plans import describe_preview
+from bridgepack.reporting.results.previews import preview_blocks
+from bridgepack.reporting.screen import screen
 from tests.support import small_builds as small
 from tests.support import thoughtful
 from tests.support.thoughtful import said
@@ -83,7 +84,7 @@ def test_a_preview_says_what_it_costs(tmp_path: Path, tokenizer: Path, action: s
     added = max(cut.statistics.num_tokens / uncut.statistics.num_tokens - 1, 0)
     assert (tokens.lost_fraction, tokens.added_fraction) == (pytest.approx(lost), pytest.approx(added))
     assert preview.num_packs == {TRAIN: cut.statistics.num_packs}
-    text = describe_preview(preview, has_colour=False)
+    text = screen(preview_blocks(preview))
     if action == "truncate_history":
         assert f"cut between exchanges {lost:.1%} of the trained tokens are left out" in text
     else:

@@ -15,7 +15,8 @@ from bridgepack.planning.lengths import Lengths, PackedLengths
 from bridgepack.planning.online import grouped_online, packed_online, packs_in_order
 from bridgepack.planning.plan import Plan, plan_recipe
 from bridgepack.planning.shape import shape_of
-from bridgepack.reporting.plans import describe_plan
+from bridgepack.reporting.results.plans import plan_blocks
+from bridgepack.reporting.screen import screen
 
 
 @pytest.mark.parametrize(
@@ -84,7 +85,7 @@ def test_a_plan_has_a_row_for_packing_at_run_time(planned: Plan) -> None:
 
 
 def test_the_text_says_what_packing_at_run_time_cannot_do(planned: Plan) -> None:
-    text = describe_plan(planned)
+    text = screen(plan_blocks(planned))
 
     assert "dp_balanced: " in text
     assert "nobody knows before the run which rows a step trains" in text

@@ -24,7 +24,8 @@ from bridgepack.planning.plan import Plan, plan_recipe
 from bridgepack.planning.shape import model_shape
 from bridgepack.records import TRAIN
 from bridgepack.replay.order import PackOrder
-from bridgepack.reporting.plans import describe_plan
+from bridgepack.reporting.results.plans import plan_blocks
+from bridgepack.reporting.screen import screen
 from tests.support.catalogue import SMALL
 from tests.support.small_builds import Command, build, tokenized_recipe, tokenized_row, write_json_lines, write_recipe
 
@@ -171,7 +172,7 @@ def test_waiting_is_that_of_the_order_as_built_and_balanced(
 def test_a_plan_balances_where_that_gains_and_the_recipe_checks_clean() -> None:
     recipe = _recipe(preprocessing__over_long="truncate", batch__tokens_per_step=1 << 20)
     plan = _plan(recipe, 64, sizes=(8192,))
-    waiting, text = plan.best.waiting, describe_plan(plan)
+    waiting, text = plan.best.waiting, screen(plan_blocks(plan))
 
     assert plan.best.balance == plan.best_recipe.packing.balance.kind == "within_batch"
     assert waiting.straggler_ratio > waiting.balanced_ratio + 0.01
@@ -213,7 +214,7 @@ def test_a_size_that_loses_many_tokens_does_not_win_by_speed() -> None:
     short = replace(best, num_packs=best.global_batch_size - 1, tokens_per_s=2 * best.tokens_per_s)
     assert short.loses(best) == "fewer packs than the global batch"
     assert best.loses(best) == "as fast"
-    sizes = re.findall(r"^ *([\d,]+)  #", describe_plan(plan), re.MULTILINE)
+    sizes = re.findall(r"^ *([\d,]+)  #", screen(plan_blocks(plan)), re.MULTILINE)
     assert sizes == ["4,096", "8,192", "16,384", "32,768", "65,536", "131,072"]
 
 
@@ -235,7 +236,7 @@ def test_layers_that_do_not_divide_are_no_reason_for_more_gpus() -> None:
 
         assert len(set(plan.best.layout.layers)) > 1
         assert plan.best.layout.layers == again.best.layout.layers
-        assert "\n      layers of each stage: " in describe_plan(plan)
+        assert "\n      layers of each stage: " in screen(plan_blocks(plan))
         assert not errors_of(again.best_recipe)
 
 
@@ -299,12 +300,12 @@ def test_few_packs_are_planned_with_a_warning() -> None:
     plan = plan_recipe(_recipe(batch__tokens_per_step=1 << 18), lengths, gpu=H100, num_gpus=8)
 
     assert all(one.is_short for one in plan.candidates)
-    text = describe_plan(plan)
+    text = screen(plan_blocks(plan))
     assert plan.best.num_packs == 1
     assert f"training cannot start: 1 pack < global batch {plan.best.global_batch_size}" in text
     enough = plan_recipe(_recipe(batch__tokens_per_step=4096), LENGTHS, gpu=gpu_by_name("b300"), num_gpus=1)
     assert not enough.best.is_short
-    assert "cannot start" not in describe_plan(enough)
+    assert "cannot start" not in screen(plan_blocks(enough))
 
 
 @pytest.fixture

@@ -18,8 +18,9 @@ from bridgepack.data.reading import sampling
 from bridgepack.data.reading.inputs import InputFile
 from bridgepack.errors import ConfigError, DataError
 from bridgepack.planning import sample
-from bridgepack.reporting.plans import describe_preview
 from bridgepack.reporting.recipes import resolved_view
+from bridgepack.reporting.results.previews import preview_blocks
+from bridgepack.reporting.screen import screen
 from tests.support.small_builds import (
     Command,
     build,
@@ -108,7 +109,7 @@ def test_a_sample_is_projected_within_a_few_percent_and_says_so(
     if source.is_sample:
         assert source.num_rows_read < len(ROWS)
         assert source.num_rows == pytest.approx(len(ROWS), rel=0.08)
-        assert "all figures are of this sample" in describe_preview(preview, has_colour=False)
+        assert "all figures are of this sample" in screen(preview_blocks(preview))
     assert source.is_sample == (form not in {"jsonl.gz", "json"})  # these are read from their beginning, 16 MB of them
 
 
@@ -131,7 +132,7 @@ def test_the_same_rows_are_read_each_time_and_how_many_is_said(
     (source,) = first.sources
     total = "3,000" if form == "parquet" else f"about {source.num_rows:,}"
     said = f"a sample of {source.num_rows_read:,} of {total} rows: all figures are of this sample"
-    assert said in describe_preview(first, has_colour=False)
+    assert said in screen(preview_blocks(first))
     assert 100 < source.num_rows_read < 1000
     assert first.num_sequences is not None
     assert first.num_sequences["training"] == pytest.approx(len(ROWS), rel=0.08)
@@ -141,7 +142,7 @@ def test_all_of_a_small_file_is_read_and_said(tmp_path: Path, chatml_tokenizer: 
     preview = bridgepack.preview(_recipe(write_json_lines(tmp_path / "rows.jsonl", ROWS[:2400]), chatml_tokenizer))
 
     assert (preview.is_sample, preview.num_sequences, preview.stopped_early) == (False, {"training": 2400}, False)
-    assert "  rows read           all 2,400 rows\n" in describe_preview(preview, has_colour=False)
+    assert "  rows read           all 2,400 rows\n" in screen(preview_blocks(preview))
 
 
 def test_parts_of_a_large_file_are_sampled_at_other_places_than_their_beginnings(tmp_path: Path) -> None:
@@ -165,9 +166,7 @@ def test_a_sample_that_took_too_long_says_that_it_depends_on_the_time(
     preview = bridgepack.preview(recipe)
 
     assert (preview.stopped_early, preview.sources[0].is_sample) == (True, True)
-    assert "warning: reading stopped after 60 s, so another run may read other rows" in describe_preview(
-        preview, has_colour=False
-    )
+    assert "warning: reading stopped after 60 s, so another run may read other rows" in screen(preview_blocks(preview))
     assert not bridgepack.preview(short).stopped_early
 
 
@@ -226,7 +225,7 @@ def test_rows_that_stop_a_build_are_shown_and_named(tmp_path: Path, chatml_token
 
     assert (preview.num_packs, preview.run) == ({"training": 0}, None)
     assert set(preview.stops) == {"data.on_bad_row", "preprocessing.over_long"}
-    text = describe_preview(preview, has_colour=False)
+    text = screen(preview_blocks(preview))
     assert "none: no row would become a sequence" in text
     assert "preprocessing.over_long is error: a build would stop" in text
 
@@ -245,7 +244,7 @@ def test_a_batch_larger_than_the_data_names_its_field_and_the_most(
     path = write_json_lines(tmp_path / "rows.jsonl", [tokenized_row(*[5] * 65)] * 7)
     recipe = _recipe(path, chatml_tokenizer, batch__tokens_per_step=1 << 19, parallelism__num_gpus=num_gpus)
 
-    text = describe_preview(bridgepack.preview(recipe), has_colour=False)
+    text = screen(preview_blocks(bridgepack.preview(recipe)))
 
     assert f"warning: training cannot start: 7 packs < global batch 8,192. {cure}" in text
 
@@ -270,7 +269,7 @@ def test_empty_files_beside_others_hold_nothing(tmp_path: Path, chatml_tokenizer
 
     assert sum(source.num_rows for source in preview.sources) == pytest.approx(num_files / 2, rel=0.2)
     assert preview.num_packs["training"] > 0
-    assert "sequences" in describe_preview(preview, has_colour=False)
+    assert "sequences" in screen(preview_blocks(preview))
 
 
 def test_a_tokenizer_that_loses_text_is_told(
@@ -280,7 +279,7 @@ def test_a_tokenizer_that_loses_text_is_told(
     fresh = shutil.copytree(chatml_tokenizer, tmp_path / "tokenizer")  # one that was loaded before is not asked again
     recipe = _recipe(write_json_lines(tmp_path / "rows.jsonl", [tokenized_row(1, 2, 3)]), fresh)
 
-    text = describe_preview(bridgepack.preview(recipe), has_colour=False)
+    text = screen(preview_blocks(bridgepack.preview(recipe)))
 
     assert "warning: this version of transformers loads the tokenizer as one that loses text" in text
 

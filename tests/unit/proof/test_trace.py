@@ -14,7 +14,8 @@ from bridgepack.proof.trace.packs import epoch_of, evaluated_after, ranks_by_cop
 from bridgepack.proof.trace.records import StepTrace, TokenRange, TracedPack
 from bridgepack.proof.trace.trace import parse_source, trace_pack, trace_source, trace_step
 from bridgepack.replay.settings import EvaluationSchedule, ReplaySettings, Topology
-from bridgepack.reporting.proofs import describe_step
+from bridgepack.reporting.results.traces import step_blocks
+from bridgepack.reporting.screen import screen
 from tests.support.small_builds import build, tokenized_row, write_json_lines
 from tests.support.traced_artifacts import (
     BLANK_LINE,
@@ -73,7 +74,7 @@ def test_step_sums_up_sources(tmp_path: Path, chatml_tokenizer: Path) -> None:
         assert (source.num_rows, source.num_tokens, source.num_trained_tokens) == sums
     assert sum(source.num_tokens for source in batch.sources) == sum(pack.num_tokens for pack in _packs(trace))
     assert len(batch.sources) == 2
-    lines, first = describe_step(trace, has_colour=False).splitlines(), batch.sources[0]
+    lines, first = screen(step_blocks(trace)).splitlines(), batch.sources[0]
     told = f"{first.num_rows} rows, {first.num_tokens} tokens, {first.num_trained_tokens} trained"
     assert lines[3].strip().endswith(told)
     assert sum(line.startswith("  from ") for line in lines) == 2 + sum(len(rank.sources) for rank in batch.ranks)

@@ -12,15 +12,18 @@ import numpy as np
 import pytest
 
 import bridgepack.reporting.html
+from bridgepack.api.reports import overview_html
 from bridgepack.bridge.targets import recipe_target
 from bridgepack.checking.options import CheckOptions
+from bridgepack.checking.overview import Overview, overview_of
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.checking import ArtifactOnDisk
+from bridgepack.data.artifact.lengths import lengths_of_plan, lengths_of_rows
 from bridgepack.data.build import build_artifact
 from bridgepack.records import HostVerdict
 from bridgepack.records.checks import Finding
-from bridgepack.reporting.html.charts import length_chart, lengths_of_plan, lengths_of_rows, pack_bars, value_chart
-from bridgepack.reporting.html.page import ArtifactPage, artifact_page
+from bridgepack.reporting.cards import cards_of
+from bridgepack.reporting.charts import length_chart, pack_bars, value_chart
 from bridgepack.rules.judging.rule import RULE_PAGES
 from tests.support.small_builds import chat_row, small_recipe, tokenized_recipe, tokenized_row, write_json_lines
 
@@ -56,8 +59,8 @@ def artifact(tmp_path_factory: pytest.TempPathFactory, chatml_tokenizer: Path) -
 
 
 @pytest.fixture(scope="module")
-def page(artifact: Path) -> ArtifactPage:
-    return artifact_page(artifact, CheckOptions())
+def page(artifact: Path) -> Overview:
+    return overview_of(artifact, CheckOptions())
 
 
 class Outline(HTMLParser):
@@ -92,8 +95,8 @@ class Outline(HTMLParser):
         return [value for _, found, value in self.attributes if found == name]
 
 
-def test_no_text_of_a_row_becomes_live(page: ArtifactPage) -> None:
-    html = page.html()
+def test_no_text_of_a_row_becomes_live(page: Overview) -> None:
+    html = overview_html(page)
     outline = Outline(html)
 
     assert not {"script", "img", "iframe", "object", "embed", "link", "base", "form", "b"} & set(outline.tags)
@@ -105,8 +108,8 @@ def test_no_text_of_a_row_becomes_live(page: ArtifactPage) -> None:
     assert len(html.encode()) < 2_000_000
 
 
-def test_structure_serves_a_screen_reader(page: ArtifactPage) -> None:
-    html = page.html()
+def test_structure_serves_a_screen_reader(page: Overview) -> None:
+    html = overview_html(page)
     outline = Outline(html)
     levels = [int(level) for level in re.findall(r"<h(\d)", html)]
     ids = outline.values("id")
@@ -142,8 +145,8 @@ def test_colours_have_contrast_in_both_themes() -> None:
             assert (high + 0.05) / (low + 0.05) >= 4.5, pair
 
 
-def test_ledger_sources_and_overlap_are_told_and_trained_text_is_marked(page: ArtifactPage) -> None:
-    html = page.html()
+def test_ledger_sources_and_overlap_are_told_and_trained_text_is_marked(page: Overview) -> None:
+    html = overview_html(page)
     text = " ".join(Outline(html).text.split())
 
     assert "unknown_role" in text
@@ -162,8 +165,8 @@ def test_lengths_of_the_plan_are_those_of_the_rows(artifact: Path) -> None:
 
     for name in ("lengths", "counts", "pack_tokens", "pack_sequences", "pack_costs"):
         assert getattr(found, name).tolist() == getattr(rows, name).tolist(), name
-    assert {pack: drawn.tolist() for pack, drawn in found.drawn.items()} == {
-        pack: drawn.tolist() for pack, drawn in rows.drawn.items()
+    assert {pack: drawn.tolist() for pack, drawn in found.samples.items()} == {
+        pack: drawn.tolist() for pack, drawn in rows.samples.items()
     }
     every = np.repeat(found.lengths, found.counts)
     assert len(every) == opened.manifest.splits[0].statistics.num_sequences
@@ -191,50 +194,51 @@ def test_page_tells_how_long_ranks_wait_and_what_balance_would_give(tmp_path: Pa
     recipe = tokenized_recipe(train, chatml_tokenizer, **two, model={"name": "Qwen/Qwen3-0.6B"})
     output = build_artifact(recipe, output=tmp_path / "packed").output
 
-    page = artifact_page(output, CheckOptions())
+    page = overview_of(output, CheckOptions())
 
     assert not isinstance(page.waiting, str), page.waiting
-    assert f"{page.waiting.across_batches.mean:.3f}" in page.html()
-    assert "balanced across_batches" in page.html()
+    assert f"{page.waiting.across_batches.mean:.3f}" in overview_html(page)
+    assert "balanced across_batches" in overview_html(page)
     assert not isinstance(page.plan, str), page.plan
-    text, sizes = Outline(page.html()).text, page.plan.of_sizes
+    text, sizes = Outline(overview_html(page)).text, page.plan.of_sizes
     assert "on 2 x h100-80gb. Lengths: all 32 training sequences of packed." in text
     assert "h100-80gb is assumed" in text
     assert {4096, 131072} < set(sizes)
     assert all(f"{one.tokens_per_s:,.0f}" in text for one in sizes.values() if one)
 
 
-def test_page_says_what_the_host_itself_says(page: ArtifactPage) -> None:
-    assert "Megatron-Bridge itself" not in page.html()
+def test_page_says_what_the_host_itself_says(page: Overview) -> None:
+    assert "Megatron-Bridge itself" not in overview_html(page)
     absent = HostVerdict(state="absent", reason="megatron-bridge is not installed here")
-    told = replace(page, report=replace(page.report, host=absent)).html()
+    told = overview_html(replace(page, report=replace(page.report, host=absent)))
     assert "not validated by Megatron-Bridge itself: megatron-bridge is not installed here" in told
 
 
-def test_verdict_does_not_deny_the_advice_below_it(page: ArtifactPage) -> None:
+def test_verdict_does_not_deny_the_advice_below_it(page: Overview) -> None:
     texts = dict.fromkeys(("where", "found", "allowed", "why", "fix"), "-")
     advice = Finding(code="BP608", name="batch-of-many-sequences", severity="advice", **texts)
     report = replace(page.report, findings=(advice,))
-    assert "<strong>No errors or warnings</strong>" in replace(page, report=report).html()
-    assert "<strong>No findings</strong>" in replace(page, report=replace(report, findings=())).html()
+    assert "<strong>No errors or warnings</strong>" in overview_html(replace(page, report=report))
+    assert "<strong>No findings</strong>" in overview_html(replace(page, report=replace(report, findings=())))
 
 
-def test_findings_that_say_the_same_share_a_card_and_advice_is_folded(page: ArtifactPage) -> None:
+def test_findings_that_say_the_same_share_a_card_and_advice_is_folded(page: Overview) -> None:
     texts = dict.fromkeys(("found", "allowed", "why", "fix"), "-")
     same = [Finding(code="BP513", name="many", severity="warning", where=f"place {n}", **texts) for n in range(3)]
     other = Finding(code="BP513", name="many", severity="warning", where="x", **{**texts, "fix": "another"})
     advice = Finding(code="BP608", name="batch-of-many-sequences", severity="advice", where="-", **texts)
     told = replace(page, report=replace(page.report, findings=(*same, other, advice)))
-    html = told.html()
+    html = overview_html(told)
 
-    assert [len(card.others) for card in told.urgent] == [2, 0]
+    urgent = cards_of(finding for finding in told.report.findings if finding.severity != "advice")
+    assert [len(card.similar) for card in urgent] == [2, 0]
     assert html.count('<article class="finding warning">') == 2
     assert all(f"place {n}" in html for n in range(3))
     assert html.index("<details><summary>Advice: 1 way to make it better") < html.index("batch-of-many-sequences")
 
 
-def test_tiles_count_dropped_rows_and_steps_and_the_trained_text_comes_first(page: ArtifactPage) -> None:
-    html = page.html()
+def test_tiles_count_dropped_rows_and_steps_and_the_trained_text_comes_first(page: Overview) -> None:
+    html = overview_html(page)
     assert "<dt>Rows dropped</dt><dd>2<small>" in html
     assert not isinstance(page.run, str)
     assert "<dt>Steps</dt><dd>none<small>fewer packs (17) than one step needs (128)</small>" in html
@@ -246,23 +250,23 @@ def test_page_says_why_it_is_not_known_how_long_ranks_wait(tmp_path: Path, chatm
     recipe = tokenized_recipe(rows, chatml_tokenizer)
     output = build_artifact(recipe, output=tmp_path / "packed").output
 
-    page = artifact_page(output, CheckOptions())
+    page = overview_of(output, CheckOptions())
 
     assert isinstance(page.waiting, str)
-    assert f"Not known: {page.waiting}"[:40] in page.html()
-    assert "Other pack sizes are not compared: parallelism.num_gpus is not set" in page.html()
+    assert f"Not known: {page.waiting}"[:40] in overview_html(page)
+    assert "Other pack sizes are not compared: parallelism.num_gpus is not set" in overview_html(page)
     for source in ({"parallelism.num_gpus": 2}, {"parallelism.num_gpus": 2, "model": {"name": "org/x-8b"}}):
         target = recipe_target(recipe.override(source), artifact=output)
-        told = artifact_page(output, CheckOptions(artifact=output), target)
-        assert "Other pack sizes are not compared: model.name is" in told.html()
+        told = overview_of(output, CheckOptions(artifact=output), target)
+        assert "Other pack sizes are not compared: model.name is" in overview_html(told)
 
 
 def test_changed_artifact_gets_a_page_that_says_so(artifact: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(artifact, tmp_path / "copy")
     shard = next(copy.glob("training/*.parquet"))
     shard.write_bytes(shard.read_bytes()[:-40])
-    changed = artifact_page(copy, CheckOptions())
-    text = Outline(changed.html()).text
+    changed = overview_of(copy, CheckOptions())
+    text = Outline(overview_html(changed)).text
 
     assert changed.report.has_errors
     assert "Not ready" in text
@@ -275,8 +279,8 @@ def test_packs_of_another_tool_say_what_is_not_known(artifact: Path, tmp_path: P
     folder = tmp_path / "packs \u202e<i>"
     folder.mkdir()
     shutil.copy(next(artifact.glob("training/*.parquet")), folder / "part.parquet")
-    foreign = artifact_page(folder, CheckOptions(given=given))
-    text = " ".join(Outline(foreign.html()).text.split())
+    foreign = overview_of(folder, CheckOptions(given=given))
+    text = " ".join(Outline(overview_html(foreign)).text.split())
 
     assert text.count("Not known") >= 4
     assert "the tokenizer of these packs is unknown" in text

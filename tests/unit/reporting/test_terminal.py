@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 
 from bridgepack.records.manifests import UnreadField
-from bridgepack.reporting.terminal import describe_build, describe_unread
+from bridgepack.reporting.results.artifacts import unread_blocks
+from bridgepack.reporting.results.builds import build_blocks
+from bridgepack.reporting.screen import screen
 from tests.support.small_builds import build, chat_row, small_recipe, write_json_lines
 
 
@@ -16,7 +18,7 @@ def test_a_drop_is_told_with_its_whole_remedy(tmp_path: Path, chatml_tokenizer: 
     (line,) = (result.output / "plan" / "dropped.jsonl").read_text().splitlines()
     detail = json.loads(line)["detail"]
 
-    text = describe_build(result)
+    text = screen(build_blocks(result))
 
     assert len(detail) > 120
     assert "question" in detail[120:]  # what reads the row
@@ -27,7 +29,8 @@ def test_many_and_long_names_of_unread_fields_are_shortened() -> None:
     names = ["messages." + "k" * 1_000_000, *(f"column{number}" for number in range(44))]
     counts = {"source": 0, "num_rows": 1, "num_rows_read": 2, "file_index": 0, "row": 1, "example": "'x'"}
     fields = [UnreadField(name=name, holds="identifier", **counts) for name in names]
-    title, text, line = describe_unread([UnreadField(name="n" * 200, holds="text", **counts), *fields])
+    fields = [UnreadField(name="n" * 200, holds="text", **counts), *fields]
+    title, text, line = screen(unread_blocks(fields)).splitlines()
 
     assert "not read" in title
     assert text.endswith("n [... 120 characters ...] " + "n" * 40 + f"{1:>8}   text in 50% of the rows, e.g. 'x'")

@@ -28,7 +28,7 @@ def dataset_card(folder: Path, manifest: Manifest | None) -> str:
 def _metadata(manifest: Manifest) -> dict[str, Any]:
     splits = [_split(split) for split in manifest.splits]
     pairs = zip(manifest.splits, splits, strict=True)
-    files = [{"split": named["name"], "path": f"{split.name}/*.parquet"} for split, named in pairs]
+    files = [{"split": entry["name"], "path": f"{split.name}/*.parquet"} for split, entry in pairs]
     return {
         "tags": ["sft", "packed", "megatron-bridge", "bridgepack"],
         "configs": [{"config_name": "default", "data_files": files}],
@@ -47,8 +47,8 @@ def _metadata(manifest: Manifest) -> dict[str, Any]:
 
 def _split(split: SplitRecord) -> dict[str, Any]:
     numbers = split.statistics
-    stored = numbers.num_tokens + numbers.num_alignment_tokens + numbers.num_sequences
-    num_bytes = stored * (_ITEM_BYTES[INPUT_IDS] + _ITEM_BYTES[LOSS_MASK])
+    num_stored_tokens = numbers.num_tokens + numbers.num_alignment_tokens + numbers.num_sequences
+    num_bytes = num_stored_tokens * (_ITEM_BYTES[INPUT_IDS] + _ITEM_BYTES[LOSS_MASK])
     num_bytes += (
         numbers.num_sequences * _ITEM_BYTES[SEQ_START_ID] + len(_ITEM_BYTES) * _OFFSET_BYTES * numbers.num_packs
     )

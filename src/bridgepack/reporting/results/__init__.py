@@ -20,21 +20,21 @@ from bridgepack.reporting.blocks import Block, Column, Table
 
 
 @singledispatch
-def _registered(result: Result) -> Iterable[Block]:
+def _maker(result: Result) -> Iterable[Block]:
     """Return the table of `to_pandas`, for results without a function of their own."""
     return _table_blocks(type(result).__name__, result.table())
 
 
 def shows[Function: Callable[..., Iterable[Block]]](function: Function) -> Function:
     """Register a function as what makes the blocks of its first argument's class."""
-    _registered.register(function)
+    _maker.register(function)
     return function
 
 
 def blocks_of(result: Result) -> tuple[Block, ...]:
     """Return the blocks of any result."""
     _import_all()
-    return tuple(_registered(result))
+    return tuple(_maker(result))
 
 
 @cache
@@ -48,7 +48,7 @@ def _table_blocks(title: str, entries: Iterable[Mapping[str, Any]]) -> list[Bloc
     names = tuple(dict.fromkeys(name for row in rows for name in row))
     cells = [[_cell(row.get(name, "")) for name in names] for row in rows]
     columns = tuple(Column(name, "{}  ") for name in names)
-    return [Table(title=title, columns=columns, rows=cells, rest="to_pandas() has all")] if rows else []
+    return [Table(title=title, columns=columns, rows=cells, remainder="to_pandas() has all")] if rows else []
 
 
 def _cell(value: Any) -> str:

@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from bridgepack.checking.fix import Fixed
+from bridgepack.checking.written_report import WrittenReport
 from bridgepack.records import Upgrade, UpgradeChange
 from bridgepack.records.words import counted, value_text
 from bridgepack.reporting.blocks import Block, Column, Figure, Findings, Line, Section, Table, Verdict
@@ -26,7 +27,7 @@ def check_blocks(report: CheckReport, *, shows_advice: bool = True, shows_skippe
     if report.note:
         yield Section("", (Line(report.note),))
     yield Findings(
-        tuple(one for one in report.findings if shows_advice or one.severity != Severity.ADVICE),
+        tuple(finding for finding in report.findings if shows_advice or finding.severity != Severity.ADVICE),
     )
     if report.suppressed:
         yield Section("", tuple(Line(f"ignored {item.finding.code}: {item.reason}") for item in report.suppressed))
@@ -35,6 +36,16 @@ def check_blocks(report: CheckReport, *, shows_advice: bool = True, shows_skippe
     if report.upgrade is not None:
         yield Section("", tuple(upgrade_blocks(report.upgrade)))
     yield _verdict(report, hides_advice=not shows_advice, shows_skipped=shows_skipped)
+
+
+@shows
+def written_report_blocks(outcome: WrittenReport) -> Iterator[Block]:
+    """Yield the files that were written, then the check."""
+    yield from (Line(f"wrote {path}") for path in outcome.files.values() if path is not None)
+    if outcome.num_doubted:
+        text = f"loss masks in doubt: {outcome.num_doubted:,} of the sample; `bridgepack prove masks` shows them"
+        yield Line(text)
+    yield from check_blocks(outcome.report)
 
 
 def upgrade_blocks(upgrade: Upgrade) -> Iterator[Block]:
@@ -57,8 +68,8 @@ def _sides(change: UpgradeChange) -> str:
 
 def _skipped_lines(report: CheckReport) -> Iterator[Line]:
     by_reason = defaultdict(list)
-    for skipped in report.rules_skipped:
-        by_reason[skipped.reason].append(skipped.code)
+    for rule in report.rules_skipped:
+        by_reason[rule.reason].append(rule.code)
     yield from (Line(f"skipped {', '.join(codes)}: {reason}") for reason, codes in by_reason.items())
 
 
@@ -82,7 +93,7 @@ def _verdict(report: CheckReport, *, hides_advice: bool, shows_skipped: bool) ->
 def _unjudged_text(report: CheckReport, *, names_all: bool) -> str:
     if names_all and report.rules_skipped:
         return f"{len(report.rules_skipped)} skipped"
-    reasons = Counter(skipped.reason for skipped in report.rules_skipped)
+    reasons = Counter(rule.reason for rule in report.rules_skipped)
     parts = [f"{number} {_NEEDS[reason]}" for reason, number in reasons.items() if reason in _NEEDS]
     num_others = sum(number for reason, number in reasons.items() if reason not in _NEEDS)
     if num_others:

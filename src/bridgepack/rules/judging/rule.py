@@ -216,7 +216,7 @@ def _rule_fields(check: Any, code: str, severity: Severity, source: str, facts: 
     sections = {match[1].lower(): " ".join(match[2].split()) for match in _SECTION.finditer(text)}
     source = _HOST_FILE.sub("megatron/", sections.get("source", source))
     sections["source"] = _ENGINE_FILE.sub("TransformerEngine 2.17 ", source)
-    said: dict[str, str] = {name: f"{facts[name]}." for name in ("noticed", "evidence") if name in facts}
+    sentences: dict[str, str] = {name: f"{facts[name]}." for name in ("noticed", "evidence") if name in facts}
     return {
         "code": code,
         "name": check.__name__.replace("_", "-"),
@@ -226,7 +226,7 @@ def _rule_fields(check: Any, code: str, severity: Severity, source: str, facts: 
         **dict.fromkeys(("bad", "good", "fix"), ""),
         **sections,
         **facts,
-        **said,
+        **sentences,
     }
 
 

@@ -1,13 +1,14 @@
-"""The page that signs a run off: what a lead reads before the GPUs are given, on one or two printed pages."""
+"""What a lead reads before a run gets its GPUs: run, data, proofs, and what nobody has checked."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Literal
 
-from bridgepack import __version__
+from bridgepack.checking.overview import Overview
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.recipe.recorded import other_settings
 from bridgepack.data.artifact.artifact import Artifact
-from bridgepack.data.artifact.inspection import SequenceView, TextSpan
+from bridgepack.data.artifact.inspection import SequenceView
 from bridgepack.errors import ArtifactError, BridgepackError
 from bridgepack.planning.candidate import Candidate
 from bridgepack.planning.plan import Plan
@@ -16,21 +17,16 @@ from bridgepack.proof.masks.records import MaskReport
 from bridgepack.proof.packs import recorded_recipe
 from bridgepack.records import Manifest
 from bridgepack.records.words import counted
-from bridgepack.reporting.html.page import ArtifactPage
-from bridgepack.reporting.html.render import render_template
-from bridgepack.reporting.text import without_middle
 
 #: Rule on settings other than the packs', which the verdict counts by themselves.
 _OTHER_SETTINGS = "BP117"
-#: Maximum stretches of the sequence that is shown, and characters of each, so that two pages are enough.
-_SPANS, _SPAN_CHARACTERS = 8, 300
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SignOff:
     """What the page says of a run and its packs."""
 
-    page: ArtifactPage
+    page: Overview
     manifest: Manifest
     recipe: SFTRecipe  #: of the run: the given one, or the packs' own
     masks: MaskReport | str  #: comparison of a sample of the masks; or why there is none
@@ -48,8 +44,8 @@ class SignOff:
             "context": sizes.context_parallel_size,
             "expert": sizes.expert_model_parallel_size,
         }
-        shown = ", ".join(f"{name} {size}" for name, size in names.items())
-        return {"GPUs": "not stated" if sizes.num_gpus is None else f"{sizes.num_gpus:,}", "parallel sizes": shown}
+        text = ", ".join(f"{name} {size}" for name, size in names.items())
+        return {"GPUs": "not stated" if sizes.num_gpus is None else f"{sizes.num_gpus:,}", "parallel sizes": text}
 
     @property
     def num_doubted(self) -> int:
@@ -57,7 +53,7 @@ class SignOff:
         return 0 if isinstance(self.masks, str) else self.masks.num_with_findings
 
     @property
-    def verdict(self) -> tuple[str, str]:
+    def verdict(self) -> tuple[Literal["good", "warn", "bad"], str]:
         """How bad it is (`good`, `warn` or `bad`), and the verdict."""
         report, doubts = self.page.report, []
         if report.num_errors:
@@ -66,37 +62,31 @@ class SignOff:
             doubts.append(f"{counted(self.num_doubted, 'loss mask')} in doubt")
         num_told = sum(finding.code == _OTHER_SETTINGS for finding in report.findings) if self.other_settings else 0
         num_warnings = report.num_warnings - num_told
-        warned = [counted(num_warnings, "warning")] if num_warnings else []
+        warnings = [counted(num_warnings, "warning")] if num_warnings else []
         if self.other_settings:
-            warned.append(f"{counted(len(self.other_settings), 'setting')} other than the packs'")
+            warnings.append(f"{counted(len(self.other_settings), 'setting')} other than the packs'")
         if doubts:
-            return "bad", f"Not ready: {', '.join([*doubts, *warned])}"
-        accept = f", with {' and '.join(warned)} to accept" if warned else ""
+            return "bad", f"Not ready: {', '.join([*doubts, *warnings])}"
+        accept = f", with {' and '.join(warnings)} to accept" if warnings else ""
         if not self.page.has_recipe:
             return "warn", f"The packs are ready{accept}; the run was not judged"
-        return ("warn", f"Ready{accept}") if warned else ("good", "Ready: no errors, no warnings")
+        return ("warn", f"Ready{accept}") if warnings else ("good", "Ready: no errors, no warnings")
 
     @property
     def example(self) -> SequenceView | None:
-        """A sequence of the first pack, short enough for the page; None if its packs could not be read."""
-        shown = self.page.splits[0].excerpts if self.page.splits else ()
-        if not shown or not shown[0].view.sequences:
+        """The first sequence of the first pack; None if its packs could not be read."""
+        text = self.page.splits[0].excerpts if self.page.splits else ()
+        if not text or not text[0].view.sequences:
             return None
-        sequence = shown[0].view.sequences[0]
-        spans = tuple(replace(one, text=without_middle(one.text, _SPAN_CHARACTERS)) for one in sequence.spans[:_SPANS])
-        hidden = sequence.spans[_SPANS:]
-        if hidden:
-            text = f"[... {len(hidden):,} more stretches ...]"
-            spans += (TextSpan(text=text, is_trained=False, num_tokens=sum(one.num_tokens for one in hidden)),)
-        return replace(sequence, spans=spans)
+        return text[0].view.sequences[0]
 
     @property
-    def unchecked(self) -> list[str]:
+    def gaps(self) -> list[str]:
         """What nobody has checked, in the reader's words."""
-        return list(self._unchecked())
+        return list(self._gaps())
 
-    def _unchecked(self) -> Iterator[str]:
-        report, served = self.page.report, self.manifest.served
+    def _gaps(self) -> Iterator[str]:
+        report, sample = self.page.report, self.manifest.served
         if not self.page.has_recipe:
             yield "The recipe of the run: give it with `bridgepack report RECIPE --artifact ARTIFACT --sign-off`."
         if report.host is None or not report.host.is_judged:
@@ -114,19 +104,15 @@ class SignOff:
             )
         if not isinstance(self.masks, str) and self.masks.num_not_judged:
             yield f"Loss masks of {counted(self.masks.num_not_judged, 'sequence')} that no derivation could judge."
-        if served is None:
+        if sample is None:
             yield "Answers as a server shows them: the build recorded no sample of them."
         else:
             yield "Answers beyond the sample: `bridgepack prove served --all` compares all with what is served."
         yield "Loss and gradients of packed training: `bridgepack prove training` compares them on a tiny model."
         yield "The bytes of the packs against their sources: `bridgepack prove sources --all`."
 
-    def html(self) -> str:
-        """Return the page as HTML."""
-        return render_template("sign_off.html.jinja", signed=self, page=self.page, version=__version__)
 
-
-def sign_off(page: ArtifactPage, recipe: SFTRecipe | None) -> SignOff:
+def sign_off(page: Overview, recipe: SFTRecipe | None) -> SignOff:
     """Return the page that signs off a run over an artifact; `recipe` is the run's (default: the artifact's own).
 
     Raises:
@@ -145,12 +131,14 @@ def sign_off(page: ArtifactPage, recipe: SFTRecipe | None) -> SignOff:
         manifest=manifest,
         recipe=recipe,
         masks=_masks(page),
-        other_settings=tuple(f"{name} {here} (packs: {there})" for name, here, there in other_settings(recipe, packs)),
+        other_settings=tuple(
+            f"{name} {value} (packs: {value_of_packs})" for name, value, value_of_packs in other_settings(recipe, packs)
+        ),
         memory=_memory(page.plan, recipe),
     )
 
 
-def _masks(page: ArtifactPage) -> MaskReport | str:
+def _masks(page: Overview) -> MaskReport | str:
     try:
         return check_masks(page.folder, MaskOptions())
     except BridgepackError as error:
@@ -160,8 +148,8 @@ def _masks(page: ArtifactPage) -> MaskReport | str:
 def _memory(plan: Plan | str, recipe: SFTRecipe) -> Candidate | str:
     if isinstance(plan, str):
         return plan
-    for one in plan.candidates:
-        planned = recipe.override(one.changes)
-        if planned.parallelism == recipe.parallelism and planned.packing == recipe.packing:
-            return one
+    for candidate in plan.candidates:
+        candidate_recipe = recipe.override(candidate.changes)
+        if candidate_recipe.parallelism == recipe.parallelism and candidate_recipe.packing == recipe.packing:
+            return candidate
     return f"`bridgepack plan` does not propose this layout. {plan.headline()}"

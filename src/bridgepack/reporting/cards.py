@@ -11,13 +11,13 @@ class FindingCard:
     """A finding, with those of the same rule that say the same of other places."""
 
     finding: Finding
-    others: tuple[Finding, ...]
+    similar: tuple[Finding, ...]
 
 
 def cards_of(findings: Iterable[Finding]) -> Iterator[FindingCard]:
     """Yield cards: findings of one rule, severity and fix together, in the order of the first ones."""
     groups: dict[tuple[str, str, str], list[Finding]] = {}
-    for one in findings:
-        groups.setdefault((one.code, one.severity, one.fix), []).append(one)
-    for first, *others in groups.values():
-        yield FindingCard(finding=first, others=tuple(others))
+    for finding in findings:
+        groups.setdefault((finding.code, finding.severity, finding.fix), []).append(finding)
+    for first, *similar in groups.values():
+        yield FindingCard(finding=first, similar=tuple(similar))
