@@ -22,7 +22,7 @@ _KINDS = {"finding": "finding", "renamed": "new name", "value": "value", "habit"
 
 
 @shows
-def check_blocks(report: CheckReport, *, shows_advice: bool = True, shows_skipped: bool = True) -> Iterator[Block]:
+def check_blocks(report: CheckReport, *, shows_advice: bool = True, shows_skipped: bool = False) -> Iterator[Block]:
     """Yield the findings, what was ignored or skipped, and a summary that counts what is not shown."""
     if report.note:
         yield Section("", (Line(report.note),))
