@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bridgepack.api import (
         build,
-        canary_self_test,
         check,
         diff,
         explain,
@@ -48,7 +47,6 @@ __all__ = [
     "SFTRecipe",
     "__version__",
     "build",
-    "canary_self_test",
     "check",
     "diff",
     "explain",

@@ -311,14 +311,13 @@ def test_the_command_prints_one_page_and_exits_with_1_for_a_fault(
 ) -> None:
     """The process with the host is that of the other tests; what it does is the command's."""
     monkeypatch.setattr("bridgepack.canaries.canary.HostProcess", lambda *_, **__: nullcontext(host))
-    finished = command("prove", "training", artifact, "--pipeline", 3, "--packs", 2, "--plant", "boundaries-dropped")
+    finished = command("prove", "training", artifact, "--context", 2, "--packs", 2)  # built for one rank
 
     assert finished.code == 1, finished.errors
     lines = finished.output.splitlines()
     assert lines[0].startswith("canary of ")
-    assert "boundaries-dropped (BP802, BP890) in PP 3" in lines
-    assert any("pipeline stage 2 of 3 got no boundaries" in line for line in lines)
-    assert lines[-1] == "differs: 1 of 1 layout (PP 3)"
+    assert "wrong-multiple (BP331) in CP 2" in lines
+    assert lines[-1] == "differs: 1 of 1 layout (CP 2)"
     assert len(lines) < 40
 
 

@@ -267,7 +267,7 @@ def _assert_compared_judged_and_drawn(command: small.Command, project: Path, bui
     assert "--output is not given; a report cannot be written to 's3://read/packed'" in refused.errors
     pages = []
     for place in (here, url):
-        drawn = command("report", place, "--output", "page.html", "--card", "card.md")
+        drawn = command("report", place, "--output", "page.html")
         assert drawn.code == 0, drawn.errors
         pages.append((project / "page.html").read_text().replace(url, here))
     assert pages[0] == pages[1]

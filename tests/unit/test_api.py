@@ -52,7 +52,6 @@ def test_every_command_has_its_function() -> None:
     assert parameters == [
         "artifact",
         "output",
-        "card",
         "sign_off",
         "given",
         "recipe",
@@ -137,7 +136,7 @@ def test_a_notebook_shows_data_as_text_never_as_markup(recipe: dict[str, Any]) -
         "build": built,
         "preview": bridgepack.preview(recipe, num_rows=len(rows)),
         "check": bridgepack.check("packed"),
-        "pack": bridgepack.inspect("packed", row=0),
+        "pack": bridgepack.inspect("packed", pack=0),
         "diff": bridgepack.diff("packed", "packed"),
         "layouts": bridgepack.list_layouts(),
         "executors": bridgepack.list_executors(),

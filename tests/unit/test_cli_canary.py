@@ -1,6 +1,5 @@
 """`bridgepack prove training`: mistakes, what it says without the host, and its page."""
 
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bridgepack.canaries import faults
-from bridgepack.canaries.naming import finding
-from bridgepack.canaries.records import CanaryOptions, CanaryReport
+from bridgepack.canaries.records import CanaryOptions
 from bridgepack.canaries.targets import open_target
 from bridgepack.errors import ConfigError
-from bridgepack.reporting.results.canaries import self_test_blocks
-from bridgepack.reporting.screen import screen
 from tests.support import small_builds as small
 from tests.support.small_builds import Command
 from tests.support.traced_artifacts import restate
@@ -43,10 +38,6 @@ def artifact(tmp_path: Path, recipe: Any) -> Path:
         (["{artifact}", "--tensor", "3"], "--tensor is 3; the canary's tiny model has 8 heads; allowed: 1, 2, 4, 8"),
         (["{artifact}", "--set", "packing.packed_sequence_size=8192"], "is built, and its packs stay as they are."),
         (["{artifact}", "--context", "0"], "'0' is not a whole number of at least 1."),
-        (["{artifact}", "--plant", "mask"], "'mask' is not one of"),
-        (["{artifact}", "--plant", "boundaries-dropped", "--pipeline", "2"], "in PP 2; allowed: --pipeline 3 or 6"),
-        (["{artifact}", "--plant", "wrong-multiple", "--tensor", "2"], "allowed: --context 2 or more"),
-        (["{artifact}", "--self-test", "--tensor", "2"], "--self-test and --tensor contradict each other"),
         (["{artifact}", "--artifact", "{artifact}"], "is an artifact itself. Leave --artifact out."),
         (["{folder}/empty"], "manifest.json"),
         (["{folder}/rows.jsonl"], "rows.jsonl"),
@@ -123,21 +114,6 @@ def test_made_up_packs_are_the_same_each_time(tmp_path: Path, recipe: Any, monke
         assert np.array_equal(row.input_ids, second.rows[number].input_ids)
         lengths = np.diff([*row.seq_start_id, len(row.input_ids)]) - 1
         assert not (lengths % 4).any()
-
-
-def _planted(fault: str, *findings: Any) -> CanaryReport:
-    """Return a report in which only the fault and the findings mean something."""
-    empty: Any = {field.name: () for field in fields(CanaryReport)}
-    return CanaryReport(**{**empty, "planted": fault, "findings": findings})
-
-
-def test_a_self_test_tells_what_was_missed() -> None:
-    wrong = finding(faults.MASK_SHIFTED, "one rank", "the loss mask is shifted right by 1")
-    found, missed = _planted(faults.MASK_SHIFTED, wrong), _planted(faults.SEQUENCE_LEAKS)
-
-    assert screen(self_test_blocks([found])).endswith("every planted fault was found")
-    assert "MISSED  sequence-leaks         not found" in screen(self_test_blocks([found, missed]))
-    assert screen(self_test_blocks([found, missed])).endswith("1 of 2 faults were missed")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`bridgepack report` and `build --report`: where files go, what is refused, and a card that `datasets` reads."""
+"""`bridgepack report` and `build --report`: where files go, and what is refused."""
 
 import json
 import re
@@ -6,9 +6,7 @@ import shutil
 from pathlib import Path
 from unittest.mock import Mock
 
-import datasets
 import pytest
-from huggingface_hub import DatasetCard
 
 import bridgepack
 from bridgepack.errors import ConfigError
@@ -31,18 +29,19 @@ def artifact(recipe: Path, command: Command) -> Path:
 
 
 def test_page_lies_in_a_valid_artifact_and_python_writes_the_same(artifact: Path, command: Command) -> None:
-    ran = command("report", artifact, "--card", artifact / "README.md")
+    ran = command("report", artifact)
 
     assert (ran.code, ran.errors) == (0, "")
     *wrote, found = ran.output.splitlines()
-    assert wrote == ["wrote packed/report.html", "wrote packed/README.md"]
+    assert wrote == ["wrote packed/report.html"]
     assert re.match(r"errors: 0, warnings: 1 \(BP\d{3} [a-z-]+\)", found)
     assert (artifact / "report.html").read_text().startswith("<!doctype html>")
+    (artifact / "README.md").write_text("# Chats\n")
     assert command("check", artifact).code == command("inspect", artifact).code == 0
     assert command("report", artifact, "--output", "first.html").code == 0
-    written = bridgepack.report("packed", output="second.html", card="card.md")
+    written = bridgepack.report("packed", output="second.html")
     assert not written.report.has_errors
-    assert written.files == {"output": Path("second.html"), "card": Path("card.md"), "sign_off": None}
+    assert written.files == {"output": Path("second.html"), "sign_off": None}
     assert Path("second.html").read_text() == Path("first.html").read_text()
 
 
@@ -74,11 +73,8 @@ def test_build_writes_the_page_with_what_the_recipe_breaks(recipe: Path, command
         (("packed", "--output", "packed/manifest.json"), "allowed: a name that ends with .html"),
         (("packed", "--output", "packed/other.html"), "inside the folder that is read; allowed there: report.html"),
         (("packed", "--output", "packed/training/report.html"), "folder that is read; allowed there: report.html"),
-        (("packed", "--card", "packed/CARD.md"), "inside the folder that is read; allowed there: README.md"),
         (("packed", "--output", "small.yaml/x.html"), "--output is 'small.yaml/x.html'; it cannot be written"),
-        (("packed", "--card", "small.yaml/x.md"), "--card is 'small.yaml/x.md'; it cannot be written"),
         (("foreign",), "--output is not given; for packs without a manifest"),
-        (("foreign", "--output", "x.html", "--card", "c.md"), "--card needs manifest.json"),
         (("small.yaml",), "is a file. Give the folder of an artifact"),
         (("missing",), "does not exist. Give the folder of an artifact"),
         (("packed", "--given", "packed_sequence_size"), "allowed: name=value"),
@@ -93,29 +89,6 @@ def test_places_that_are_refused(artifact: Path, command: Command, arguments: tu
     assert (ran.code, ran.output) == (2, "")
     assert message in ran.errors
     assert sorted(map(str, Path().rglob("*"))) == before
-
-
-def test_card_is_what_datasets_reads(artifact: Path, command: Command, tmp_path: Path) -> None:
-    assert command("report", artifact, "--card", artifact / "README.md").code == 0
-    text = (artifact / "README.md").read_text()
-    card = DatasetCard(text)
-    splits = {split["name"]: split["num_examples"] for split in card.data.dataset_info["splits"]}
-    loaded = datasets.load_dataset(str(artifact), cache_dir=str(tmp_path / "cache"))
-
-    assert splits == {name: len(rows) for name, rows in loaded.items()} == {"train": 3, "validation": 1}
-    assert loaded["train"][0]["seq_start_id"] == [0, 5, 10, 15]
-    told = {split["name"]: split["num_bytes"] for split in card.data.dataset_info["splits"]}
-    for name, rows in loaded.items():
-        held = sum(4 * len(row["input_ids"]) + len(row["loss_mask"]) + 4 * len(row["seq_start_id"]) for row in rows)
-        assert told[name] == held + 3 * 4 * len(rows)  # and an offset of each list
-    assert card.data.dataset_info["dataset_size"] == sum(told.values())
-    packed = sum(shard.stat().st_size for shard in artifact.glob("*/*.parquet") if shard.parent.name != "plan")
-    assert card.data.dataset_info["download_size"] == packed
-    kinds = {str(field.type.value_type) for field in loaded["train"].features.arrow_schema}
-    assert kinds == {"int32", "int8"}
-    table = [line for line in text.splitlines() if line.startswith("| training | ")]
-    assert table[-1].startswith("| training | `` ")
-    assert "a\\|`b` <i>.jsonl `` | 9 |" in table[-1]
 
 
 def test_diff_writes_a_page(recipe: Path, artifact: Path, command: Command) -> None:

@@ -50,7 +50,6 @@ DOORS: dict[str, Callable[[str], Any]] = {
     "explain BP": lambda _: bridgepack.explain(),
     "inspect packed": lambda _: bridgepack.inspect("packed"),
     "inspect packed --pack 1": lambda _: bridgepack.inspect("packed", pack=1),
-    "inspect packed --row 1": lambda _: bridgepack.inspect("packed", row=1),
     "report packed --output {}/page.html": lambda own: bridgepack.report("packed", output=f"{own}/page.html"),
     "prove sources packed": lambda _: bridgepack.prove.sources("packed"),
     "prove sources packed --all": lambda _: bridgepack.prove.sources("packed", num_packs=None),

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from bridgepack.api.process import collect_rarely as collect_rarely
     from bridgepack.api.process import import_transformers as import_transformers
     from bridgepack.api.process import start_workers as start_workers
-    from bridgepack.api.proofs import FAULTS as FAULTS
-    from bridgepack.api.proofs import canary_self_test as canary_self_test
     from bridgepack.api.proofs import diff as diff
     from bridgepack.api.recipes import list_recipes as list_recipes
     from bridgepack.api.recipes import load_recipe as load_recipe
@@ -70,7 +68,7 @@ _NAMES = MappingProxyType(
         "files": "staged_report check_report_path",
         "artifacts": "inspect trace",
         "parts": "prove",
-        "proofs": "canary_self_test FAULTS diff",
+        "proofs": "diff",
         "recipes": "load_recipe list_recipes show_recipe resolve_recipe new_recipe recipes_like recipe_schema",
         "layouts": "list_layouts",
         "stores": "list_store prune_store verify_store",

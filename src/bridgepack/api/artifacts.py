@@ -16,21 +16,15 @@ from bridgepack.records import TRAIN
 
 
 @overload
-def inspect(artifact: str | Path, *, pack: int, row: None = None, split: str | None = None) -> PackView: ...
+def inspect(artifact: str | Path, *, pack: int, split: str | None = None) -> PackView: ...
 
 
 @overload
-def inspect(artifact: str | Path, *, pack: None = None, row: int, split: str | None = None) -> PackView: ...
-
-
-@overload
-def inspect(artifact: str | Path, *, pack: None = None, row: None = None, split: None = None) -> ArtifactView: ...
+def inspect(artifact: str | Path, *, pack: None = None, split: None = None) -> ArtifactView: ...
 
 
 @check_arguments
-def inspect(
-    artifact: str | Path, *, pack: int | None = None, row: int | None = None, split: str | None = None
-) -> PackView | ArtifactView:
+def inspect(artifact: str | Path, *, pack: int | None = None, split: str | None = None) -> PackView | ArtifactView:
     """Return the statistics of an artifact, or one of its packs with its decoded text.
 
     Example: `bridgepack.inspect("packed", pack=3).sequences`.
@@ -38,17 +32,13 @@ def inspect(
     Args:
         artifact: its folder, or its URL in an object store.
         pack: index of a pack in the split, from 0; without it, the result is about the whole artifact.
-        row: an older name of `pack`.
         split: the pack's split, `training` (default) or `validation`.
 
     Raises:
-        ConfigError: a split is given without a pack, or both `pack` and `row` are.
+        ConfigError: a split is given without a pack.
         ArtifactError: the folder is not an artifact, or the split or the pack does not exist.
     """
     opened = Artifact(artifact_place(artifact))
-    if pack is not None and row is not None:
-        raise ConfigError(f"pack is {pack} and row is {row}; row is an older name of pack. Give only pack.")
-    pack = row if pack is None else pack
     if pack is not None:
         return view_pack(opened, TRAIN if split is None else split, pack)
     if split is not None:

@@ -6,8 +6,7 @@ from typing import Any
 
 from bridgepack.api.files import check_place, staged_report
 from bridgepack.api.progress import shows_progress
-from bridgepack.canaries.canary import run_canary, run_self_test
-from bridgepack.canaries.faults import FAULTS as FAULTS
+from bridgepack.canaries.canary import run_canary
 from bridgepack.canaries.records import CanaryOptions, CanaryReport
 from bridgepack.config.arguments import check_arguments, local_path, stated_options
 from bridgepack.config.load import load_recipe
@@ -121,31 +120,13 @@ def training(target: str | Path, **options: Any) -> CanaryReport:
     Args:
         target: an artifact's folder or a recipe, as on the command line.
         options: fields of `CanaryOptions`: artifact, overrides, tensor, pipeline, context, num_packs, max_tokens,
-            fault, uses_gpu, timeout_s, progress.
+            uses_gpu, timeout_s, progress.
 
     Raises:
         ConfigError: the target or an option is unknown, the host is missing, or the model is not supported.
         ArtifactError: the artifact cannot be read.
     """
     return run_canary(str(target), stated_options(CanaryOptions, options, "prove.training"))
-
-
-@shows_progress
-@check_arguments
-def canary_self_test(target: str | Path, **options: Any) -> list[CanaryReport]:
-    """Return one report for each fault that the canary can find, planted one after another; each should name its fault.
-
-    Example: `[report.planted for report in bridgepack.canary_self_test("packed")]`.
-
-    Args:
-        target: as for `prove.training`.
-        options: as for `prove.training`, without a fault and sizes.
-
-    Raises:
-        ConfigError: as `prove.training`, or a fault needs an even number of packs.
-        ArtifactError: the artifact cannot be read.
-    """
-    return run_self_test(str(target), stated_options(CanaryOptions, options, "canary_self_test"))
 
 
 @shows_progress

@@ -16,13 +16,12 @@ from bridgepack.checking.sign_off import sign_off as sign_off_of
 from bridgepack.checking.written_report import WrittenReport
 from bridgepack.config.arguments import check_arguments, local_path
 from bridgepack.config.load import load_recipe
-from bridgepack.data.artifact.artifact import CARD_FILE, REPORT_FILE
+from bridgepack.data.artifact.artifact import REPORT_FILE
 from bridgepack.data.artifact.discovery import find_shards
 from bridgepack.data.artifact.manifest import MANIFEST_FILE
 from bridgepack.data.reading.remote import CloudPath, artifact_place
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import ConfigError
-from bridgepack.reporting.html.card import dataset_card
 from bridgepack.reporting.html.pages import Page, page_html
 from bridgepack.reporting.results.overview_packs import name_of
 from bridgepack.reporting.results.overviews import overview_blocks
@@ -35,7 +34,6 @@ def report(
     artifact: str | Path,
     *,
     output: str | Path | None = None,
-    card: str | Path | None = None,
     sign_off: str | Path | None = None,
     given: Mapping[str, Any] | None = None,
     recipe: Recipe | Target | None = None,
@@ -50,7 +48,6 @@ def report(
     Args:
         artifact: folder or object-store URL of the artifact; or packed files of another tool.
         output: file of the page (default: `report.html` in the artifact; required for a URL).
-        card: file of a dataset card (default: none is written).
         sign_off: file of the page that signs a run off: data, masks, findings, topology, steps, memory and what was not
             checked (default: none is written).
         given: facts about packs without a manifest, e.g. `{"packed_sequence_size": 4096}`.
@@ -76,7 +73,6 @@ def report(
         place,
         options,
         output=None if output is None else local_path(output, "output"),
-        card=None if card is None else local_path(card, "card"),
         sign_off_file=None if sign_off is None else local_path(sign_off, "sign_off"),
         target=None if run is None else run.reading(place),
     )
@@ -95,11 +91,10 @@ def write_report(
     options: CheckOptions,
     *,
     output: Path | None = None,
-    card: Path | None = None,
     sign_off_file: Path | None = None,
     target: Target | None = None,
 ) -> WrittenReport:
-    """Write an artifact's page, dataset card and sign-off page; return their paths and the report of the rules.
+    """Write an artifact's page and sign-off page; return their paths and the report of the rules.
 
     `artifact` may be packed files of another tool, too: a folder, a file or a pattern; `output` is by default
     `report.html` in the artifact, `target` as of `artifact_page`.
@@ -110,28 +105,23 @@ def write_report(
         RuleCrashError: a rule raised.
     """
     check_place("--output", output, artifact, suffix=".html", exception=REPORT_FILE)
-    check_place("--card", card, artifact, suffix=".md", exception=CARD_FILE)
     check_place("--sign-off", sign_off_file, artifact, suffix=".html")
     if output is None and isinstance(artifact, CloudPath):
         raise ConfigError(f"--output is not given; a report cannot be written to {str(artifact)!r}. Give a local file.")
     has_manifest = (artifact / MANIFEST_FILE).exists()
     if output is None and not has_manifest and find_shards(artifact).paths:
         raise ConfigError("--output is not given; for packs without a manifest it is required. Give a file.")
-    if card is not None and not has_manifest:
-        raise ConfigError(f"--card needs {MANIFEST_FILE}, which {str(artifact)!r} does not have. Remove --card.")
     output = output or artifact / REPORT_FILE
     if sign_off_file is not None and sign_off_file.resolve() == output.resolve():
         raise ConfigError(f"--sign-off is {str(sign_off_file)!r}, as --output is. Choose another name for one of them.")
     overview = overview_of(artifact, options, target)
-    text = None if card is None else dataset_card(artifact, overview.facts.manifest)
     run = None if sign_off_file is None else sign_off_of(overview, None if target is None else target.recipe)
     with (
         staged_report(output, overview_html(overview)),
-        staged_report(card, text or "", option="--card"),
         staged_report(sign_off_file, "" if run is None else sign_off_html(run), option="--sign-off"),
     ):
         pass
-    files = {"output": output, "card": card, "sign_off": sign_off_file}
+    files = {"output": output, "sign_off": sign_off_file}
     return WrittenReport(report=overview.report, files=files, num_doubted=0 if run is None else run.num_doubted)
 
 

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bridgepack.canaries import faults
 from bridgepack.canaries.comparison import Comparison
 from bridgepack.canaries.packs import ChosenPacks, chosen_packs
 from bridgepack.canaries.processes import HostProcess
@@ -24,32 +23,15 @@ def run_canary(target: str, options: CanaryOptions) -> CanaryReport:
         ArtifactError: the artifact cannot be read.
     """
     user_layout = asked_layout(options.tensor, options.pipeline, options.context)
-    _check_fault(options.fault, user_layout)
     with _comparison(target, options) as comparison:
-        layouts, notes = _layouts(comparison, options.fault, user_layout)
+        layouts, notes = _layouts(comparison, user_layout)
         options.progress.start("training steps", (len(layouts) + 1) * len(comparison.precisions), "steps")
-        keeps = user_layout is not None and options.fault is None
-        return comparison.report(layouts, fault=options.fault, keeps_boundaries=keeps, notes=notes)
-
-
-def run_self_test(target: str, options: CanaryOptions) -> list[CanaryReport]:
-    """Return a report per fault, each planted in a separate run; only the first precision is computed.
-
-    Raises:
-        ConfigError: as `run_canary`, or a fault needs an even number of packs.
-        ArtifactError: the artifact cannot be read.
-    """
-    with _comparison(target, options, num_precisions=1) as comparison:
-        layouts = {fault: _layouts(comparison, fault, None)[0] for fault in faults.FAULTS}
-        options.progress.start("training steps", len(layouts) + 1, "steps")
-        return [
-            comparison.report(layouts[fault], fault=fault, keeps_boundaries=False, notes=[]) for fault in faults.FAULTS
-        ]
+        return comparison.report(layouts, fault=None, keeps_boundaries=user_layout is not None, notes=notes)
 
 
 @contextmanager
-def _comparison(target: str, options: CanaryOptions, *, num_precisions: int | None = None) -> Iterator[Comparison]:
-    """Yield the comparison of a target's packs, with the host loaded, in the first `num_precisions` (default: all)."""
+def _comparison(target: str, options: CanaryOptions) -> Iterator[Comparison]:
+    """Yield the comparison of a target's packs, with the host loaded."""
     canary_target = open_target(target, options)
     _choose_packs(canary_target, options, RELEASES[-1])  # before the host's import: the newest trains the most labels
     with tempfile.TemporaryDirectory(prefix="bridgepack-canary-", ignore_cleanup_errors=True) as name:
@@ -61,8 +43,8 @@ def _comparison(target: str, options: CanaryOptions, *, num_precisions: int | No
             options.progress.finish()
             packs = _choose_packs(canary_target, options, facts.release)
             kernel = _kernel(facts, options)
-            every: tuple[Precision, ...] = ("bfloat16",) if kernel != "reference" else ("float64", "float32")
-            inputs, precisions = (host, facts, canary_target, packs, options), every[:num_precisions]
+            precisions: tuple[Precision, ...] = ("bfloat16",) if kernel != "reference" else ("float64", "float32")
+            inputs = (host, facts, canary_target, packs, options)
             yield Comparison(*inputs, folder=folder, kernel=kernel, precisions=precisions)
 
 
@@ -77,35 +59,12 @@ def _choose_packs(target: CanaryTarget, options: CanaryOptions, release: HostRel
     return packs
 
 
-def _check_fault(fault: str | None, user_layout: Layout | None) -> None:
-    if user_layout is None or fault is None:
-        return
-    needs = {
-        faults.BOUNDARIES_DROPPED: (user_layout.pipeline >= 3, "--pipeline 3 or 6, for a stage in the middle"),
-        faults.WRONG_MULTIPLE: (user_layout.context >= 2, "--context 2 or more"),
-    }
-    fits, layouts = needs.get(fault, (True, ""))
-    if not fits:
-        raise ConfigError(
-            f"--plant {fault} cannot be planted in {user_layout.name}; allowed: {layouts}. Or leave sizes out."
-        )
-
-
-def _layouts(comparison: Comparison, fault: str | None, user_layout: Layout | None) -> tuple[list[Layout], list[str]]:
+def _layouts(comparison: Comparison, user_layout: Layout | None) -> tuple[list[Layout], list[str]]:
     facts = comparison.facts
-    if user_layout is not None:
-        require_fit(user_layout, facts, comparison.num_devices)
-        return [fit_layout(user_layout, facts)], []
-    if fault is None:
+    if user_layout is None:
         return default_layouts(facts, num_packs=comparison.num_packs, num_devices=comparison.num_devices)
-    layout = faults.FAULTS[fault][1]
-    require_fit(layout, facts, comparison.num_devices)
-    if comparison.num_packs % layout.data:
-        raise ConfigError(
-            f"--packs: {comparison.num_packs} packs cannot be shared by two ranks evenly, which {fault} needs. "
-            "Choose an even number, of an artifact that has as many."
-        )
-    return [fit_layout(layout, facts)], []
+    require_fit(user_layout, facts, comparison.num_devices)
+    return [fit_layout(user_layout, facts)], []
 
 
 def _kernel(facts: HostFacts, options: CanaryOptions) -> Kernel:

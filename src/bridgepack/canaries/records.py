@@ -33,7 +33,6 @@ class CanaryOptions:
     context: int | None = None  #: context-parallel ranks
     num_packs: int = 4  #: number of packs to compare
     max_tokens: int = 1024  #: maximum runtime tokens per pack
-    fault: str | None = None  #: fault to plant, one of `faults.FAULTS`
     uses_gpu: bool | None = None  #: whether to use GPUs and TransformerEngine (default: if available)
     timeout_s: float = 300.0  #: timeout of a step in seconds
     progress: Progress = field(default_factory=SilentProgress)  #: receives the progress

@@ -15,8 +15,7 @@ class WrittenReport(Result):
 
     Attributes:
         report: the report of `check` on the artifact.
-        files: `output`, `card` and `sign_off` -> paths of the page, the dataset card and the sign-off page; None if
-            not requested.
+        files: `output` and `sign_off` -> paths of the page and the sign-off page; None if not requested.
         num_doubted: sequences of the sign-off's sample whose loss mask another derivation contradicts.
     """
 

@@ -20,7 +20,6 @@ from bridgepack.reporting.text import printable
     help="Packs that TARGET, a recipe then, will read; both are judged (default: TARGET is the artifact).",
 )
 @click.option("--output", "-o", type=PathOption("FILE"), help="File of the page (default: report.html in ARTIFACT).")
-@click.option("--card", type=PathOption("FILE"), help="Also write a dataset card, e.g. README.md.")
 @click.option(
     "--sign-off",
     type=PathOption("FILE"),
@@ -44,7 +43,6 @@ def report(
     target: Path | str,
     artifact: Path | str | None,
     output: Path | None,
-    card: Path | None,
     as_json: bool,
     **arguments: Any,
 ) -> int:
@@ -61,7 +59,6 @@ def report(
         written = api.report(
             target if artifact is None else artifact,
             output=output,
-            card=card,
             sign_off=arguments["sign_off"],
             recipe=None if artifact is None else str(target),
             given=api.parse_given(arguments["given"]),

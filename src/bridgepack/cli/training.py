@@ -1,7 +1,6 @@
 """The command `prove training`."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import click
@@ -10,7 +9,7 @@ from bridgepack import api
 from bridgepack.cli.completion import complete_recipe
 from bridgepack.cli.options import Count, PathOption, quiet_option, set_option, shown_progress
 from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo
-from bridgepack.reporting.results.canaries import canary_blocks, self_test_blocks
+from bridgepack.reporting.results.canaries import canary_blocks
 from bridgepack.reporting.screen import screen
 
 
@@ -25,13 +24,6 @@ from bridgepack.reporting.screen import screen
 @click.option("--max-tokens", type=Count(), help="Maximum tokens per pack; longer ones are cut (default: 1024).")
 @click.option("--device", type=click.Choice(["cpu", "gpu"]), help="(default: gpu if available with TransformerEngine)")
 @click.option("--timeout", type=Count(), metavar="SECONDS", help="Timeout of one step (default: 300).")
-@click.option(
-    "--plant",
-    type=click.Choice(api.FAULTS),
-    metavar="FAULT",
-    help=f"Inject this fault, to see that the canary finds it: {', '.join(api.FAULTS)}.",
-)
-@click.option("--self-test", "is_self_test", is_flag=True, help="Inject every fault, one after another.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--output", "-o", type=PathOption("FILE"), help="Write the report to this file.")
 @quiet_option
@@ -45,33 +37,20 @@ def training(target: str, **arguments: Any) -> int:
     step on a tiny model of the recipe's family, on one rank and with tensor, pipeline and context parallelism, in
     processes on this machine.
     """
-    is_self_test, output = arguments["is_self_test"], arguments["output"]
-    for name in ("plant", "tensor", "pipeline", "context"):
-        if is_self_test and arguments[name] is not None:
-            raise click.UsageError(f"--self-test and --{name} contradict each other; give one of them.")
+    output = arguments["output"]
     api.check_report_path(output, target, None)
     with shown_progress() as progress:
-        options = {**_options(arguments), "progress": progress}
-        reports = api.canary_self_test(target, **options) if is_self_test else [api.prove.training(target, **options)]
-    _print(reports, output, is_self_test=is_self_test, as_json=arguments["as_json"])
-    if is_self_test:
-        missed = [report for report in reports if report.planted not in {one.name for one in report.findings}]
-        return FINDINGS if missed else CLEAN
-    return {"same": CLEAN, "differs": FINDINGS, "could not run": COULD_NOT_RUN}[reports[0].outcome]
+        report = api.prove.training(target, **_options(arguments), progress=progress)
+    plain = json.dumps(report.to_dict(), indent=2, ensure_ascii=False, default=str) if arguments["as_json"] else None
+    text = screen([*canary_blocks(report)]) if plain is None else plain
+    with api.staged_report(output, f"{text}\n"):
+        echo(text if output is None else f"report: {output}")
+    return {"same": CLEAN, "differs": FINDINGS, "could not run": COULD_NOT_RUN}[report.outcome]
 
 
 def _options(arguments: dict[str, Any]) -> dict[str, Any]:
-    names = {"packs": "num_packs", "timeout": "timeout_s", "plant": "fault"}
+    names = {"packs": "num_packs", "timeout": "timeout_s"}
     own = ("artifact", "tensor", "pipeline", "context", "max_tokens", *names)
     options = {names.get(name, name): arguments[name] for name in own if arguments[name] is not None}
     uses_gpu = {} if arguments["device"] is None else {"uses_gpu": arguments["device"] == "gpu"}
     return {"overrides": api.parse_overrides(arguments["overrides"]), **options, **uses_gpu}
-
-
-def _print(reports: list[Any], output: Path | None, *, is_self_test: bool, as_json: bool) -> None:
-    text = screen(self_test_blocks(reports) if is_self_test else canary_blocks(reports[0]))
-    if as_json:
-        plain = [report.to_dict() for report in reports]
-        text = json.dumps(plain if is_self_test else plain[0], indent=2, ensure_ascii=False, default=str)
-    with api.staged_report(output, f"{text}\n"):
-        echo(text if output is None else f"report: {output}")

@@ -80,7 +80,7 @@ def test_trace_inspect_and_diff_know_the_row(tmp_path: Path, tokenizer: Path, ac
         lengths = [one.runtime_length + 1 for one in sequences]
         assert firsts == [sum(lengths[:index]) for index in range(len(lengths))]
         assert (split.statistics.num_split, split.statistics.num_pieces) == (1, len(numbers))
-    packs = [inspect(built.output, row=pack) for pack in range(split.statistics.num_packs)]
+    packs = [inspect(built.output, pack=pack) for pack in range(split.statistics.num_packs)]
     rows = [item.row for pack in packs for item in pack.sequences]
     assert Counter(rows) == {1: 1, 2: len(numbers)}
     shown = [(one.row, one.piece, one.num_pieces, one.cut, one.cut_detail) for pack in packs for one in pack.sequences]
@@ -174,7 +174,7 @@ def test_pieces_and_cuts_of_other_actions_are_told_apart(tmp_path: Path, tokeniz
         folder = tmp_path / f"{action}-{split_conversations}"
         built = small.build(_recipe(source, tokenizer, action, **settings), folder)
         numbers = built.manifest.splits[0].statistics
-        packs = [inspect(folder, row=pack) for pack in range(numbers.num_packs)]
+        packs = [inspect(folder, pack=pack) for pack in range(numbers.num_packs)]
         return {(one.row or 0, one.piece, one.num_pieces, one.cut) for pack in packs for one in pack.sequences}
 
     alone = (1, 0, 0, "")

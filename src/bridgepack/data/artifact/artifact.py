@@ -19,8 +19,8 @@ PLAN_FOLDER = "plan"
 DROPPED_ROWS_FILE = "dropped.jsonl"
 LOST_CONTENT_FILE = "lost_content.jsonl"
 REPORT_FILE = "report.html"
-#: The dataset card, in the place where a hub looks for it.
-CARD_FILE = "README.md"
+#: A user's dataset card, in the place where a hub looks for it.
+README_FILE = "README.md"
 #: Up to this total size in bytes, opening an artifact hashes all shards; beyond it, only those that are read.
 _HASHED_BYTES = 1 << 26
 _NAMED = 3
@@ -91,7 +91,7 @@ def unlisted_files(folder: Path, manifest: Manifest) -> tuple[str, ...]:
     names = [split.name for split in manifest.splits]
     listed = {shard.path for split in manifest.splits for shard in split.shards} | {MANIFEST_FILE}
     listed |= {record.path for record in manifest.files} if manifest.files else set(other_files(names))
-    listed |= {REPORT_FILE, CARD_FILE}
+    listed |= {REPORT_FILE, README_FILE}
     return tuple(sorted({path for path in _files_below(folder) if path not in listed}))
 
 

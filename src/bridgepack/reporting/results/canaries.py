@@ -40,21 +40,6 @@ def canary_blocks(report: CanaryReport) -> Iterator[Block]:
     yield Verdict(text=_verdict(report), tone=_TONES[report.outcome])
 
 
-def self_test_blocks(reports: Sequence[CanaryReport]) -> Iterator[Block]:
-    """Yield one line per planted fault, with whether it was found, and a verdict."""
-    num_missed = 0
-    for report in reports:
-        names = [finding.name for finding in report.findings]
-        num_missed += report.planted not in names
-        mark = "found" if report.planted in names else "MISSED"
-        message = next(
-            (finding.message for finding in report.findings if finding.name == report.planted), ", ".join(names)
-        )
-        yield Line(f"{mark:<7} {report.planted:<22} {message or 'not found'}")
-    misses = f"{num_missed} of {len(reports)} faults were missed"
-    yield Verdict(text=misses if num_missed else "every planted fault was found")
-
-
 def _subject(report: CanaryReport) -> Iterator[Figure]:
     packs, model = report.packs, report.model
     numbers = ", ".join(map(str, packs.numbers))
