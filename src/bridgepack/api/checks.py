@@ -35,8 +35,8 @@ def check(target: Any, **options: Any) -> CheckReport:
         ArtifactError: the folder is not an artifact.
         RuleCrashError: a rule raised.
     """
-    target, chosen = _split_options(target, options, "check")
-    return check_target(target, chosen)
+    target, settings = _split_options(target, options, "check")
+    return check_target(target, settings)
 
 
 @check_arguments
@@ -55,27 +55,27 @@ def fix(target: Any, **options: Any) -> Fixed:
         ConfigError: the target is not a file of yours, a change cannot be made in it, or changes contradict.
         RuleCrashError: a rule raised.
     """
-    target, chosen = _split_options(target, options, "fix")
-    return fix_target(target, chosen)
+    target, settings = _split_options(target, options, "fix")
+    return fix_target(target, settings)
 
 
-def _split_options(target: Any, options: Mapping[str, Any], what: str) -> tuple[Any, CheckOptions]:
-    stated = {name: value for name, value in options.items() if value is not None}
-    if isinstance(stated.get("environment"), (str, Path)):
-        stated["environment"] = named_environment(stated["environment"])
-    if isinstance(stated.get("artifact"), str):
-        stated["artifact"] = artifact_place(stated["artifact"])
-    if isinstance(target, str | Path) and stated.get("overrides"):
+def _split_options(target: Any, options: Mapping[str, Any], operation: str) -> tuple[Any, CheckOptions]:
+    settings = {name: value for name, value in options.items() if value is not None}
+    if isinstance(settings.get("environment"), (str, Path)):
+        settings["environment"] = named_environment(settings["environment"])
+    if isinstance(settings.get("artifact"), str):
+        settings["artifact"] = artifact_place(settings["artifact"])
+    if isinstance(target, str | Path) and settings.get("overrides"):
         target = load_target(target)  # here, so that its code runs once
     recipe = target.recipe if isinstance(target, Target) else target
     if isinstance(recipe, Mapping | SFTRecipe):
-        kept, overrides = with_kept_rows(recipe, stated.get("overrides"))
-        target = target if isinstance(target, Target) else kept
-        stated |= {} if overrides is None else {"overrides": overrides}
-    chosen = stated_options(CheckOptions, stated, what)
+        row_settings, overrides = with_kept_rows(recipe, settings.get("overrides"))
+        target = target if isinstance(target, Target) else row_settings
+        settings |= {} if overrides is None else {"overrides": overrides}
+    check_options = stated_options(CheckOptions, settings, operation)
     if isinstance(target, Target):
-        target = target.override(chosen.overrides).reading(chosen.artifact or target.packs)
-    return target, chosen
+        target = target.override(check_options.overrides).reading(check_options.artifact or target.packs)
+    return target, check_options
 
 
 @check_arguments

@@ -89,45 +89,49 @@ def open_target(text: str, options: CanaryOptions) -> CanaryTarget:
             f"packing.mode is {recipe.packing.mode!r}; the canary compares packs that are built before the run. "
             "Set packing.mode to offline."
         )
-    found = options.artifact or _folder_of(recipe)
-    if found is not None:
-        return _with_artifact(text, recipe, found, options.num_packs)
+    folder_or_path = options.artifact or _folder_of(recipe)
+    if folder_or_path is not None:
+        return _with_artifact(text, recipe, folder_or_path, options.num_packs)
     return _made_up(text, recipe, options.num_packs, options.max_tokens)
 
 
 def _folder_of(recipe: SFTRecipe) -> Path | None:
     """Return where a recipe's artifact is: the folder that it names, or where `build` puts it; None where none is."""
-    named = [Path(recipe.artifact)] if recipe.artifact is not None else []
-    for folder in (*named, _BUILD_FOLDER / recipe.name):
+    recipe_artifacts = [Path(recipe.artifact)] if recipe.artifact is not None else []
+    for folder in (*recipe_artifacts, _BUILD_FOLDER / recipe.name):
         if (folder / MANIFEST_FILE).is_file():
             return folder
-    built = sorted(path.parent for path in _BUILD_FOLDER.glob(f"{glob.escape(recipe.name)}-*/{MANIFEST_FILE}"))
-    built = [folder for folder in built if _FINGERPRINT.fullmatch(folder.name.removeprefix(f"{recipe.name}-"))]
-    if len(built) > 1:
-        names = ", ".join(map(str, built[:_FOLDERS_NAMED]))
+    folders = sorted(path.parent for path in _BUILD_FOLDER.glob(f"{glob.escape(recipe.name)}-*/{MANIFEST_FILE}"))
+    folders = [folder for folder in folders if _FINGERPRINT.fullmatch(folder.name.removeprefix(f"{recipe.name}-"))]
+    if len(folders) > 1:
+        names = ", ".join(map(str, folders[:_FOLDERS_NAMED]))
         raise ConfigError(
-            f"{len(built)} artifacts of recipe {recipe.name} are here: {names}. Name one with --artifact."
+            f"{len(folders)} artifacts of recipe {recipe.name} are here: {names}. Name one with --artifact."
         )
-    return built[0] if built else None
+    return folders[0] if folders else None
 
 
 def _with_artifact(place: str, recipe: SFTRecipe, folder: Path, num_packs: int) -> CanaryTarget:
-    opened = opened_artifact(folder)
-    manifest = opened.manifest
-    total = opened.split(TRAIN).statistics.num_packs
+    artifact = opened_artifact(folder)
+    manifest = artifact.manifest
+    total = artifact.split(TRAIN).statistics.num_packs
     if not total:
         raise ArtifactError(f"{str(folder)!r} has no training pack, so there is nothing to compare. Build it of more.")
     numbers = np.unique(np.linspace(0, total - 1, min(total, _NUM_CANDIDATES)).round().astype(np.int64))
-    rows = read_packs(opened, TRAIN, numbers.tolist())
+    rows = read_packs(artifact, TRAIN, numbers.tolist())
     for number, row in rows.items():
         _refuse_malformed(folder, number, row)
     lengths = [lengths_of(rows[int(number)]) for number in numbers]
-    chosen = choice_of(np.array([len(one) for one in lengths]), np.array([one.max() for one in lengths]), num_packs)
+    choice = choice_of(
+        np.array([len(pack) for pack in lengths]),
+        np.array([pack.max() for pack in lengths]),
+        num_packs,
+    )
     return CanaryTarget(
         place=place,
         recipe=recipe,
         artifact=folder,
-        rows={int(numbers[index]): rows[int(numbers[index])] for index in chosen},
+        rows={int(numbers[index]): rows[int(numbers[index])] for index in choice},
         eos_token_id=int(manifest.tokenizer["eos_token_id"]),
         pad_seq_to_mult=manifest.pad_seq_to_mult,
         entries=tuple(dict(entry) for entry in read_bridge_metadata(folder / BRIDGE_METADATA_FILE)),
@@ -157,9 +161,9 @@ def _made_up(place: str, recipe: SFTRecipe, num_packs: int, max_tokens: int) -> 
     rows = {number: _made_up_row(rng, size, multiple) for number in range(num_packs)}
     lengths = [lengths_of(row) for row in rows.values()]
     entry = {
-        "max_samples_per_bin": max(len(one) for one in lengths),
-        "dataset_max_seqlen": max(int(one.max()) for one in lengths),
-        "min_packed_seqlen": min(int(one.sum()) for one in lengths),
+        "max_samples_per_bin": max(len(pack_lengths) for pack_lengths in lengths),
+        "dataset_max_seqlen": max(int(pack_lengths.max()) for pack_lengths in lengths),
+        "min_packed_seqlen": min(int(pack_lengths.sum()) for pack_lengths in lengths),
     }
     return CanaryTarget(
         place=place,
@@ -175,11 +179,11 @@ def _made_up(place: str, recipe: SFTRecipe, num_packs: int, max_tokens: int) -> 
 
 def _made_up_row(rng: np.random.Generator, size: int, multiple: int) -> PackedRow:
     sequences: list[TokenSequence] = []
-    used = 0
+    num_used_tokens = 0
     while True:
         length = int(rng.integers(_SHORTEST, max(min(_LONGEST, size // 3), _SHORTEST + 1)))
-        used += -(-length // multiple) * multiple
-        if used > size and sequences:
+        num_used_tokens += -(-length // multiple) * multiple
+        if num_used_tokens > size and sequences:
             return laid_out(sequences, multiple, _MADE_UP_EOS)
         ids = rng.integers(_MADE_UP_EOS + 1, _MADE_UP_TOKENS, length + 1)
         mask = (np.arange(length + 1) >= length // 2).astype(np.int64)

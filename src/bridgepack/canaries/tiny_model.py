@@ -125,10 +125,10 @@ def require_covered(model: Any) -> None:
             "its positions",
         ),
     ]
-    found = [what for is_there, what in reasons if is_there]
-    if found:
+    faults = [reason for is_there, reason in reasons if is_there]
+    if faults:
         raise ConfigError(
-            f"model.name gives a {kind}, which the canary does not cover: {', '.join(found)}. Allowed: decoders with "
+            f"model.name gives a {kind}, which the canary does not cover: {', '.join(faults)}. Allowed: decoders with "
             "causal attention over whole sequences, as Llama, Qwen2, Qwen3 and Qwen3 MoE. Use `bridgepack check` and "
             "`bridgepack prove sources` for this model, or run the canary with --set model.name=MODEL of a covered "
             "family."
@@ -227,13 +227,13 @@ def left_out(config: Any) -> Iterator[str]:
 
 
 def _defaults(model: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
     for field in (*fields(model), *fields(transformer_of(model))):
         if field.name in _DEFAULTED and field.default is not MISSING:
-            found[field.name] = field.default
+            defaults[field.name] = field.default
         elif field.name in _DEFAULTED and callable(field.default_factory):
-            found[field.name] = field.default_factory()
-    return found
+            defaults[field.name] = field.default_factory()
+    return defaults
 
 
 #: Maximum processes of a layout.
@@ -310,7 +310,7 @@ def require_fit(layout: Layout, facts: HostFacts, num_devices: int | None) -> No
 
 def _require_shares(option: str, size: int, total: int, parts: str, more: str = "") -> None:
     if total % size:
-        allowed = ", ".join(str(size) for size in range(1, total + 1) if total % size == 0)
+        divisors = ", ".join(str(size) for size in range(1, total + 1) if total % size == 0)
         raise ConfigError(
-            f"{option} is {size}; the canary's tiny model has {parts}; allowed: {allowed}{more}. Choose one of these."
+            f"{option} is {size}; the canary's tiny model has {parts}; allowed: {divisors}{more}. Choose one of these."
         )

@@ -163,16 +163,16 @@ def overview_of(folder: Path, options: CheckOptions, target: Target | None = Non
     assert packs is not None
     artifact = _open_packs(folder, packs, options)
     splits = tuple(_split_pages(artifact, packs.facts))
-    unknown = _FOREIGN if packs.facts.manifest is None else _CHANGED
+    reason = _FOREIGN if packs.facts.manifest is None else _CHANGED
     return Overview(
         folder=folder,
         report=check_target(target_of_check, options, packs=packs),
         facts=packs.facts,
         splits=splits,
-        waiting=_waiting(artifact, target_of_check, options) if isinstance(artifact, Artifact) else unknown,
-        plan=_plan(artifact, target_of_check) if isinstance(artifact, Artifact) else unknown,
+        waiting=_waiting(artifact, target_of_check, options) if isinstance(artifact, Artifact) else reason,
+        plan=_plan(artifact, target_of_check) if isinstance(artifact, Artifact) else reason,
         has_recipe=target_of_check.config is not None,
-        run=_run(artifact, target_of_check) if isinstance(artifact, Artifact) else unknown,
+        run=_run(artifact, target_of_check) if isinstance(artifact, Artifact) else reason,
     )
 
 
@@ -219,20 +219,20 @@ def _split_pages(artifact: Artifact | ArtifactOnDisk | None, facts: ArtifactFact
     size = facts.context.packed_sequence_size
     for name, truth in facts.truths.items():
         record = facts.manifest.split(name) if facts.manifest else None
-        lengths, samples, unknown = None, [], ""
+        lengths, samples, reason = None, [], ""
         try:
             if artifact is None:
                 raise ArtifactError(_CHANGED)
             lengths = _lengths(artifact, truth)
             samples = excerpts(artifact, name, _packs_to_draw(lengths), size)
         except ArtifactError as error:
-            unknown = str(error)
+            reason = str(error)
         yield SplitOverview(
             name=name,
             record=record,
             truth=truth,
             lengths=lengths,
-            unknown=unknown,
+            unknown=reason,
             packed_sequence_size=size,
             excerpts=tuple(samples),
         )

@@ -28,34 +28,34 @@ def build_recipe(
 ) -> int:
     """Build, or print what a build would do, and return the exit code; `options` are those of `build_options`."""
     target = api.recipe_target(recipe, api.parse_overrides(overrides))
-    chosen = {"output": output, **chosen_options(**options)}
+    settings = {"output": output, **chosen_options(**options)}
     if dry_run:
         with shown_progress() as progress:
-            plan = api.plan_build(target, progress=progress, **chosen)
+            plan = api.plan_build(target, progress=progress, **settings)
         print_json(plan.to_dict()) if as_json else echo(screen(build_plan_blocks(plan)))
         return CLEAN
     with shown_progress() as progress:
-        result = api.build(target, progress=progress, **chosen)
+        result = api.build(target, progress=progress, **settings)
     summary = result.to_dict()
     with complete_on_interrupt(result.output):
         if not as_json:
             echo(screen(build_blocks(result, target.recipe)))
-        judged, page = None, None
+        check_report, page = None, None
         if is_checked or is_reported:
-            judged, page = _check_packs(target, result.output, options["num_workers"], is_reported=is_reported)
-        if judged and is_checked:
-            summary["check"] = judged.to_dict()
+            check_report, page = _check_packs(target, result.output, options["num_workers"], is_reported=is_reported)
+        if check_report and is_checked:
+            summary["check"] = check_report.to_dict()
             if not as_json:
-                echo("\n" + render_report(judged, has_colour=has_colour()).rstrip("\n"))
-        elif judged and not as_json:
-            echo("\n" + counts_and_codes(judged))
+                echo("\n" + render_report(check_report, has_colour=has_colour()).rstrip("\n"))
+        elif check_report and not as_json:
+            echo("\n" + counts_and_codes(check_report))
         if page:
             summary["report"] = str(page)
             if not as_json:
                 echo(f"{'\n' if is_checked else ''}report: {printable(str(page))}")
         if as_json:
             print_json(summary)
-    return FINDINGS if judged and judged.fails() else CLEAN
+    return FINDINGS if check_report and check_report.fails() else CLEAN
 
 
 def _check_packs(target: Any, packs: Path, num_workers: int | None, *, is_reported: bool) -> tuple[Any, Path | None]:
@@ -64,8 +64,8 @@ def _check_packs(target: Any, packs: Path, num_workers: int | None, *, is_report
         how: dict[str, Any] = {"num_workers": num_workers or num_cores(), "progress": progress}
         if not is_reported:
             return api.check(target, artifact=packs, **how), None
-        written = api.report(packs, recipe=target, **how)
-    return written.report, written.files["output"]
+        page_report = api.report(packs, recipe=target, **how)
+    return page_report.report, page_report.files["output"]
 
 
 def chosen_options(*, num_workers: int | None, engine: str, ray_address: str | None, **others: Any) -> dict[str, Any]:

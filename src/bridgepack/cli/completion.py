@@ -15,23 +15,23 @@ type Completion = Callable[[click.Context, click.Parameter, str], list[Completio
 def _offering(words: Callable[[str], Iterable[tuple[str, str]]], *, with_files: bool = False) -> Completion:
     """Return a completion of the words (each with its help) that start with the typed text; errors offer none."""
 
-    def offer(context: click.Context, parameter: click.Parameter, typed: str) -> list[CompletionItem]:  # noqa: ARG001
-        items = [CompletionItem(typed, type="file")] if with_files else []
+    def offer(context: click.Context, parameter: click.Parameter, prefix: str) -> list[CompletionItem]:  # noqa: ARG001
+        items = [CompletionItem(prefix, type="file")] if with_files else []
         with suppress(BridgepackError, OSError):
             items += [
-                CompletionItem(word, help=help_text) for word, help_text in words(typed) if word.startswith(typed)
+                CompletionItem(word, help=help_text) for word, help_text in words(prefix) if word.startswith(prefix)
             ]
         return items
 
     return offer
 
 
-def _recipe_names(_typed: str) -> Iterator[tuple[str, str]]:
+def _recipe_names(_prefix: str) -> Iterator[tuple[str, str]]:
     return ((entry.name, "") for entry in api.list_recipes().entries)
 
 
-def _rule_words(typed: str) -> Iterator[tuple[str, str]]:
-    before, comma, _ = typed.rpartition(",")  # --select BP101,BP2
+def _rule_words(prefix: str) -> Iterator[tuple[str, str]]:
+    before, comma, _ = prefix.rpartition(",")  # --select BP101,BP2
     rules = api.explain()
     assert isinstance(rules, list)  # all of them
     for rule in rules:
@@ -39,7 +39,7 @@ def _rule_words(typed: str) -> Iterator[tuple[str, str]]:
         yield f"{before}{comma}{rule['name']}", rule["code"]
 
 
-def _field_paths(_typed: str) -> Iterator[tuple[str, str]]:
+def _field_paths(_prefix: str) -> Iterator[tuple[str, str]]:
     return ((f"{path}=", "") for path in api.recipe_fields())
 
 

@@ -53,7 +53,7 @@ def plan(
     from bridgepack.reporting.results.plans import plan_blocks
     from bridgepack.reporting.screen import screen
 
-    found = api.plan(
+    result = api.plan(
         recipe,
         num_gpus=num_gpus,
         gpu=gpu,
@@ -65,7 +65,7 @@ def plan(
         output=output,
         overrides=api.parse_overrides(overrides),
     )
-    print_json(found.to_dict()) if as_json else echo(screen(plan_blocks(found)))
+    print_json(result.to_dict()) if as_json else echo(screen(plan_blocks(result)))
     if output and not as_json:
         echo(f"wrote {output}\nnext: bridgepack check {output}")
     return CLEAN
@@ -90,6 +90,6 @@ def preview(
     from bridgepack.reporting.results.previews import preview_blocks
     from bridgepack.reporting.screen import screen
 
-    found = api.preview(recipe, num_rows=num_rows, overrides=api.parse_overrides(overrides))
-    print_json(found.to_dict()) if as_json else echo(screen(preview_blocks(found), has_colour=has_colour()))
+    result = api.preview(recipe, num_rows=num_rows, overrides=api.parse_overrides(overrides))
+    print_json(result.to_dict()) if as_json else echo(screen(preview_blocks(result), has_colour=has_colour()))
     return CLEAN

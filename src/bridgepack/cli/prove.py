@@ -138,14 +138,14 @@ def sources(artifact: Path | str, **arguments: Any) -> int:
     """
     _check_extent(arguments, ("scratch", "workers"))
     with shown_progress() as progress:
-        stated = {"num_packs": arguments["sample"], "seed": arguments["seed"]}
+        extent = {"num_packs": arguments["sample"], "seed": arguments["seed"]}
         report = api.prove.sources(
             artifact,
             overrides=api.parse_overrides(arguments["overrides"]),
             num_workers=arguments["workers"] or num_cores(),
             scratch=arguments["scratch"],
             progress=progress,
-            **_extent(stated, is_all=arguments["is_all"]),
+            **_extent(extent, is_all=arguments["is_all"]),
         )
     print_json(report.to_dict()) if arguments["as_json"] else echo(screen(verification_blocks(report)))
     return {"same": CLEAN, "differs": FINDINGS, "could not run": COULD_NOT_RUN}[report.outcome]
@@ -160,10 +160,10 @@ def _check_extent(arguments: dict[str, Any], only_with_all: tuple[str, ...] = ()
             raise click.UsageError(f"--{name} needs --all; a sample builds nothing.")
 
 
-def _extent(stated: dict[str, Any], *, is_all: bool) -> dict[str, Any]:
+def _extent(extent: dict[str, Any], *, is_all: bool) -> dict[str, Any]:
     """Return the options that were stated; None for the first, the number of packs or rows, is all of them."""
-    first = next(iter(stated))
-    return {name: value for name, value in stated.items() if value is not None or (is_all and name == first)}
+    first = next(iter(extent))
+    return {name: value for name, value in extent.items() if value is not None or (is_all and name == first)}
 
 
 _ROW_OPTIONS = (
@@ -227,11 +227,11 @@ def _of_rows(
     if is_whole_process and Path(target).is_dir():
         api.import_transformers()
     with shown_progress() as progress:
-        stated = {"num_rows": arguments["sample"], "limit": arguments["limit"], "seed": arguments["seed"]}
+        extent = {"num_rows": arguments["sample"], "limit": arguments["limit"], "seed": arguments["seed"]}
         return proof(
             target,
             split=arguments["split"],
             overrides=api.parse_overrides(arguments["overrides"]),
             progress=progress,
-            **_extent(stated, is_all=arguments["is_all"]),
+            **_extent(extent, is_all=arguments["is_all"]),
         )

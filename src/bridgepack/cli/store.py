@@ -47,8 +47,8 @@ def prune(
     """Remove tokens by age, by size, or that no artifact uses. Do not run it while a build uses the store."""
     if not (unused or older_than is not None or max_size is not None):
         raise click.UsageError("no selection given; use --unused, --older-than or --max-size.")
-    pruned = api.prune_store(folder, unused=unused, older_than_s=older_than, max_size=max_size, dry_run=dry_run)
-    print_json(pruned.to_dict()) if as_json else echo(screen(pruned_blocks(pruned)))
+    pruning = api.prune_store(folder, unused=unused, older_than_s=older_than, max_size=max_size, dry_run=dry_run)
+    print_json(pruning.to_dict()) if as_json else echo(screen(pruned_blocks(pruning)))
     return CLEAN
 
 
@@ -64,6 +64,6 @@ def verify(folder: Path | None, remove: bool, workers: int | None, as_json: bool
     Exits 1 when one is broken.
     """
     with shown_progress() as progress:
-        found = api.verify_store(folder, remove=remove, num_workers=workers or num_cores(), progress=progress)
-    print_json(found.to_dict()) if as_json else echo(screen(verified_blocks(found)))
-    return FINDINGS if found.broken else CLEAN
+        verification = api.verify_store(folder, remove=remove, num_workers=workers or num_cores(), progress=progress)
+    print_json(verification.to_dict()) if as_json else echo(screen(verified_blocks(verification)))
+    return FINDINGS if verification.broken else CLEAN

@@ -53,13 +53,13 @@ class Wish:
 def recipes_of_model(entries: Sequence[CatalogueEntry], model: str) -> list[CatalogueEntry]:
     """Return the catalogue's offline recipes for a model's architecture; `model` as in `Wish`."""
     plain = [entry for entry in entries if entry.recipe and entry.recipe.model and _is_plain(entry.recipe)]
-    named = [entry for entry in plain if entry.name in {model, f"{model}{RECIPE_SUFFIX}"}]
-    if named:
-        return [entry for entry in plain if _architecture(entry) == _architecture(named[0])]
+    entries_of_name = [entry for entry in plain if entry.name in {model, f"{model}{RECIPE_SUFFIX}"}]
+    if entries_of_name:
+        return [entry for entry in plain if _architecture(entry) == _architecture(entries_of_name[0])]
     words = _significant(model) if "/" in model or Path(model).is_dir() else ()
-    found = [entry for entry in plain if _contains(words, _architecture(entry)) or _is_base(entry, model)]
-    longest = max((len(_architecture(entry)) for entry in found), default=0)
-    return [entry for entry in found if len(_architecture(entry)) == longest]
+    entries_of_model = [entry for entry in plain if _contains(words, _architecture(entry)) or _is_base(entry, model)]
+    longest = max((len(_architecture(entry)) for entry in entries_of_model), default=0)
+    return [entry for entry in entries_of_model if len(_architecture(entry)) == longest]
 
 
 def starting_recipe(entries: Sequence[CatalogueEntry], wish: Wish) -> tuple[str, SFTRecipe]:
@@ -71,19 +71,19 @@ def starting_recipe(entries: Sequence[CatalogueEntry], wish: Wish) -> tuple[str,
     is_full = wish.kind == "full"
     method = "full" if is_full else "lora"
     recipes = {entry.name: entry.recipe for entry in entries if entry.recipe}
-    same = {name: recipe for name, recipe in recipes.items() if (recipe.method.kind == "full") == is_full}
-    if not same:
+    recipes_of_kind = {name: recipe for name, recipe in recipes.items() if (recipe.method.kind == "full") == is_full}
+    if not recipes_of_kind:
         raise ConfigError(
             f"--method is {method}; the catalogue has no {method} recipe for {wish.model}. Use the other, or name the "
             "model's folder."
         )
-    longest = max(recipe.packing.packed_sequence_size for recipe in same.values())
+    longest = max(recipe.packing.packed_sequence_size for recipe in recipes_of_kind.values())
     if longest < wish.seq_length:
         raise ConfigError(
             f"--seq-length is {wish.seq_length}; allowed for {wish.model}: at most {longest}, the longest in the "
             "catalogue. Start with that, and edit the file if the model supports more."
         )
-    enough = {name: one for name, one in same.items() if one.packing.packed_sequence_size >= wish.seq_length}
+    enough = {name: sft for name, sft in recipes_of_kind.items() if sft.packing.packed_sequence_size >= wish.seq_length}
     fitting = [
         (recipe.packing.packed_sequence_size, recipe.parallelism.ranks_of_copy, name)
         for name, recipe in enough.items()
@@ -127,8 +127,8 @@ def _stem(name: str) -> str:
     return next(stems, "")
 
 
-def _contains(words: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
-    return any(words[index : index + len(wanted)] == wanted for index in range(len(words) - len(wanted) + 1))
+def _contains(words: tuple[str, ...], part: tuple[str, ...]) -> bool:
+    return any(words[index : index + len(part)] == part for index in range(len(words) - len(part) + 1))
 
 
 def _unit(recipe: SFTRecipe) -> int:
@@ -145,7 +145,7 @@ def _does_not_divide(wish: Wish, method: str, recipes: list[SFTRecipe]) -> str:
         upper = -(-size // multiples[0]) * multiples[0]
         unit = multiples[0]
         return f"--seq-length is {size}; allowed: multiples of {unit}, which its ranks share evenly. Use {upper}."
-    recipe = min(recipes, key=lambda one: (one.packing.packed_sequence_size, one.parallelism.num_gpus or 1))
+    recipe = min(recipes, key=lambda sft: (sft.packing.packed_sequence_size, sft.parallelism.num_gpus or 1))
     unit, least = _unit(recipe), recipe.parallelism.num_gpus or 1
     return (
         f"--gpus is {wish.num_gpus}; allowed for {wish.model}, method {method}, at {size} tokens: multiples of {unit} "
@@ -233,13 +233,13 @@ TOKENS_PER_STEP = 1 << 19
 _CHAT: Mapping[str, Any] = MappingProxyType({"kind": "chat", "loss_mode": "assistant", "over_long": "drop"})
 
 
-def values_like(same: Sequence[CatalogueEntry], wish: Wish) -> tuple[dict[str, Any], str]:
+def values_like(recipes_of_kind: Sequence[CatalogueEntry], wish: Wish) -> tuple[dict[str, Any], str]:
     """Return the values of the catalogue recipe that fits a wish, and their origin in words.
 
     Raises:
         ConfigError: none fits the GPUs, the length or the method.
     """
-    name, recipe = starting_recipe(same, wish)
+    name, recipe = starting_recipe(recipes_of_kind, wish)
     values = {name: value for name, value in written_values(recipe).items() if name != "artifact"}
     if "/" in wish.model or Path(wish.model).is_dir():
         values["tokenizer"] = {**values["tokenizer"], "name_or_path": wish.model}
@@ -260,7 +260,7 @@ def recipe_text(
     """
     recipe = recipe_for(wish, values)
     recipe.resolve()
-    names = ", ".join(dict.fromkeys(one.entry.name for one in wish.parts.values()))
+    names = ", ".join(dict.fromkeys(part.entry.name for part in wish.parts.values()))
     of_parts = {"data.train": f"each with its own layout: {names}"} if names else {}
     return commented_yaml(recipe, origin, {**of_parts, **comments}, wish.detection)
 

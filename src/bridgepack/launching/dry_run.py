@@ -108,10 +108,10 @@ def _script(task: LaunchTask, job: Any) -> TaskScript:
         case run.SkypilotExecutor() | run.SkypilotJobsExecutor():
             title, text = "task of SkyPilot", _as_yaml(request.task.to_yaml_config())
         case _:
-            commands = [request.cmd] if hasattr(request, "cmd") else [one.command for one in request.containers]
+            commands = [request.cmd] if hasattr(request, "cmd") else [item.command for item in request.containers]
             title = f"command for {type(executor).__name__}"
-            written = Path(executor.job_dir, "launch.sh"), Path(executor.experiment_dir, "torchrun_job.sh")
-            scripts = [path.read_text(encoding="utf-8") for path in written if path.is_file()]
+            script_files = Path(executor.job_dir, "launch.sh"), Path(executor.experiment_dir, "torchrun_job.sh")
+            scripts = [path.read_text(encoding="utf-8") for path in script_files if path.is_file()]
             text = "\n".join([*map(" ".join, commands), *scripts, "", _settings(executor)])
     return TaskScript(task=task.name, title=title, command=command, depends_on=task.dependencies, text=text)
 
@@ -120,8 +120,8 @@ def _local_command(request: Any) -> str:
     lines = []
     for replica in (replica for replicas in request.role_params.values() for replica in replicas):
         for name in sorted(replica.env.keys() - _TORCHX_VARIABLES):
-            inherited = ":$PATH" if name == "PATH" else ""  # torchx puts its PATH before the inherited one
-            lines.append(f"export {name}={shlex.quote(replica.env[name])}{inherited}")
+            inherited_path = ":$PATH" if name == "PATH" else ""  # torchx puts its PATH before the inherited one
+            lines.append(f"export {name}={shlex.quote(replica.env[name])}{inherited_path}")
         lines.append(shlex.join(replica.args))
     return "\n".join(lines)
 

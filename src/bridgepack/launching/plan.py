@@ -104,13 +104,13 @@ def plan_launch(
         LaunchRefusedError: the check found errors.
     """
     target = recipe_target(load_recipe(recipe) if isinstance(recipe, Mapping) else recipe, overrides)
-    found, where = _recipe_of(target), load_cluster(cluster, cluster_overrides)
-    tasks = planned_tasks(where, skip, builds=artifact is None and found.packing.mode == _OFFLINE)
-    packs, world_size = _packs(found, where, tasks, artifact), _world_size(found, where, tasks)
-    refuse_unlaunchable(found, where, tasks)
+    sft, where = _recipe_of(target), load_cluster(cluster, cluster_overrides)
+    tasks = planned_tasks(where, skip, builds=artifact is None and sft.packing.mode == _OFFLINE)
+    packs, world_size = _packs(sft, where, tasks, artifact), _world_size(sft, where, tasks)
+    refuse_unlaunchable(sft, where, tasks)
     if not where.is_remote:
-        refuse_missing_files(found, tasks)
-    known_packs = packs or found.artifact if found.packing.mode == _OFFLINE else None
+        refuse_missing_files(sft, tasks)
+    known_packs = packs or sft.artifact if sft.packing.mode == _OFFLINE else None
     options = CheckOptions(
         artifact=Path(known_packs) if known_packs is not None and _exists(known_packs) else None,
         environment=_environment_of_the_run(environment, where, tasks),
@@ -122,15 +122,15 @@ def plan_launch(
         progress=progress,
     )
     return LaunchPlan(
-        recipe=found,
-        target=str(recipe) if isinstance(recipe, str | Path) else found.name,
+        recipe=sft,
+        target=str(recipe) if isinstance(recipe, str | Path) else sft.name,
         cluster=where,
         tasks=tasks,
         artifact=packs,
         world_size=world_size,
         report=_check(target.reading(options.artifact), where, options),
-        notes=tuple(path_notes(found, where, packs)),
-        **_run_names(found, where, run_name),
+        notes=tuple(path_notes(sft, where, packs)),
+        **_run_names(sft, where, run_name),
     )
 
 
@@ -169,26 +169,26 @@ def _packs(
     refuse_packs_unread(recipe, artifact)
     if "build" in tasks or recipe.packing.mode != _OFFLINE:
         return None
-    found = str(artifact) if artifact is not None else recipe.artifact
-    if found is None:
+    place = str(artifact) if artifact is not None else recipe.artifact
+    if place is None:
         raise ConfigError(
             "--skip build leaves the run without packs: neither --artifact nor the recipe's artifact is set. "
             "Add --artifact FOLDER, or do not skip build."
         )
     if cluster.is_remote:
-        is_of_this_machine = artifact is not None and _exists(found)
-        return str(Path(found).absolute()) if is_of_this_machine else found
-    if "://" in found:
+        is_of_this_machine = artifact is not None and _exists(place)
+        return str(Path(place).absolute()) if is_of_this_machine else place
+    if "://" in place:
         raise ConfigError(
-            f"{'--artifact' if artifact is not None else 'artifact'} is {found!r}, a URL; tasks on this machine read "
+            f"{'--artifact' if artifact is not None else 'artifact'} is {place!r}, a URL; tasks on this machine read "
             "packs from its disk. Copy the artifact here."
         )
-    if not _exists(found):
+    if not _exists(place):
         raise ConfigError(
-            f"{'--artifact' if artifact is not None else 'artifact'} is {found!r}; it does not exist, and build "
+            f"{'--artifact' if artifact is not None else 'artifact'} is {place!r}; it does not exist, and build "
             "is skipped. Correct the path, or do not skip build."
         )
-    return str(Path(found).absolute())
+    return str(Path(place).absolute())
 
 
 def _exists(artifact: str) -> bool:
@@ -196,23 +196,23 @@ def _exists(artifact: str) -> bool:
 
 
 def _world_size(recipe: SFTRecipe, cluster: ClusterConfig, tasks: Collection[str]) -> int:
-    wanted = recipe.parallelism.num_gpus
-    if "train" not in tasks and wanted is not None:
-        return wanted
-    found = cluster.processes("train", wanted).world_size
-    if found is None:
+    num_gpus = recipe.parallelism.num_gpus
+    if "train" not in tasks and num_gpus is not None:
+        return num_gpus
+    world_size = cluster.processes("train", num_gpus).world_size
+    if world_size is None:
         raise ConfigError(
             "parallelism.num_gpus is not set, and the cluster does not set the number of processes. Set it, e.g. "
             "--set parallelism.num_gpus=8."
         )
-    if wanted is not None and wanted != found:
-        processes = cluster.processes("train", wanted)
+    if num_gpus is not None and num_gpus != world_size:
+        processes = cluster.processes("train", num_gpus)
         hint = "launch on torchrun" if cluster.executor_for("train").kind == "local" else "change the cluster's nodes"
         raise ConfigError(
-            f"parallelism.num_gpus is {wanted}, and the cluster starts {processes.num_nodes} x "
-            f"{processes.num_per_node} processes. They must agree: --set parallelism.num_gpus={found}, or {hint}."
+            f"parallelism.num_gpus is {num_gpus}, and the cluster starts {processes.num_nodes} x "
+            f"{processes.num_per_node} processes. They must agree: --set parallelism.num_gpus={world_size}, or {hint}."
         )
-    return found
+    return world_size
 
 
 def _check(target: Target, cluster: ClusterConfig, options: CheckOptions) -> CheckReport:
@@ -238,7 +238,7 @@ def _git_state(folder: Path) -> dict[str, Any] | None:
 def _git(folder: Path, *arguments: str) -> str | None:
     command = ["git", "--no-optional-locks", *arguments]
     try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, timeout=_GIT_LIMIT_S, check=False)
+        process = subprocess.run(command, cwd=folder, capture_output=True, timeout=_GIT_LIMIT_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.decode(errors="replace").strip() if done.returncode == 0 else None
+    return process.stdout.decode(errors="replace").strip() if process.returncode == 0 else None

@@ -100,12 +100,12 @@ class PreflightPlugin(Plugin):  # type: ignore[misc]
         Raises:
             ConfigError: a field has the wrong type.
         """
-        for name, (kinds, allowed) in _FIELDS.items():
+        for name, (kinds, names) in _FIELDS.items():
             value = getattr(self, name)
             if str in kinds and isinstance(value, os.PathLike):
                 setattr(self, name, os.fspath(value))
             elif not isinstance(value, kinds):
-                raise ConfigError(f"PreflightPlugin: {name} is {quoted(value)}; allowed: {allowed}.")
+                raise ConfigError(f"PreflightPlugin: {name} is {quoted(value)}; allowed: {names}.")
 
     def setup(self, task: Any, executor: Executor) -> None:
         """Check what a task trains; nemo-run calls this when the task is added, before anything is submitted.
@@ -126,20 +126,20 @@ class PreflightPlugin(Plugin):  # type: ignore[misc]
         )
         command = (task.inline or task.entrypoint) if isinstance(task, Script) else "python"
         world_size = self.world_size or world_size_of(executor, command=command)
-        found = trained_target(task, executor, target=self.target, options=options)
+        target = trained_target(task, executor, target=self.target, options=options)
         is_run_recipe = isinstance(task, Script) and _RUN_RECIPE in (task.inline or _name(task))
         looks = sees_this_machine(executor) and not is_run_recipe
         looks = looks if self.looks_at_files is None else self.looks_at_files
-        report = check_target(found, replace(options, overrides={}, world_size=world_size, looks_at_files=looks))
-        text, what = (
+        report = check_target(target, replace(options, overrides={}, world_size=world_size, looks_at_files=looks))
+        text, place_name = (
             render_report(report).rstrip("\n"),
-            f"{found.place}, on {world_size} GPU{'s' if world_size > 1 else ''}",
+            f"{target.place}, on {world_size} GPU{'s' if world_size > 1 else ''}",
         )
         if report.fails(strict=self.strict):
-            message = f"nothing was submitted: the check of {what} fails.\n\n{text}\n{_OPTIONS}"
+            message = f"nothing was submitted: the check of {place_name} fails.\n\n{text}\n{_OPTIONS}"
             raise LaunchRefusedError(message, report)
         summary = text.rpartition("\n\n")[2]
-        say(f"preflight: {what}\n{text if report.num_warnings else summary}")
+        say(f"preflight: {place_name}\n{text if report.num_warnings else summary}")
 
 
 with_types(PreflightPlugin.__init__)
@@ -160,19 +160,27 @@ def trained_target(task: Any, executor: Executor, *, target: str | None, options
     value = _argument_of(task) if target is None else target
     if value is None:
         raise ConfigError(f"PreflightPlugin cannot see what {_name(task)} trains. Name it: {_line(words)}")
-    found = load_target(value, artifact=options.artifact)
-    if found.kind == "artifact":
+    subject = load_target(value, artifact=options.artifact)
+    if subject.kind == "artifact":
         raise ConfigError(
             f"target is {target!r}, an artifact. Give a recipe or a config as target, and artifact=FOLDER."
         )
-    if found.kind != "saved":
+    if subject.kind != "saved":
         _refuse_unseen_options(_name(task), words)
-    seen = _overrides(words)
-    place = f"{found.place} with {len(seen)} override{'s' if len(seen) > 1 else ''}" if seen else found.place
-    paths = {f"{OVERRIDES}.{path}": value for path, value in seen.items()} if found.recipe is not None else seen
-    found = replace(found, place=place).override({**paths, **options.overrides})  # a script has the host's own paths
-    assert found.config is not None
-    return replace(found, config=replace(found.config, inputs=()))  # its source data may be on another machine
+    settings = _overrides(words)
+    place = (
+        f"{subject.place} with {len(settings)} override{'s' if len(settings) > 1 else ''}"
+        if settings
+        else subject.place
+    )
+    paths = (
+        {f"{OVERRIDES}.{path}": value for path, value in settings.items()} if subject.recipe is not None else settings
+    )
+    subject = replace(subject, place=place).override(
+        {**paths, **options.overrides}
+    )  # a script has the host's own paths
+    assert subject.config is not None
+    return replace(subject, config=replace(subject.config, inputs=()))  # its source data may be on another machine
 
 
 def _name(task: Any) -> str:
@@ -187,19 +195,19 @@ def _argument_of(task: Any) -> Any:
     if not isinstance(task, fdl.Buildable):
         return None
     with quiet():
-        made = [
+        results = [
             fdl.build(value) for name in ("recipe", "config") if (value := task.__arguments__.get(name)) is not None
         ]
-    found = [value for value in made if isinstance(value, SFTRecipe) or is_container(value)]
-    return found[0] if len(found) == 1 else None
+    configs = [value for value in results if isinstance(value, SFTRecipe) or is_container(value)]
+    return configs[0] if len(configs) == 1 else None
 
 
 def _overrides(words: Sequence[str]) -> dict[str, Any]:
-    found = [word for word in words if (match := _OVERRIDE.fullmatch(word)) and (match[2] or match[1] == "~")]
-    removed = next((word for word in found if word.startswith("~")), None)
-    if removed is not None:
-        raise ConfigError(f"override {removed!r} removes a field; allowed: path=value. Set the field instead.")
-    return parse_overrides(tuple(word.lstrip("+") for word in found), option="override")
+    matches = [word for word in words if (match := _OVERRIDE.fullmatch(word)) and (match[2] or match[1] == "~")]
+    removal = next((word for word in matches if word.startswith("~")), None)
+    if removal is not None:
+        raise ConfigError(f"override {removal!r} removes a field; allowed: path=value. Set the field instead.")
+    return parse_overrides(tuple(word.lstrip("+") for word in matches), option="override")
 
 
 def _refuse_unseen_options(name: str, words: Sequence[str]) -> None:
@@ -235,14 +243,14 @@ def _words(script: Script, executor: Executor) -> list[str]:
 
 
 def _line(words: Sequence[str]) -> str:
-    named = next((after for word, after in pairwise(words) if word == "--recipe"), None)
-    if named is None:
+    recipe_word = next((after for word, after in pairwise(words) if word == "--recipe"), None)
+    if recipe_word is None:
         return (
             "PreflightPlugin(target=TARGET, overrides={...}), with TARGET as `bridgepack check` takes it, e.g. "
             "bridge:qwen3_8b_sft_config or FILE.yaml."
         )
-    is_place = ":" in named or "." in named
-    return f"PreflightPlugin(target={(named if is_place else PREFIX + named)!r}, overrides={{...}})."
+    is_place = ":" in recipe_word or "." in recipe_word
+    return f"PreflightPlugin(target={(recipe_word if is_place else PREFIX + recipe_word)!r}, overrides={{...}})."
 
 
 def world_size_of(executor: Executor, *, command: str = "python") -> int:

@@ -41,9 +41,9 @@ def build(
     from bridgepack.reporting.results.builds import build_blocks
     from bridgepack.reporting.screen import screen
 
-    loaded = load_recipe(recipe, overrides)
-    built = build_artifact(loaded, output=output, num_workers=num_workers, replace=replace)
-    say(screen(build_blocks(built, loaded)))
+    sft_recipe = load_recipe(recipe, overrides)
+    artifact = build_artifact(sft_recipe, output=output, num_workers=num_workers, replace=replace)
+    say(screen(build_blocks(artifact, sft_recipe)))
 
 
 @run.cli.entrypoint(namespace=NAMESPACE)  # type: ignore[untyped-decorator]
@@ -74,11 +74,11 @@ def check(
     from bridgepack.config.load import load_recipe
     from bridgepack.reporting.formats import render_report
 
-    loaded = load_recipe(recipe, overrides)
-    report = check_recipe(loaded, artifact=artifact, world_size=world_size, environment=environment)
+    sft_recipe = load_recipe(recipe, overrides)
+    report = check_recipe(sft_recipe, artifact=artifact, world_size=world_size, environment=environment)
     text = render_report(report).rstrip("\n")
     if report.fails(strict=strict):
-        raise LaunchRefusedError(f"the check of {loaded.name} fails.\n\n{text}", report)
+        raise LaunchRefusedError(f"the check of {sft_recipe.name} fails.\n\n{text}", report)
     say(text)
 
 
@@ -102,11 +102,11 @@ def train(
     from bridgepack.config.write import recipe_to_yaml
     from bridgepack.running.train import main
 
-    loaded = load_recipe(recipe, overrides)
+    sft_recipe = load_recipe(recipe, overrides)
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch) / "recipe.yaml"
-        file.write_text(recipe_to_yaml(loaded), encoding="utf-8")
-        arguments = ["--recipe", str(file), "--run-folder", folder or f"bridgepack-runs/{loaded.name}"]
+        file.write_text(recipe_to_yaml(sft_recipe), encoding="utf-8")
+        arguments = ["--recipe", str(file), "--run-folder", folder or f"bridgepack-runs/{sft_recipe.name}"]
         code = main([*arguments, *(["--artifact", artifact] if artifact is not None else [])])
     if code:
         raise SystemExit(code)

@@ -76,18 +76,18 @@ class Plan(Result):
     @property
     def of_sizes(self) -> dict[int, Candidate | None]:
         """Pack size -> its best candidate, or None if nothing fits; ascending."""
-        found = {one.packed_sequence_size: one for one in reversed(self.candidates)}
-        return {size: found.get(size) for size in sorted({*found, *self.not_fitting})}
+        fastest_of_size = {candidate.packed_sequence_size: candidate for candidate in reversed(self.candidates)}
+        return {size: fastest_of_size.get(size) for size in sorted({*fastest_of_size, *self.not_fitting})}
 
     @property
     def fastest(self) -> float:
         """Tokens per second of the fastest candidate."""
-        return max(one.tokens_per_s for one in self.candidates)
+        return max(candidate.tokens_per_s for candidate in self.candidates)
 
     @property
     def context_from(self) -> int | None:
         """Smallest pack size whose best candidate has context parallelism, or None."""
-        return next((size for size, one in self.of_sizes.items() if one and one.layout.context > 1), None)
+        return next((size for size, best in self.of_sizes.items() if best and best.layout.context > 1), None)
 
     @property
     def best_recipe(self) -> SFTRecipe:
@@ -96,7 +96,7 @@ class Plan(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain values with stable keys."""
-        candidates = [{**asdict(one), "changes": dict(one.changes)} for one in self.candidates]
+        candidates = [{**asdict(candidate), "changes": dict(candidate.changes)} for candidate in self.candidates]
         return {
             "name": self.recipe.name,
             "gpu": self.gpu.name,
@@ -106,7 +106,7 @@ class Plan(Result):
             "candidates": candidates,
             "refused": {code: {"num_layouts": count, "why": why} for code, (count, why) in self.refused.items()},
             "not_fitting": list(self.not_fitting),
-            "online": [asdict(one) for one in self.online],
+            "online": [asdict(candidate) for candidate in self.online],
         }
 
 
@@ -130,15 +130,21 @@ def plan_recipe(
     """
     shape, speed = shape_to_plan(recipe), speed or Speed()
     search = Search(recipe=recipe, shape=shape, lengths=lengths, gpu=gpu, num_gpus=num_gpus, speed=speed)
-    wanted = sizes or tuple(sorted({*SIZES, recipe.packing.packed_sequence_size}))
-    found = {size: search.best_of(size) for size in wanted}
-    candidates = [one for ones in found.values() for one in ones]
+    pack_sizes = sizes or tuple(sorted({*SIZES, recipe.packing.packed_sequence_size}))
+    best_of_size = {size: search.best_of(size) for size in pack_sizes}
+    candidates = [plan for candidates_of_size in best_of_size.values() for plan in candidates_of_size]
     if not candidates:
-        raise ConfigError(search.why_nothing(wanted))
-    least = min(one.lost_fraction for one in candidates)
+        raise ConfigError(search.why_nothing(pack_sizes))
+    least = min(plan.lost_fraction for plan in candidates)
     if least >= _MOST_LOST:
         raise ConfigError(_loses_most(recipe, candidates, least))
-    candidates.sort(key=lambda one: (one.is_short, one.lost_fraction > least + _LOSS_ALLOWED, -one.tokens_per_s))
+    candidates.sort(
+        key=lambda plan: (
+            plan.is_short,
+            plan.lost_fraction > least + _LOSS_ALLOWED,
+            -plan.tokens_per_s,
+        )
+    )
     return Plan(
         recipe=recipe,
         gpu=gpu,
@@ -146,14 +152,14 @@ def plan_recipe(
         lengths=lengths,
         candidates=tuple(candidates),
         refused={code: (count, search.reasons[code]) for code, count in search.num_refused.most_common()},
-        not_fitting=tuple(size for size, ones in found.items() if not ones),
+        not_fitting=tuple(size for size, candidates_of_size in best_of_size.items() if not candidates_of_size),
         speed=speed,
         online=search.online(candidates[0], has_dynamic_context=has_dynamic_context),
     )
 
 
 def _loses_most(recipe: SFTRecipe, candidates: Sequence[Candidate], least: float) -> str:
-    action, size = recipe.preprocessing.over_long, max(one.packed_sequence_size for one in candidates)
+    action, size = recipe.preprocessing.over_long, max(candidate.packed_sequence_size for candidate in candidates)
     return (
         f"preprocessing.over_long is {action}, and packs of {size:,} tokens, the largest that fit, leave {least:.0%} "
         f"of the tokens untrained; allowed: less than {_MOST_LOST:.0%}. Set it to split or truncate, raise "
@@ -172,10 +178,10 @@ def shape_to_plan(recipe: SFTRecipe) -> ModelShape:
             f"packing.mode is {recipe.packing.mode}; allowed: offline, as only then packs are planned before the run. "
             "Set it to offline."
         )
-    stated = [name for name in _OF_LAYOUTS if name in recipe.bridge_overrides.get("model", {})]
-    if stated:
+    set_fields = [name for name in _OF_LAYOUTS if name in recipe.bridge_overrides.get("model", {})]
+    if set_fields:
         raise ConfigError(
-            f"bridge_overrides.model.{stated[0]} is set; allowed: not with a plan, which chooses it. Remove it, or "
+            f"bridge_overrides.model.{set_fields[0]} is set; allowed: not with a plan, which chooses it. Remove it, or "
             "set it in parallelism."
         )
     return model_shape(recipe)
@@ -195,28 +201,28 @@ def new_recipe(wish: Wish, entries: Sequence[CatalogueEntry], fit: Callable[[SFT
         DataError: a saved DatasetDict does not have one training split.
     """
     wish, note = with_splits(wish)
-    same = recipes_of_model(entries, wish.model)
-    if same:
-        values, origin = values_like(same, wish)
+    entries_of_model = recipes_of_model(entries, wish.model)
+    if entries_of_model:
+        values, origin = values_like(entries_of_model, wish)
     else:
         _check_names(wish, entries)
         values, estimated_gb = _plan_values(wish)
         origin = f"topology by an estimate of {estimated_gb:.0f} GB for each GPU; try it before you rely on it"
-    fitted = fit(recipe_for(wish, values))
-    changed = {name: {**values.get(name, {}), **section} for name, section in fitted.values.items()}
-    if "batch" in changed:  # a recipe here may set packs per step
-        changed["batch"].pop("global_batch_size", None)
-    wish = wish if fitted.sets_rows_aside else replace(wish, validation_fraction=0.0)
-    return recipe_text(wish, {**values, **changed}, origin + note, fitted.comments)
+    fit_of_data = fit(recipe_for(wish, values))
+    sections = {name: {**values.get(name, {}), **section} for name, section in fit_of_data.values.items()}
+    if "batch" in sections:  # a recipe here may set packs per step
+        sections["batch"].pop("global_batch_size", None)
+    wish = wish if fit_of_data.sets_rows_aside else replace(wish, validation_fraction=0.0)
+    return recipe_text(wish, {**values, **sections}, origin + note, fit_of_data.comments)
 
 
 def with_splits(wish: Wish) -> tuple[Wish, str]:
     """Return a wish with the data's own held-out split as validation data, and what to say of it."""
-    found = splits_of(wish.data, "--data") if isinstance(wish.data, str) and not wish.validation else None
-    if found is None:
+    splits = splits_of(wish.data, "--data") if isinstance(wish.data, str) and not wish.validation else None
+    if splits is None:
         return wish, ""
-    train = found.train[0] if len(found.train) == 1 else found.train
-    return replace(wish, data=train, validation=found.validation), f"; {found.note}"
+    train = splits.train[0] if len(splits.train) == 1 else splits.train
+    return replace(wish, data=train, validation=splits.validation), f"; {splits.note}"
 
 
 def _plan_values(wish: Wish) -> tuple[dict[str, Any], float]:
@@ -234,8 +240,8 @@ def _plan_values(wish: Wish) -> tuple[dict[str, Any], float]:
     for path, value in best.changes.items():
         section, _, name = path.partition(".")
         if section == "bridge_overrides":
-            found = values.setdefault(section, {}).setdefault("model", {})
-            found[name.removeprefix("model.")] = value
+            model_overrides = values.setdefault(section, {}).setdefault("model", {})
+            model_overrides[name.removeprefix("model.")] = value
         elif value is not None and (section in ("parallelism", "packing") or name == "recompute"):
             values[section] = {**values.get(section, {}), name: value}
     if limits_of(recipe).takes_one_pack:

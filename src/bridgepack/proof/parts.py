@@ -139,33 +139,33 @@ def _of_artifact(folder: Path, recipe: SFTRecipe, options: ProofOptions) -> Iter
         scratch=options.scratch,
         progress=options.progress,
     )
-    yield "sources", _asked(lambda: verify_artifact(folder, verify))
+    yield "sources", _part_of(lambda: verify_artifact(folder, verify))
     if isinstance(folder, CloudPath):
         yield from ((name, PartProof(outcome="not asked", detail=_IN_A_STORE)) for name in ("masks", "served"))
         return
-    yield "masks", _asked(lambda: check_masks(folder, _of_rows(options, places)))
-    yield "served", _served(folder, recipe, _of_rows(options, options.overrides))
+    yield "masks", _part_of(lambda: check_masks(folder, _of_rows(options, places)))
+    yield "served", _served_part(folder, recipe, _of_rows(options, options.overrides))
 
 
 def _of_recipe(recipe: SFTRecipe, options: ProofOptions) -> Iterator[tuple[str, PartProof]]:
     yield "sources", PartProof(outcome="not asked", detail=_NO_PACKS)
-    yield "masks", _asked(lambda: check_masks(recipe, _of_rows(options, {})))
-    yield "served", _served(recipe, recipe, _of_rows(options, {}))
+    yield "masks", _part_of(lambda: check_masks(recipe, _of_rows(options, {})))
+    yield "served", _served_part(recipe, recipe, _of_rows(options, {}))
 
 
 def _of_rows(options: ProofOptions, overrides: Mapping[str, Any]) -> MaskOptions:
     return MaskOptions(num_rows=options.num_rows, seed=options.seed, overrides=overrides, progress=options.progress)
 
 
-def _served(target: Path | SFTRecipe, recipe: SFTRecipe, options: MaskOptions) -> PartProof:
+def _served_part(target: Path | SFTRecipe, recipe: SFTRecipe, options: MaskOptions) -> PartProof:
     if recipe.chat_preprocessing is None:
         kind = recipe.preprocessing.kind
         why = f"preprocessing.kind is {kind}; a server's text is known of conversations only"
         return PartProof(outcome="not asked", detail=why)
-    return _asked(lambda: check_served(target, options))
+    return _part_of(lambda: check_served(target, options))
 
 
-def _asked(prove: Callable[[], PartReport]) -> PartProof:
+def _part_of(prove: Callable[[], PartReport]) -> PartProof:
     """Return how a part came out; an error of the target is an outcome here, as other parts may still run."""
     try:
         report = prove()

@@ -13,8 +13,8 @@ from bridgepack.rules.training import ResumeRule, StepRule
 def rules_in(module_names: Iterable[str]) -> tuple[Rule, ...]:
     """Return the rules of some modules, sorted by code; a rule imported by another module counts once."""
     values = [value for name in module_names for value in vars(import_module(name)).values()]
-    found = {id(value): value for value in values if isinstance(value, Rule)}
-    return tuple(sorted(found.values(), key=lambda rule: rule.code))
+    rules_by_id = {id(value): value for value in values if isinstance(value, Rule)}
+    return tuple(sorted(rules_by_id.values(), key=lambda rule: rule.code))
 
 
 _ROOM = "bridgepack.rules"

@@ -19,9 +19,9 @@ class ServingConfig(Section):
 
     @model_validator(mode="after")
     def _check_template_variables(self) -> Self:
-        if own := sorted(OWN_TEMPLATE_VARIABLES.intersection(self.chat_template_kwargs or ())):
+        if template_variables := sorted(OWN_TEMPLATE_VARIABLES.intersection(self.chat_template_kwargs or ())):
             raise ValueError(
-                f"chat_template_kwargs has {', '.join(own)}; any other template variable is allowed. "
+                f"chat_template_kwargs has {', '.join(template_variables)}; any other template variable is allowed. "
                 "Remove it: messages and tools come from the rows, the date from template_date."
             )
         return self

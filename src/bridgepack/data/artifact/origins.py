@@ -46,9 +46,11 @@ def origins_of(artifact: Artifact, split: str, index: int, row: PackedRow) -> li
     entries = entries_of_packs(artifact, split, [index]).get(index, ())
     inputs = dict(enumerate(record.inputs if record else ()))  # an index of -1 means no input
     lengths = np.array([entry.runtime_length for entry in entries], dtype=np.int64)
-    planned = aligned_runtime_lengths(lengths, artifact.manifest.pad_seq_to_mult)
-    stored = runtime_segment_lengths(row.seq_start_id, len(row.input_ids))
-    if entries and (any(entry.file_index not in inputs for entry in entries) or not np.array_equal(planned, stored)):
+    planned_lengths = aligned_runtime_lengths(lengths, artifact.manifest.pad_seq_to_mult)
+    stored_lengths = runtime_segment_lengths(row.seq_start_id, len(row.input_ids))
+    if entries and (
+        any(entry.file_index not in inputs for entry in entries) or not np.array_equal(planned_lengths, stored_lengths)
+    ):
         raise ArtifactError(
             f"{plan_path(artifact, split)} does not fit pack {index} of {split}, or names inputs that the manifest "
             "does not list: one was changed after the build. `bridgepack prove sources` says which. Build the "
@@ -57,7 +59,7 @@ def origins_of(artifact: Artifact, split: str, index: int, row: PackedRow) -> li
     pieces = _pieces(artifact, split, entries) if entries else {}
     details = dict(_left_out(artifact, record)) if entries and record else {}
     action = str(_chat_settings(artifact.manifest.recipe).get("over_long", ""))
-    found = []
+    origins = []
     for item in entries:
         file, members = inputs[item.file_index].path, pieces.get((item.file_index, item.row), {})
         detail = details.get((file, item.row), "")
@@ -65,8 +67,8 @@ def origins_of(artifact: Artifact, split: str, index: int, row: PackedRow) -> li
         several = len(members) if number else 0
         cut = _cut(item, members, detail, action)
         origin = Origin(file, item.row, item.first_token, item.runtime_length, number, several, cut)
-        found.append(origin._replace(cut_detail=detail if cut in _OF_HISTORY else ""))
-    return found
+        origins.append(origin._replace(cut_detail=detail if cut in _OF_HISTORY else ""))
+    return origins
 
 
 #: First token of each packed sequence of a row -> its runtime length.
@@ -77,10 +79,10 @@ def _pieces(artifact: Artifact, split: str, entries: Sequence[PlanEntry]) -> dic
     """Return (index of the file, row) -> the packed sequences of the row, for rows of a pack."""
     if not has_pieces(artifact, split):
         return {}
-    found: dict[tuple[int, int], dict[int, int]] = {}
+    members_of_row: dict[tuple[int, int], dict[int, int]] = {}
     for item in entries_of_rows(artifact, split, {(entry.file_index, entry.row) for entry in entries}):
-        found.setdefault((item.file_index, item.row), {})[item.first_token] = item.runtime_length
-    return found
+        members_of_row.setdefault((item.file_index, item.row), {})[item.first_token] = item.runtime_length
+    return members_of_row
 
 
 def _left_out(artifact: Artifact, record: SplitRecord) -> Iterator[tuple[tuple[str, int], str]]:
@@ -96,8 +98,8 @@ def _cut(item: PlanEntry, members: _Pieces, detail: str, action: str) -> str:
     if item.is_truncated:
         return "truncate"
     # pieces of one sequence share a token; the sequences of a conversation do not
-    shared = [pair for pair in pairwise(sorted(members)) if pair[0] + members[pair[0]] == pair[1]]
-    if any(item.first_token in pair for pair in shared):
+    neighbours = [pair for pair in pairwise(sorted(members)) if pair[0] + members[pair[0]] == pair[1]]
+    if any(item.first_token in pair for pair in neighbours):
         return "split"
     if action in _OF_HISTORY and (detail or (action == "split_exchanges" and len(members) > 1)):
         return action
@@ -108,4 +110,4 @@ def _chat_settings(recipe: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the settings of a manifest's recipe for conversations; empty if it has none."""
     settings = recipe.get("preprocessing") or {}
     sections = [settings, *(settings.get("others") or ())]
-    return next((one for one in sections if one.get("kind") == "chat"), {})
+    return next((section for section in sections if section.get("kind") == "chat"), {})

@@ -25,12 +25,12 @@ def group_by_split(paths: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     What names no split is training data. So is what has the name of a held-out split among other words, unless there is
     a training split by name: `dev-blog.jsonl` alone is no `dev`.
     """
-    named = {member: _split_of(parts) for member, parts in paths.items()}
-    has_train = any(found is not None and found[0] == "train" for found in named.values())
+    split_of_member = {member: _split_of(parts) for member, parts in paths.items()}
+    has_train = any(split is not None and split[0] == "train" for split in split_of_member.values())
     groups: dict[str, list[str]] = {}
-    for member, found in named.items():
-        is_told = found is not None and (has_train or found[1])
-        groups.setdefault(found[0] if found is not None and is_told else "train", []).append(member)
+    for member, split in split_of_member.items():
+        is_told = split is not None and (has_train or split[1])
+        groups.setdefault(split[0] if split is not None and is_told else "train", []).append(member)
     return groups
 
 
@@ -47,24 +47,26 @@ def refuse_several_splits(place: str, files: Mapping[str, Sequence[str]], field:
     if not held_out or "train" not in groups:
         return
     ending = next(iter(files.values()))[-1].partition(".")[2]
-    found = "; ".join(f"{name}: {_listed(['/'.join(files[one]) for one in groups[name]])}" for name in groups)
+    split_list = "; ".join(
+        f"{name}: {_list_of(['/'.join(files[member]) for member in groups[name]])}" for name in groups
+    )
     raise DataError(
-        f"{field} is {quoted(place)}, a folder with files of several splits ({found}), which would be read as one; "
-        "allowed: the files of one split, by a path, a list or a pattern. Set data.train to those for training, and "
-        f"data.validation to those of {held_out[0]}, as `bridgepack new --data` does. If all are for one "
+        f"{field} is {quoted(place)}, a folder with files of several splits ({split_list}), which would be read as "
+        "one; allowed: the files of one split, by a path, a list or a pattern. Set data.train to those for training, "
+        f"and data.validation to those of {held_out[0]}, as `bridgepack new --data` does. If all are for one "
         f"split, write a pattern, e.g. {f'{place.rstrip("/")}/**/*.{ending}'!r}."
     )
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_of(names: Sequence[str]) -> str:
     more = f" and {len(names) - _NAMED_FILES} more" if len(names) > _NAMED_FILES else ""
     return ", ".join(names[:_NAMED_FILES]) + more
 
 
 def _split_of(parts: Sequence[str]) -> tuple[str, bool] | None:
     """Return (split that a path names, whether a part of it is only that name); None if it names none."""
-    found = [named for part in reversed(parts) if (named := _split_in_name(part.partition(".")[0])) is not None]
-    return next((named for named in found if named[1]), next(iter(found), None))
+    splits = [split for part in reversed(parts) if (split := _split_in_name(part.partition(".")[0])) is not None]
+    return next((split for split in splits if split[1]), next(iter(splits), None))
 
 
 def _split_in_name(stem: str) -> tuple[str, bool] | None:

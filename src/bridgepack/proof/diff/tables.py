@@ -56,16 +56,16 @@ def read_sequence_table(artifact: Artifact, split: str, progress: Progress) -> S
         raise _misfit(artifact, split)
     tokens, contents = (np.empty(num_sequences, dtype=np.uint64) for _ in range(2))
     progress.start(f"Reading {artifact.folder.name} {split}", record.statistics.num_packs, "packs")
-    done = first_pack = 0
+    num_rows_before = first_pack = 0
     for batch in artifact.iter_batches(split):
-        stop = done + len(batch.seq_start_id)
-        lengths = plan["runtime_length"][done:stop]
-        _check_fit(artifact, split, batch, plan["pack"][done:stop] - first_pack, lengths)
-        _hash_batch(batch, lengths, tokens[done:stop], contents[done:stop])
-        done, first_pack = stop, first_pack + batch.num_rows
+        stop = num_rows_before + len(batch.seq_start_id)
+        lengths = plan["runtime_length"][num_rows_before:stop]
+        _check_fit(artifact, split, batch, plan["pack"][num_rows_before:stop] - first_pack, lengths)
+        _hash_batch(batch, lengths, tokens[num_rows_before:stop], contents[num_rows_before:stop])
+        num_rows_before, first_pack = stop, first_pack + batch.num_rows
         progress.advance(batch.num_rows)
     progress.finish()
-    if done != num_sequences:
+    if num_rows_before != num_sequences:
         raise _misfit(artifact, split)
     return SequenceTable(
         packs=plan["pack"].astype(np.int64),
@@ -87,11 +87,11 @@ def _plan_column(artifact: Artifact, split: str, name: str) -> IntArray:
 def _check_fit(artifact: Artifact, split: str, batch: RowBatch, packs: IntArray, lengths: IntArray) -> None:
     """Refuse a batch whose rows do not match the plan's sequences and their lengths."""
     kinds = ((batch.input_ids, "iu"), (batch.loss_mask, "iufb"), (batch.seq_start_id, "iu"))
-    if any(column.dtype.kind not in allowed for column, allowed in kinds):
+    if any(column.dtype.kind not in kinds_of_column for column, kinds_of_column in kinds):
         raise _misfit(artifact, split)
     num_sequences = np.diff(batch.start_offsets)
-    expected = np.repeat(np.arange(batch.num_rows), num_sequences)
-    if not np.array_equal(packs, expected) or not np.array_equal(batch.mask_offsets, batch.token_offsets):
+    pack_of_sequence = np.repeat(np.arange(batch.num_rows), num_sequences)
+    if not np.array_equal(packs, pack_of_sequence) or not np.array_equal(batch.mask_offsets, batch.token_offsets):
         raise _misfit(artifact, split)
     starts = _starts(batch)
     stops = np.append(starts, batch.token_offsets[-1])[1:]
@@ -140,7 +140,7 @@ class Matched:
     gained: IntArray  #: indices of the second table without a partner
 
 
-class _Left:
+class _Unmatched:
     """Sequences of two tables that have no partner yet."""
 
     def __init__(self, num_first: int, num_second: int) -> None:
@@ -163,29 +163,29 @@ def match_sequences(
 
     `file_ids` are ids of each table's files; equal ids are the same file.
     """
-    left = _Left(len(first), len(second))
+    remainder = _Unmatched(len(first), len(second))
     ours, theirs = first.keys(file_ids[0]), second.keys(file_ids[1])
-    unchanged = left.take(_joint(ours, first.content_hashes), _joint(theirs, second.content_hashes))
-    moved = left.take(first.content_hashes, second.content_hashes)
-    masks = left.take(_joint(ours, first.token_hashes), _joint(theirs, second.token_hashes))
-    others = left.take(first.token_hashes, second.token_hashes)
-    retokenized = left.take(ours, theirs)
+    equal_pairs = remainder.take(_joint(ours, first.content_hashes), _joint(theirs, second.content_hashes))
+    moves = remainder.take(first.content_hashes, second.content_hashes)
+    masks = remainder.take(_joint(ours, first.token_hashes), _joint(theirs, second.token_hashes))
+    same_tokens = remainder.take(first.token_hashes, second.token_hashes)
+    new_tokens = remainder.take(ours, theirs)
     return Matched(
-        unchanged=unchanged,
-        moved=moved,
-        masks=(np.concatenate((masks[0], others[0])), np.concatenate((masks[1], others[1]))),
-        retokenized=retokenized,
-        lost=left.first,
-        gained=left.second,
+        unchanged=equal_pairs,
+        moved=moves,
+        masks=(np.concatenate((masks[0], same_tokens[0])), np.concatenate((masks[1], same_tokens[1]))),
+        retokenized=new_tokens,
+        lost=remainder.first,
+        gained=remainder.second,
     )
 
 
 def _joint(keys: IntArray, hashes: HashArray) -> HashArray:
     """Return one well-mixed hash of input row and content."""
     with np.errstate(over="ignore"):
-        mixed: HashArray = (keys.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-        mixed ^= mixed >> np.uint64(32)
-        return (mixed * np.uint64(0xD6E8FEB86659FD93)) ^ hashes
+        spread: HashArray = (keys.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        spread ^= spread >> np.uint64(32)
+        return (spread * np.uint64(0xD6E8FEB86659FD93)) ^ hashes
 
 
 def _rank_keys(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> tuple[IntArray, IntArray]:

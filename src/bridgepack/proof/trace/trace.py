@@ -38,16 +38,16 @@ def trace_step(run: TracedRun, split: str, step: int, *, rank: int | None = None
     run.artifact.split(split)
     order = run.order(split)
     topology = order.topology
-    wanted = range(topology.data_parallel_size) if rank is None else [topology.data_parallel_rank_of(rank)]
-    drawn = {
-        batch: {copy: [part.tolist() for part in order.micro_batches_at(batch, copy)] for copy in wanted}
+    ranks = range(topology.data_parallel_size) if rank is None else [topology.data_parallel_rank_of(rank)]
+    draws = {
+        batch: {copy: [part.tolist() for part in order.micro_batches_at(batch, copy)] for copy in ranks}
         for batch in _batches(run, split, step)
     }
-    _require_pack(run.artifact, split, drawn, step, pack)
-    read = {item: order.filler_pack if item == FILLER else item for item in _flat(drawn.values())}
+    _require_pack(run.artifact, split, draws, step, pack)
+    read = {item: order.filler_pack if item == FILLER else item for item in _flat(draws.values())}
     tracer = PackTracer(run, split, read.values())
 
-    def traced(item: int) -> Any:
+    def trace_of_item(item: int) -> Any:
         return tracer.trace(
             read[item],
             is_filler=item == FILLER,
@@ -55,7 +55,7 @@ def trace_step(run: TracedRun, split: str, step: int, *, rank: int | None = None
             context_parallel_size=topology.context_parallel_size if read[item] == pack else 1,
         )
 
-    traces = [_batch(tracer, order, batch, found, traced) for batch, found in drawn.items()]
+    traces = [_batch(tracer, order, batch, draw, trace_of_item) for batch, draw in draws.items()]
     return StepTrace(
         artifact=str(run.artifact.folder),
         split=split,
@@ -71,7 +71,7 @@ def trace_step(run: TracedRun, split: str, step: int, *, rank: int | None = None
 
 
 def _batch(
-    tracer: PackTracer, order: PackOrder, batch: int, drawn: _Drawn, traced: Callable[[int], Any]
+    tracer: PackTracer, order: PackOrder, batch: int, draws: _Drawn, trace_of: Callable[[int], Any]
 ) -> TracedBatch:
     ranks = ranks_by_copy(order.topology)
     return TracedBatch(
@@ -81,30 +81,30 @@ def _batch(
             TracedRank(
                 data_parallel_rank=copy,
                 global_ranks=ranks[copy],
-                micro_batches=tuple(tuple(map(traced, part)) for part in parts),
+                micro_batches=tuple(tuple(map(trace_of, part)) for part in parts),
                 sources=tracer.sources_of(_real_packs([{copy: parts}])),
             )
-            for copy, parts in drawn.items()
+            for copy, parts in draws.items()
         ),
-        sources=tracer.sources_of(_real_packs([drawn])),
+        sources=tracer.sources_of(_real_packs([draws])),
     )
 
 
-def _balance_at(built: BalanceRecord | None, run: ReplaySettings, batch: TracedBatch) -> str | None:
+def _balance_at(balance: BalanceRecord | None, run: ReplaySettings, batch: TracedBatch) -> str | None:
     """Return what the packs were balanced for, and whether that applies to this batch of this run."""
-    if built is None:
+    if balance is None:
         return None
-    here = replace(
-        built,
+    record = replace(
+        balance,
         loader=run.loader,
         loader_seed=run.seed,
         data_sharding=run.data_sharding,
         data_parallel_size=run.topology.data_parallel_size,
         global_batch_size=run.global_batch_size,
     )
-    changed = ", ".join(f"{name} is {value}" for name, (_, value) in built.differences(here).items())
-    why_not = changed or (f"this is epoch {batch.epoch}" if batch.epoch not in (1, None) else "")
-    return f"packs are balanced {built.describe()}" + (f". Not here: {why_not}" if why_not else "")
+    differences = ", ".join(f"{name} is {value}" for name, (_, value) in balance.differences(record).items())
+    why_not = differences or (f"this is epoch {batch.epoch}" if batch.epoch not in (1, None) else "")
+    return f"packs are balanced {balance.describe()}" + (f". Not here: {why_not}" if why_not else "")
 
 
 def trace_pack(run: TracedRun, split: str, pack: int, *, limit: int) -> PackTrace:
@@ -130,18 +130,18 @@ def _batches(run: TracedRun, split: str, step: int) -> Sequence[int]:
     end = schedule.num_steps
     if split == TRAIN:
         if step < first or (end is not None and step > end):
-            allowed = f"{first} to {'any' if end is None else end}"
-            raise ConfigError(f"--step is {step}; allowed: {allowed}, as Megatron-Bridge logs them.")
+            allowed_steps = f"{first} to {'any' if end is None else end}"
+            raise ConfigError(f"--step is {step}; allowed: {allowed_steps}, as Megatron-Bridge logs them.")
         return [step]
-    found = list(schedule.batches_after(step))
+    steps = list(schedule.batches_after(step))
     if step == schedule.num_steps:
-        found += schedule.final_batches()
-    if found:
-        return found
-    every = f"every {schedule.eval_interval} steps" if schedule.eval_interval else "never during training"
+        steps += schedule.final_batches()
+    if steps:
+        return steps
+    period = f"every {schedule.eval_interval} steps" if schedule.eval_interval else "never during training"
     last = "" if schedule.num_steps is None else f" and after step {schedule.num_steps}, the last"
     raise ConfigError(
-        f"--step is {step}; the run does not evaluate after it, but {every}{last}, {schedule.eval_iters} batches each "
+        f"--step is {step}; the run does not evaluate after it, but {period}{last}, {schedule.eval_iters} batches each "
         "time. Choose another step."
     )
 
@@ -152,19 +152,19 @@ def _real_packs(batches: Iterable[_Drawn]) -> list[int]:
 
 
 def _flat(batches: Iterable[_Drawn]) -> list[int]:
-    return [item for found in batches for micro_batches in found.values() for part in micro_batches for item in part]
+    return [item for draws in batches for micro_batches in draws.values() for part in micro_batches for item in part]
 
 
-def _require_pack(artifact: Artifact, split: str, drawn: dict[int, _Drawn], step: int, pack: int | None) -> None:
-    there = sorted(set(_real_packs(drawn.values())))
-    if pack is None or pack in there:
+def _require_pack(artifact: Artifact, split: str, draws: dict[int, _Drawn], step: int, pack: int | None) -> None:
+    pack_ids = sorted(set(_real_packs(draws.values())))
+    if pack is None or pack in pack_ids:
         return
     num_packs = artifact.split(split).statistics.num_packs
     if not 0 <= pack < num_packs:
         raise ConfigError(f"--pack is {pack}; allowed: 0 to {num_packs - 1}, the packs of the {split} split.")
-    named = ", ".join(map(str, there[:_PACKS_NAMED])) + (", ..." if len(there) > _PACKS_NAMED else "")
+    shown_ids = ", ".join(map(str, pack_ids[:_PACKS_NAMED])) + (", ..." if len(pack_ids) > _PACKS_NAMED else "")
     raise ConfigError(
-        f"--pack is {pack}; step {step} reads, of these ranks: {named}. Choose one of them, or omit --step to see "
+        f"--pack is {pack}; step {step} reads, of these ranks: {shown_ids}. Choose one of them, or omit --step to see "
         f"when pack {pack} is read."
     )
 
@@ -191,16 +191,16 @@ def trace_source(run: TracedRun, file: str, row: int, *, limit: int) -> SourceTr
         ArtifactError: the artifact cannot be read.
     """
     artifact = run.artifact
-    known = _known_file(artifact, file)
+    known_path = _known_file(artifact, file)
     placements = [
         _placement(run, split.name, entry, limit)
         for split in artifact.manifest.splits
-        for entry in entries_of_row(artifact, split.name, _indices(artifact, split.name, known), row)
+        for entry in entries_of_row(artifact, split.name, _indices(artifact, split.name, known_path), row)
     ]
-    drops = tuple(drop for drop in iter_dropped_rows(artifact, row=row) if (drop.file, drop.row) == (known, row))
+    drops = tuple(drop for drop in iter_dropped_rows(artifact, row=row) if (drop.file, drop.row) == (known_path, row))
     return SourceTrace(
         artifact=str(artifact.folder),
-        file=known,
+        file=known_path,
         row=row,
         placements=tuple(placements),
         drops=drops,
@@ -208,9 +208,9 @@ def trace_source(run: TracedRun, file: str, row: int, *, limit: int) -> SourceTr
             split.name: split.sources[split.inputs[index].source]
             for split in artifact.manifest.splits
             if split.is_mixture
-            for index in _indices(artifact, split.name, known)
+            for index in _indices(artifact, split.name, known_path)
         },
-        note=None if placements or drops else _why_nowhere(artifact, known, row),
+        note=None if placements or drops else _why_nowhere(artifact, known_path, row),
     )
 
 
@@ -251,14 +251,14 @@ def _known_file(artifact: Artifact, file: str) -> str:
     if file in names:
         return file
     place = Path(file).absolute()
-    same = [name for name in names if Path(name).absolute() == place]
-    ends = same or [name for name in names if Path(name).parts[-len(Path(file).parts) :] == Path(file).parts]
+    names_of_place = [name for name in names if Path(name).absolute() == place]
+    ends = names_of_place or [name for name in names if Path(name).parts[-len(Path(file).parts) :] == Path(file).parts]
     if len(ends) == 1:
         return ends[0]
     if ends:
-        raise ConfigError(f"--source is {file!r}, the end of {len(ends)} inputs: {_listed(ends)}. Give more of it.")
+        raise ConfigError(f"--source is {file!r}, the end of {len(ends)} inputs: {_list_of(ends)}. Give more of it.")
     nearest = nearest_name(file, names)
-    hint = f"Did you mean {nearest!r}?" if nearest else f"Its inputs: {_listed(names)}."
+    hint = f"Did you mean {nearest!r}?" if nearest else f"Its inputs: {_list_of(names)}."
     raise ConfigError(f"--source is {file!r}; the artifact was not built from it. {hint}")
 
 
@@ -275,5 +275,5 @@ def _why_nowhere(artifact: Artifact, file: str, row: int) -> str:
     return "it is a blank line, not a row" if num_blank else "it is in neither plan nor ledger"
 
 
-def _listed(names: list[str]) -> str:
+def _list_of(names: list[str]) -> str:
     return ", ".join(names[:_FILES_NAMED]) + (", ..." if len(names) > _FILES_NAMED else "")

@@ -341,5 +341,5 @@ def _if_any(count: int, text: str) -> str:
 
 
 def _pieces(numbers: SplitStatistics) -> str:
-    untrained = _if_any(numbers.num_untrained_pieces, "; {} more without trained tokens left out")
-    return _if_any(numbers.num_split, f", of which {numbers.num_pieces:,} are pieces of {{}} split rows{untrained}")
+    num_left_out = _if_any(numbers.num_untrained_pieces, "; {} more without trained tokens left out")
+    return _if_any(numbers.num_split, f", of which {numbers.num_pieces:,} are pieces of {{}} split rows{num_left_out}")

@@ -69,8 +69,8 @@ def text_not_read(facts: ArtifactFacts) -> Found:
             if field.holds == "text":
                 where = f"{MANIFEST_FILE} {split.name} unread.{field.name}"
                 first = place_of(split, field.file_index, field.row)
-                found = f"text in {field.num_rows} of {field.num_rows_read} rows, e.g.{first} {field.example}"
-                yield wrong(where, found, f"none; {LOSS_CURES[LostKind.UNREAD]}", group=where)
+                text = f"text in {field.num_rows} of {field.num_rows_read} rows, e.g.{first} {field.example}"
+                yield wrong(where, text, f"none; {LOSS_CURES[LostKind.UNREAD]}", group=where)
 
 
 @artifact_rule("BP549", ERROR, "bridge/data/conversation_processing.py", noticed="never", evidence=_PER_ROW)
@@ -173,12 +173,12 @@ def _find_losses(facts: ArtifactFacts, kinds: Sequence[LostKind], splits: Sequen
         for kind in kinds:
             count = split.lost_content.get(kind, 0)
             if count:
-                first = next((lost for lost in split.lost_examples if lost.kind == kind), None)
+                first = next((example for example in split.lost_examples if example.kind == kind), None)
                 where = f"{MANIFEST_FILE} {split.name} lost_content.{kind}"
-                found = f"{count} of {_num_made(split)} sequences{example_of(split, first)}"
+                text = f"{count} of {_num_made(split)} sequences{example_of(split, first)}"
                 cure = LOSS_CURES[kind] if len(kinds) > 1 else ""  # a rule on one kind says it itself
                 fix = f"{cure[0].upper()}{cure[1:]}; then build again." if cure else ""
-                yield wrong(where, found, "none", group=where, fix=fix)
+                yield wrong(where, text, "none", group=where, fix=fix)
 
 
 def _num_made(split: SplitRecord) -> int:

@@ -19,7 +19,7 @@ def context_not_as_served(facts: ArtifactFacts) -> Found:
     Fix: Set the same switch of the template in training and in serving,
         preprocessing.split_conversations, or the section serving. `bridgepack prove served` shows the texts.
     """
-    return _sampled(facts, ServedKind.CONTEXT)
+    return _sample_size(facts, ServedKind.CONTEXT)
 
 
 @artifact_rule("BP556", WARNING, "bridgepack manifest", noticed="never", evidence=_SAMPLE)
@@ -31,7 +31,7 @@ def answer_not_as_served(facts: ArtifactFacts) -> Found:
     Fix: Set the same switch of the template in training and in serving,
         preprocessing.split_conversations, or loss_mode last_turn. `bridgepack prove served` shows the texts.
     """
-    return _sampled(facts, ServedKind.ANSWER)
+    return _sample_size(facts, ServedKind.ANSWER)
 
 
 @artifact_rule("BP557", WARNING, "bridgepack manifest", noticed="never", evidence=_SAMPLE)
@@ -43,7 +43,7 @@ def boundary_not_as_served(facts: ArtifactFacts) -> Found:
     Bad: served has 6 equal answers and 4 whose boundary differs. Good: served has 10 equal answers.
     Fix: Set preprocessing.mask_generation_prompt to true. `bridgepack prove served` shows the tokens.
     """
-    return _sampled(facts, ServedKind.BOUNDARY)
+    return _sample_size(facts, ServedKind.BOUNDARY)
 
 
 @artifact_rule("BP558", WARNING, "bridgepack manifest", noticed="never", evidence=_SAMPLE)
@@ -54,10 +54,10 @@ def answers_refused_when_served(facts: ArtifactFacts) -> Found:
     Bad: served has 6 equal answers and 4 that are refused. Good: served has 10 equal answers.
     Fix: Correct the rows, or set tokenizer.chat_template to another template, in training and serving alike.
     """
-    return _sampled(facts, ServedKind.REFUSED)
+    return _sample_size(facts, ServedKind.REFUSED)
 
 
-def _sampled(facts: ArtifactFacts, kind: ServedKind) -> Found:
+def _sample_size(facts: ArtifactFacts, kind: ServedKind) -> Found:
     """Yield a finding if answers of the sample are of a kind: their share, the first, and the cure.
 
     Raises:
@@ -73,8 +73,8 @@ def _sampled(facts: ArtifactFacts, kind: ServedKind) -> Found:
     place = "" if split is None else place_of(split, count.file_index, count.row)
     if not count.is_row_exact:
         place = place.replace(" row ", " row ~")
-    found = (
+    text = (
         f"{record.share(kind):.1%} of {record.num_answers} sampled answers: {kind}, e.g.{place} turn {count.turn}: "
         f"{count.detail}"
     )
-    yield wrong(f"{MANIFEST_FILE} served.{kind}", found, f"none; {record.cure(kind)}")
+    yield wrong(f"{MANIFEST_FILE} served.{kind}", text, f"none; {record.cure(kind)}")

@@ -124,10 +124,10 @@ def setting_of_wrong_kind(run: Run) -> Found:
     Bad: micro_batch_size "1"; enable_offline_packing "false"; packed_sequence_size null. Good: without quotes.
     Fix: Write numbers and true or false without quotes, and a number for null.
     """
-    for path, value, kind, meant in _wrong_kinds(run):
-        if meant is None or isinstance(value, str):
-            mended = () if meant is None else change(path, meant, f"the setting is {kind}")
-            yield wrong(path, repr(value), str(kind), changes=mended)
+    for path, value, kind, right_value in _wrong_kinds(run):
+        if right_value is None or isinstance(value, str):
+            changes = () if right_value is None else change(path, right_value, f"the setting is {kind}")
+            yield wrong(path, repr(value), str(kind), changes=changes)
 
 
 @fixable_rule(
@@ -144,9 +144,9 @@ def setting_of_neighbouring_kind(run: Run) -> Found:
     Bad: enable_offline_packing 1; packed_sequence_size 4096.0. Good: true; 4096.
     Fix: Write the value with the right type.
     """
-    for path, value, kind, meant in _wrong_kinds(run):
-        if meant is not None and not isinstance(value, str):
-            yield wrong(path, repr(value), str(kind), to=meant, because=f"the setting is {kind}")
+    for path, value, kind, right_value in _wrong_kinds(run):
+        if right_value is not None and not isinstance(value, str):
+            yield wrong(path, repr(value), str(kind), to=right_value, because=f"the setting is {kind}")
 
 
 def _fields(section: object) -> Mapping[str, object]:
