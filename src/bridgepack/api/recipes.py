@@ -19,9 +19,9 @@ from bridgepack.planning.detecting import detected, require_data
 from bridgepack.planning.fitting import Fit, fitted_batch, why_not_here
 from bridgepack.planning.plan import new_recipe as text_of_new
 from bridgepack.planning.plan import with_splits
+from bridgepack.planning.resolved import ResolvedView, resolved_view
 from bridgepack.records.results import Result
 from bridgepack.records.words import counted
-from bridgepack.reporting.recipes import ResolvedView, entry_to_dict, resolved_view
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,7 +46,7 @@ class RecipeListing(Result):
 
     def table(self) -> list[dict[str, Any]]:
         """Return the recipes of the catalogue."""
-        return [entry_to_dict(entry) for entry in self.entries]
+        return [entry.to_dict() for entry in self.entries]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,8 +10,8 @@ from bridgepack import api
 from bridgepack.cli.completion import complete_recipe
 from bridgepack.cli.options import Count, PathOption, set_option
 from bridgepack.cli.output import CLEAN, FINDINGS, echo, print_json
-from bridgepack.reporting.recipes import catalogue_table, describe_resolved, shipped_lines
 from bridgepack.reporting.results.layouts import detection_blocks, layout_blocks
+from bridgepack.reporting.results.recipes import catalogue_blocks, resolved_blocks
 from bridgepack.reporting.screen import screen
 from bridgepack.reporting.text import printable
 
@@ -37,7 +37,7 @@ def list_recipes(family: str | None, with_bridge: bool, as_json: bool) -> int:
     if as_json:
         print_json(listing.to_dict())
     else:
-        echo(catalogue_table(listing.entries) + (f"\n{shipped_lines(listing.bridge)}" if listing.bridge else ""))
+        echo(screen(catalogue_blocks(listing.entries, listing.bridge)))
     return FINDINGS if any(entry.error for entry in listing.entries) else CLEAN
 
 
@@ -71,7 +71,7 @@ def show(
         if is_whole_process and Path(listing.recipe.tokenizer.name_or_path).is_dir():
             api.import_transformers()  # the number of packs is estimated from tokenised rows
         view = api.resolve_recipe(listing.recipe, artifact=artifact)
-        print_json(view.to_dict()) if as_json else echo(describe_resolved(view))
+        print_json(view.to_dict()) if as_json else echo(screen(resolved_blocks(view)))
     elif as_json:
         print_json(listing.to_dict())
     else:

@@ -42,6 +42,15 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 _NAMED = 5
 
 
+#: Sizes of a topology that the catalogue shows.
+_SIZES = (
+    "context_parallel_size",
+    "tensor_model_parallel_size",
+    "pipeline_model_parallel_size",
+    "expert_model_parallel_size",
+)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CatalogueEntry:
     """One recipe of the catalogue."""
@@ -54,19 +63,37 @@ class CatalogueEntry:
     summary: str = ""  #: first line of its docstring; empty for a YAML or TOML file
     error: str = ""  #: why it cannot be loaded; empty otherwise
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the recipe as plain values with stable keys; unknown values are None."""
+        recipe = self.recipe
+        topology = recipe.parallelism if recipe else None
+        return {
+            "name": self.name,
+            "family": self.family,
+            "target": self.target,
+            "summary": self.summary,
+            "error": self.error or None,
+            "model": recipe.model.name if recipe and recipe.model else None,
+            "method": recipe.method.kind if recipe else None,
+            "packing": recipe.packing.mode if recipe else None,
+            "num_gpus": topology.num_gpus if topology else None,
+            "seq_length": recipe.packing.packed_sequence_size if recipe else None,
+            **{name: getattr(topology, name, None) for name in _SIZES},
+        }
+
 
 def catalogue_folders() -> tuple[Path, ...]:
     """Return the recipe folders in search order: ./recipes, then bridgepack's own."""
-    own = _own_folder()
-    found = {folder.resolve(): folder for folder in (own, Path(LOCAL_FOLDER)) if folder.is_dir()}
-    return tuple(reversed(found.values()))
+    shipped_folder = _own_folder()
+    recipes = {folder.resolve(): folder for folder in (shipped_folder, Path(LOCAL_FOLDER)) if folder.is_dir()}
+    return tuple(reversed(recipes.values()))
 
 
 def _own_folder() -> Path:
     package = Path(__file__).parents[1]
-    packaged, checkout = package / PACKAGED_FOLDER, package.parents[1]
-    is_checkout = not packaged.is_dir() and (checkout / "pyproject.toml").is_file()
-    return checkout / LOCAL_FOLDER if is_checkout else packaged
+    in_package, checkout = package / PACKAGED_FOLDER, package.parents[1]
+    is_checkout = not in_package.is_dir() and (checkout / "pyproject.toml").is_file()
+    return checkout / LOCAL_FOLDER if is_checkout else in_package
 
 
 def catalogue(*, family: str | None = None) -> tuple[CatalogueEntry, ...]:
@@ -79,12 +106,12 @@ def catalogue(*, family: str | None = None) -> tuple[CatalogueEntry, ...]:
     families = sorted({file.stem for file in files})
     if family is not None and family not in families:
         raise ConfigError(f"--family is {family!r}; allowed: {', '.join(families)}.{_hint(family, families)}")
-    found: dict[str, CatalogueEntry] = {}
+    recipes: dict[str, CatalogueEntry] = {}
     for file in files:
         if family in (None, file.stem):
             for entry in _entries_of(file):
-                found.setdefault(entry.name, entry)
-    return tuple(sorted(found.values(), key=lambda entry: entry.family))
+                recipes.setdefault(entry.name, entry)
+    return tuple(sorted(recipes.values(), key=lambda entry: entry.family))
 
 
 def catalogue_names() -> tuple[str, ...]:
@@ -108,20 +135,20 @@ def catalogue_target(name: str) -> str:
 
 def _targets() -> dict[str, str]:
     """Return recipe name -> location, the first of equal names; runs no code and skips broken files."""
-    found: dict[str, str] = {}
+    recipes: dict[str, str] = {}
     for file in _files():
         with contextlib.suppress(ConfigError):
             for name in _summaries(file):
-                found.setdefault(name, _target(file, name))
-    return found
+                recipes.setdefault(name, _target(file, name))
+    return recipes
 
 
-def _hint(name: str, known: Iterable[str]) -> str:
-    full = {one.removesuffix(RECIPE_SUFFIX): one for one in known}
-    begun = [one for short, one in full.items() if short.lower().startswith(name.lower())]
-    if begun:
-        more = f", ... ({len(begun) - _NAMED} more)" if len(begun) > _NAMED else ""
-        return f" Did you mean {', '.join(begun[:_NAMED])}{more}?"
+def _hint(name: str, names: Iterable[str]) -> str:
+    full = {full_name.removesuffix(RECIPE_SUFFIX): full_name for full_name in names}
+    completions = [full_name for short, full_name in full.items() if short.lower().startswith(name.lower())]
+    if completions:
+        more = f", ... ({len(completions) - _NAMED} more)" if len(completions) > _NAMED else ""
+        return f" Did you mean {', '.join(completions[:_NAMED])}{more}?"
     nearest = nearest_name(name.removesuffix(RECIPE_SUFFIX), full)
     return f" Did you mean {full[nearest]}?" if nearest else ""
 
@@ -177,15 +204,18 @@ def _summaries(file: Path) -> Mapping[str, str]:
         tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError, RecursionError) as error:
         raise ConfigError(f"recipe {str(file)!r} is not Python: {error}. Correct that line.") from None
-    found = {name: summary for node in tree.body for name, summary in _named_by(node)}
-    return {name: text for name, text in found.items() if name.endswith(RECIPE_SUFFIX) and not name.startswith("_")}
+    recipes = {name: summary for node in tree.body for name, summary in _named_by(node)}
+    return {name: text for name, text in recipes.items() if name.endswith(RECIPE_SUFFIX) and not name.startswith("_")}
 
 
 def _named_by(node: ast.stmt) -> Iterator[tuple[str, str]]:
     """Yield (name, first docstring line) of what a statement defines, if it can be a recipe function."""
     if isinstance(node, ast.FunctionDef):
-        given = node.args
-        has_required = len(given.posonlyargs) + len(given.args) > len(given.defaults) or None in given.kw_defaults
+        parameters = node.args
+        has_required = (
+            len(parameters.posonlyargs) + len(parameters.args) > len(parameters.defaults)
+            or None in parameters.kw_defaults
+        )
         if not has_required:
             yield node.name, (ast.get_docstring(node) or "").partition("\n")[0]
     elif isinstance(node, ast.Assign) and not isinstance(node.value, ast.Constant):

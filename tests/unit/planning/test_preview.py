@@ -18,7 +18,7 @@ from bridgepack.data.reading import sampling
 from bridgepack.data.reading.inputs import InputFile
 from bridgepack.errors import ConfigError, DataError
 from bridgepack.planning import sample
-from bridgepack.reporting.recipes import resolved_view
+from bridgepack.planning.resolved import resolved_view
 from bridgepack.reporting.results.previews import preview_blocks
 from bridgepack.reporting.screen import screen
 from tests.support.small_builds import (

@@ -10,8 +10,10 @@ from bridgepack.config.load import CatalogueEntry
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.launching.results import LaunchResult, TaskResult
 from bridgepack.launching.text import describe_interrupt, describe_result, log_tail
+from bridgepack.planning.resolved import resolved_view
 from bridgepack.reporting.progress import TerminalProgress
-from bridgepack.reporting.recipes import catalogue_table, entry_to_dict, resolved_view, shipped_lines
+from bridgepack.reporting.results.recipes import catalogue_blocks
+from bridgepack.reporting.screen import screen
 from bridgepack.reporting.text import printable
 from tests.support.catalogue import SMALL
 from tests.support.small_builds import build, tokenized_recipe, tokenized_row, write_json_lines
@@ -97,7 +99,7 @@ def test_table_tells_what_cannot_be_loaded(recipe: SFTRecipe) -> None:
         CatalogueEntry(name="wrong", family="mine", target="wrong.yaml", error="name is 5; allowed: text."),
         CatalogueEntry(name="unread", family="mine", target="mine.py:unread"),
     ]
-    table = catalogue_table(entries).splitlines()
+    table = screen(catalogue_blocks(entries)).splitlines()
 
     assert table[0].split() == ["recipe", "method", "GPUs", "tokens", "CP", "TP", "PP", "EP"]
     assert table[1] == "mine:"
@@ -108,12 +110,12 @@ def test_table_tells_what_cannot_be_loaded(recipe: SFTRecipe) -> None:
         "-: listing runs no Python of the folder recipes/ here",
         "2 recipes; `bridgepack recipes show NAME` prints one",
     ]
-    loaded, broken = map(entry_to_dict, entries[:2])
+    loaded, broken = (entry.to_dict() for entry in entries[:2])
     assert (loaded["num_gpus"], broken["error"], loaded.keys()) == (8, "name is 5; allowed: text.", broken.keys())
 
 
 def test_shipped_recipes_are_targets() -> None:
-    assert "  bridge:qwen3_8b_sft_config" in shipped_lines(["qwen3_8b_sft_config"]).splitlines()
+    assert "  bridge:qwen3_8b_sft_config" in screen(catalogue_blocks([], ["qwen3_8b_sft_config"])).splitlines()
 
 
 def result(*tasks: TaskResult, is_detached: bool = False) -> LaunchResult:

@@ -1,9 +1,8 @@
-"""Renders the catalogue of recipes as a table, and a recipe with the origin of each value."""
+"""A recipe with every value that it sets or that follows from it, and where each comes from."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -12,30 +11,14 @@ from pydantic import BaseModel, TypeAdapter
 from bridgepack.bridge.artifact_paths import packs_in
 from bridgepack.bridge.wiring import Packs, Setting, host_settings
 from bridgepack.bridge.wiring.settings import Scope
-from bridgepack.config.editing.yaml_text import flow
-from bridgepack.config.load import CatalogueEntry
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.forecast import forecast_packs
 from bridgepack.errors import BridgepackError, ConfigError
 
-_SIZES = {
-    "CP": "context_parallel_size",
-    "TP": "tensor_model_parallel_size",
-    "PP": "pipeline_model_parallel_size",
-    "EP": "expert_model_parallel_size",
-}
-#: Title -> name in `entry_to_dict`.
-_COLUMNS = {
-    "recipe": "name",
-    "method": "method",
-    "GPUs": "num_gpus",
-    "tokens": "seq_length",
-    **_SIZES,
-}
-#: Characters of a line of the catalogue.
-_LINE = 80
+#: Sizes by which the GPUs are divided among copies of the model.
+_SIZES = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
 _FORECAST = "forecast"
-_plain = partial(TypeAdapter(Any).dump_python, mode="json", exclude_unset=True, fallback=str)
+plain_value = partial(TypeAdapter(Any).dump_python, mode="json", exclude_unset=True, fallback=str)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,7 +51,7 @@ class ResolvedView:
             "settings": [
                 {
                     "path": entry.path,
-                    "value": _plain(entry.value),
+                    "value": plain_value(entry.value),
                     "origin": entry.origin,
                     "field": entry.field or None,
                     "because": entry.because or None,
@@ -76,54 +59,6 @@ class ResolvedView:
                 for entry in self.settings
             ],
         }
-
-
-def entry_to_dict(entry: CatalogueEntry) -> dict[str, Any]:
-    """Return a recipe of the catalogue as plain values with stable keys; unknown values are None."""
-    recipe = entry.recipe
-    topology = recipe.parallelism if recipe else None
-    return {
-        "name": entry.name,
-        "family": entry.family,
-        "target": entry.target,
-        "summary": entry.summary,
-        "error": entry.error or None,
-        "model": recipe.model.name if recipe and recipe.model else None,
-        "method": recipe.method.kind if recipe else None,
-        "packing": recipe.packing.mode if recipe else None,
-        "num_gpus": topology.num_gpus if topology else None,
-        "seq_length": recipe.packing.packed_sequence_size if recipe else None,
-        **{name: getattr(topology, name, None) for name in _SIZES.values()},
-    }
-
-
-def catalogue_table(entries: Sequence[CatalogueEntry]) -> str:
-    """Return the recipes by family, the errors of those that cannot be loaded, and why some have no numbers."""
-    read = [entry for entry in entries if not entry.error]
-    rows = [tuple(_COLUMNS), *map(_row, read)]
-    widths = [max(len(row[column]) for row in rows) for column in range(1, len(_COLUMNS))]
-    widest = min(max(len(row[0]) for row in rows), _LINE - sum(widths) - len(widths) - 2)
-    lines = [_table_line(rows[0], [widest, *widths])]
-    for family, group in groupby(read, key=lambda entry: entry.family):
-        lines += [f"{family}:", *(_table_line(_row(entry), [widest, *widths]) for entry in group)]
-    errors = [f"cannot be loaded: {entry.name}: {entry.error}" for entry in entries if entry.error]
-    unread = any(not entry.recipe and not entry.error for entry in entries)
-    note = ["-: listing runs no Python of the folder recipes/ here"] if unread else []
-    end = f"{len(read)} recipes; `bridgepack recipes show NAME` prints one"
-    return "\n".join([*lines, "", *errors, *note, end])
-
-
-def _table_line(row: Sequence[str], widths: Sequence[int]) -> str:
-    """Return a row's cells below their titles; a name that is too long has a line of its own."""
-    name, other_cells = row[0], " ".join(cell.ljust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
-    break_ = f"\n  {'':{widths[0]}}" if len(name) > widths[0] else ""
-    return f"  {name.ljust(widths[0])}{break_} {other_cells}".rstrip()
-
-
-def shipped_lines(names: Sequence[str]) -> str:
-    """Return the recipes of Megatron-Bridge, one per line; each is a target of `check` and a `model.name`."""
-    lines = [f"  bridge:{name}" for name in names]
-    return "\n".join(["", "recipes of the installed Megatron-Bridge:", *lines, f"{len(names)} recipes"])
 
 
 def resolved_view(recipe: SFTRecipe, *, artifact: Path | None = None) -> ResolvedView:
@@ -142,35 +77,6 @@ def resolved_view(recipe: SFTRecipe, *, artifact: Path | None = None) -> Resolve
         packs=because,
         num_packs=packs.num_packs if packs else {},
     )
-
-
-def describe_resolved(view: ResolvedView) -> str:
-    """Return a recipe with every value, for a terminal."""
-    counts = "".join(f"{count:,} {split}, " for split, count in view.num_packs.items())
-    counts = f"{counts.removesuffix(', ')}; " if counts else ""
-    lines = [view.recipe.name, f"packs: {counts}{view.packs}", "", "fields of the recipe:"]
-    lines += _align([(entry.field, flow(entry.value), entry.origin) for entry in view.fields])
-    lines += ["", "derived:"]
-    lines += _align([(name, flow(item["value"]), f"derived: {item['because']}") for name, item in view.derived.items()])
-    lines += ["", "set in Megatron-Bridge:"]
-    lines += _align(
-        [
-            (
-                entry.path,
-                flow(_plain(entry.value)),
-                f"{entry.origin}: {entry.because if entry.origin == 'derived' else entry.field}",
-            )
-            for entry in view.settings
-        ]
-    )
-    return "\n".join(lines)
-
-
-def _row(entry: CatalogueEntry) -> tuple[str, ...]:
-    values = entry_to_dict(entry)
-    if values["packing"] not in (None, "offline"):
-        values["seq_length"] = f"{values['seq_length']} {values['packing']}"
-    return tuple("-" if values[name] is None else str(values[name]) for name in _COLUMNS.values())
 
 
 def _packs(recipe: SFTRecipe, artifact: Path | None) -> tuple[Packs | None, str]:
@@ -211,7 +117,7 @@ def _shares(recipe: SFTRecipe) -> dict[str, dict[str, Any]]:
         return {}
     batch = next(entry.value for entry in host_settings(recipe) if entry.path == "train.global_batch_size")
     micro, topology = recipe.batch.micro_batch_size, recipe.parallelism
-    product = " x ".join(str(getattr(topology, _SIZES[name])) for name in ("TP", "PP", "CP"))
+    product = " x ".join(str(getattr(topology, name)) for name in _SIZES)
     because = f"{topology.num_gpus} GPUs / ({product} tensor x pipeline x context ranks)"
     shares = {"data_parallel_size": {"value": size, "because": because}}
     if batch % (micro * size) == 0:
@@ -234,11 +140,4 @@ def _fields(section: BaseModel, prefix: str = "") -> Iterator[FieldValue]:
             yield from _fields(value, f"{path}.")
         else:
             origin = "recipe" if name in section.model_fields_set else "default"
-            yield FieldValue(field=path, value=_plain(value), origin=origin)
-
-
-def _align(rows: Sequence[tuple[str, str, str]]) -> Iterator[str]:
-    names = max((len(name) for name, _, _ in rows), default=0)
-    values = max((min(len(value), 40) for _, value, _ in rows), default=0)
-    for name, value, origin in rows:
-        yield f"  {name:<{names}}  {value:<{values}}  {origin}"
+            yield FieldValue(field=path, value=plain_value(value), origin=origin)
