@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tests.support import installed_host
+from tests.support import host_forks, installed_host
 from tests.support.leftover_processes import LeftoverProcess, leftover_processes, mark_run
 from tests.support.run_folder import folder_in_memory
 
@@ -97,6 +97,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
     """Fail if a test left a process."""
     yield
+    host_forks.release()
     if (mark := session.config.stash.get(_MARK, None)) is not None:
         leftovers = session.config.stash[_LEFTOVERS] = leftover_processes(mark, limit_s=_GRACE_S)
         if leftovers and session.exitstatus == pytest.ExitCode.OK:

@@ -22,8 +22,9 @@ from bridgepack.rules.judging.rule import Severity
 from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.registry import RUN_RULES
 from tests.support.adapter_probe import KINDS, AdapterRequest, settings_of
+from tests.support.host_forks import asked
 from tests.support.installed_host import host_version
-from tests.support.processes import ONE_RANK, asked
+from tests.support.processes import ONE_RANK
 
 pytestmark = [pytest.mark.bridge, pytest.mark.full]
 

@@ -16,7 +16,8 @@ from bridgepack.rules.judging.judge import judge_run
 from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.registry import RUN_RULES
 from tests.support import tiny_recipes as tiny
-from tests.support.processes import ONE_RANK, asked
+from tests.support.host_forks import asked
+from tests.support.processes import ONE_RANK
 from tests.support.small_builds import write_conversations
 
 pytestmark = [pytest.mark.bridge, pytest.mark.full]

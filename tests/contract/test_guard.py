@@ -24,8 +24,8 @@ from bridgepack.config.write import recipe_to_yaml
 from bridgepack.host import RELEASES
 from bridgepack.running.assignment import RunFolder
 from tests.support.guarded_runs import RunRequest
+from tests.support.host_forks import asked, hold
 from tests.support.installed_host import host_release, host_version
-from tests.support.processes import asked
 from tests.support.sabotage import NEWER_VERSION
 from tests.support.small_builds import conversations_recipe, write_conversations
 from tests.support.tiny_recipes import ON_CPU, VOCAB_SIZE, write_weights
@@ -446,13 +446,16 @@ def test_what_cannot_start_ends_with_one_message(results: Results, name: str, co
 
 @pytest.mark.full
 def test_torchrun_ends_with_the_message_and_the_exit_code(folder: Path) -> None:
+    """What the ranks of the other runs do without a launcher, torchrun tells once, and ends with their exit code."""
+    hold()  # its ranks are forks, too
     run = Run(world_size=2, changes={PIPELINE: 2}, damage="cut boundaries", ranks=(1,))
     log_path = folder / "torchrun-log"
     with log_path.open("w") as log:
         torchrun = subprocess.Popen(
             [
                 *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
-                *(str(PROJECT / "tests" / "support" / "train_on_cpu.py"), *_arguments(folder, "under-torchrun", run)),
+                *("-m", "tests.support.host_forks", "tests.support.train_on_cpu"),
+                *_arguments(folder, "under-torchrun", run),
             ],
             cwd=PROJECT,
             env={**_environment(folder), "BRIDGEPACK_TEST_DAMAGE": run.damage, "BRIDGEPACK_TEST_RANKS": "1"},

@@ -23,7 +23,8 @@ import pytest
 
 from bridgepack.api import build
 from tests.support import tiny_recipes as tiny
-from tests.support.processes import ONE_RANK, asked
+from tests.support.host_forks import asked
+from tests.support.processes import ONE_RANK
 from tests.support.small_builds import write_conversations
 
 pytestmark = [pytest.mark.bridge, pytest.mark.full]

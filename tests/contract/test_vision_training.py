@@ -7,8 +7,9 @@ import pytest
 
 from bridgepack.api import build
 from tests.support import tiny_recipes as tiny
+from tests.support.host_forks import asked
 from tests.support.installed_host import host_release
-from tests.support.processes import ONE_RANK, asked
+from tests.support.processes import ONE_RANK
 from tests.support.small_builds import write_conversations
 from tests.support.vision_training import MODELS, NUM_STEPS, VisionRequest
 
@@ -42,7 +43,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
         (folder / name).mkdir()
         (folder / name / "config.json").write_text(json.dumps(config))
     build(tiny.tiny_recipe(folder, "dense", "full"), output=folder / "packs", num_workers=0)
-    usual = {"num_packs": 4, "loader": "batch", "is_step_for_text": False}
+    usual = {"num_packs": 2, "loader": "batch", "is_step_for_text": False}
     places = {"artifact": str(folder / "packs"), "work": str(folder)}
     requests = [VisionRequest(**{**usual, **places, **one}) for one in (*TRAINED, *(one for one, _ in REFUSED))]
     variables = {**ONE_RANK, "MEGATRON_CONFIG_LOCK_DIR": str(folder)}

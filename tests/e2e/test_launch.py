@@ -16,6 +16,7 @@ import pytest
 
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.write import recipe_to_yaml
+from tests.support.host_forks import hold
 from tests.support.installed_host import host_version
 from tests.support.launched_training import task_environment
 from tests.support.launches import ended, states
@@ -120,6 +121,8 @@ def _assert_trained(result: dict[str, Any], *, num_processes: int) -> None:
 
 
 def test_two_processes_of_torchrun_train_packs_that_are_there(desk: Desk, first: dict[str, Any]) -> None:
+    """The launch above imports the host in its task; these two ranks are forks (tests/support/launched_training.py)."""
+    hold()
     packs = json.loads((Path(first["run_folder"]) / "artifact.json").read_text())["path"]
     changes = {"parallelism.num_gpus": 2, "bridge_overrides.checkpoint": {"save": None, "load": None}}
     (desk.folder / "two.yaml").write_text(recipe_to_yaml(recipe_for(desk.folder, **changes)))

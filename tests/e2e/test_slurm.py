@@ -21,6 +21,7 @@ import pytest
 
 from bridgepack.api import build
 from bridgepack.config.recipe.recipe import SFTRecipe
+from tests.support.host_forks import hold
 from tests.support.launched_training import task_environment
 from tests.support.launches import ended, states
 from tests.support.processes import started, wait_until
@@ -107,6 +108,7 @@ def log_text(slurm: Slurm, job: str) -> str:
 def slurm() -> Iterator[Slurm]:
     try:
         with running_slurm() as cluster:
+            hold()  # ranks of srun are its forks
             yield cluster
     except SlurmUnavailableError as error:
         pytest.skip(str(error))

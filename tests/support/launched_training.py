@@ -6,11 +6,14 @@ not see torch, which it does not need and which takes seconds to import.
 """
 
 import os
+import runpy
 import sys
 from pathlib import Path
 from typing import Any
 
 from bridgepack.canaries.cpu import ENVIRONMENT
+from tests.support.host_forks import run_forked
+from tests.support.leftover_processes import VARIABLE
 from tests.support.small_builds import WITHOUT_TORCH
 
 PROJECT = Path(__file__).parents[2]
@@ -18,8 +21,8 @@ _SITE = (
     WITHOUT_TORCH
     + """
 if "-m" in sys.orig_argv[1:3] and "bridgepack.running.train" in sys.orig_argv[2:4]:  # not torchrun, which starts it
-    from tests.support.launched_training import train_on_cpu
-    train_on_cpu()
+    from tests.support.launched_training import begin_training
+    begin_training()
 elif {"launch", "bridgepack.running.build", "bridgepack.running.check"} & set(sys.orig_argv):
     hide_torch()
 """
@@ -38,6 +41,17 @@ def task_environment(folder: Path) -> dict[str, str]:
         "HF_HOME": str(folder / "hf-home"),
         "MEGATRON_CONFIG_LOCK_DIR": str(folder),
     }
+
+
+def begin_training() -> None:
+    """Prepare a process that trains alone; one rank of many does it in a fork that has the host, and ends with it."""
+    num_ranks = int(os.environ.get("WORLD_SIZE") or os.environ.get("SLURM_NTASKS") or 1)
+    if num_ranks == 1 or VARIABLE not in os.environ:
+        train_on_cpu()
+        return
+    # sitecustomize runs before sys.argv is made
+    arguments = sys.orig_argv[sys.orig_argv.index("bridgepack.running.train") + 1 :]
+    os._exit(run_forked("tests.support.launched_training", arguments, os.environ))
 
 
 def train_on_cpu() -> None:
@@ -79,3 +93,8 @@ def _write_random_weights(config: Any) -> None:
     os.environ["MASTER_PORT"] = str(port + 1)
     pretrain(config, forward_step_for(config))
     os.environ["MASTER_PORT"] = str(port)
+
+
+if __name__ == "__main__":
+    train_on_cpu()
+    runpy.run_module("bridgepack.running.train", run_name="__main__", alter_sys=True)

@@ -1,7 +1,5 @@
-"""Asking a process of the tests, waiting for what others do, and which of them run; each may end meanwhile."""
+"""Starting processes of the tests, waiting for what others do, and which of them run; each may end meanwhile."""
 
-import dataclasses
-import json
 import os
 import subprocess
 import sys
@@ -45,15 +43,6 @@ def run_module(
         )
         log.seek(0)
         assert finished.returncode == 0, log.read()[-5000:]
-
-
-def asked(module: str, requests: Iterable[Any], folder: Path, *, limit_s: float = 600, **variables: str) -> list[Any]:
-    """Return what a module of tests/support makes of requests, which are dataclasses, in a process of its own."""
-    requests_path, results_path = folder / "requests.json", folder / "results.json"
-    requests_path.write_text(json.dumps([dataclasses.asdict(request) for request in requests]))
-    own = {"HF_HOME": str(folder / "hf-home"), **variables}
-    run_module(module, requests_path, results_path, limit_s=limit_s, **own)
-    return list(json.loads(results_path.read_text()))
 
 
 def wait_until(

@@ -21,7 +21,7 @@ from tests.support.small_builds import conversations_recipe
 
 NUM_LAYERS = 2
 NUM_STEPS = 10
-NUM_PACKS_PER_STEP = 4
+NUM_PACKS_PER_STEP = 2
 PACKED_SEQUENCE_SIZE = 256
 NUM_EVAL_PACKS = 2
 VOCAB_SIZE = 512
@@ -120,9 +120,10 @@ def tiny_recipe(work: Path, model: Model, method: MethodKind, rows: Rows = "ragg
 
 
 def main(requests_path: str, results_path: str) -> None:
-    from tests.support.train_on_cpu import import_host
+    from tests.support.train_on_cpu import fork_checkpoint_results, import_host
 
     import_host()
+    fork_checkpoint_results()
     from bridgepack.canaries.cpu.training import run_cuda_calls_on_cpu, run_the_rest_on_cpu
 
     run_cuda_calls_on_cpu()

@@ -27,6 +27,14 @@ def import_host() -> None:
     gc.freeze()
 
 
+def fork_checkpoint_results() -> None:
+    """Have the process that collects what checkpoint writers did forked: one that is spawned imports torch again."""
+    from megatron.core.dist_checkpointing.strategies import filesystem_async as host
+
+    get_queue = host.get_write_results_queue
+    host.get_write_results_queue = lambda mp_mode="fork": get_queue(mp_mode)
+
+
 def run_on_cpu() -> None:
     """Make training run on CPU, with attention that takes packed rows, until the process ends."""
     from megatron.bridge.models.gpt.gpt_builder import GPTModelBuilder
@@ -37,6 +45,7 @@ def run_on_cpu() -> None:
 
     run_cuda_calls_on_cpu()
     run_the_rest_on_cpu()
+    fork_checkpoint_results()
     provide, build_model = GPTModelProvider.provide, GPTModelBuilder.build_model
 
     # The class of attention layers is no plain value, so no recipe can name it.

@@ -67,7 +67,7 @@ class VisionRequest:
 
 
 def main(requests_path: str, results_path: str) -> None:
-    from tests.support.train_on_cpu import import_host
+    from tests.support.train_on_cpu import fork_checkpoint_results, import_host
 
     import_host()
     import torch
@@ -76,6 +76,7 @@ def main(requests_path: str, results_path: str) -> None:
 
     run_cuda_calls_on_cpu()
     run_the_rest_on_cpu()
+    fork_checkpoint_results()
     torch.cuda.nvtx.range_push = torch.cuda.nvtx.range_pop = lambda *_: None
     requests = [VisionRequest(**request) for request in json.loads(Path(requests_path).read_text())]
     Path(results_path).write_text(json.dumps([_trained_in_a_fork(request, results_path) for request in requests]))
