@@ -56,12 +56,12 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostProcess]:
 @pytest.fixture(scope="module")
 def reports(host: HostProcess, work: Path, artifact: Path) -> dict[str, CanaryReport]:
     """Return what a dense model computes in float64: all layouts, and that of each planted fault, by its name."""
-    dense = comparison(host, work / "dense-runs", artifact)
-    asked = {"": (LAYOUTS, None), **{fault: ([faults.FAULTS[fault][1]], fault) for fault in faults.FAULTS}}
-    return {
-        name: dense.report(layouts, fault=fault, keeps_boundaries=False, notes=[])
-        for name, (layouts, fault) in asked.items()
-    }
+    dense = comparison(host, work / "dense-runs", artifact, num_packs=4)
+    reports = {"": dense.report(LAYOUTS, fault=None, keeps_boundaries=False, notes=[])}
+    faulty = comparison(host, work / "faulty-runs", artifact)
+    for fault, (_, layout) in faults.FAULTS.items():
+        reports[fault] = faulty.report([layout], fault=fault, keeps_boundaries=False, notes=[])
+    return reports
 
 
 @pytest.fixture
