@@ -85,7 +85,7 @@ def plant(folder: Path) -> Planted:
 def _copy_of_bridgepack(folder: Path) -> Path:
     package = folder / "bridgepack"
     source = Path(bridgepack.__file__).parent
-    shutil.copytree(source, package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(source, package)
     base = release_of(host_version())
     stem = f"v{base.name.replace('.', '')}"
     room = package / "host"
@@ -111,7 +111,7 @@ def _host(folder: Path) -> Path:
     assert found.submodule_search_locations
     source = Path(found.submodule_search_locations[0])
     package = folder / "megatron" / "bridge"
-    shutil.copytree(source, package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(source, package)  # with its bytecode, which holds where a file is not changed below
     for path in package.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
         if (renamed := _renamed(text)) != text:
