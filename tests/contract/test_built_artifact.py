@@ -208,7 +208,12 @@ def test_metadata_makes_every_batch_s_offsets_one_shape(tmp_path: Path, artifact
 @pytest.mark.parametrize("name", REFERENCE)
 def test_reference_data(tmp_path: Path, reference_data: Path, name: str, pad_seq_to_mult: int) -> None:
     file, tokenizer, preprocessing = REFERENCE[name]
-    sections = {"data": {"train": str(reference_data / "data" / file), "validation_fraction": 0.1}}
+    rows = reference_data / "data" / file
+    if name == "gsm8k":  # thousands of rows that are all alike
+        lines = rows.read_text().splitlines(keepends=True)
+        rows = tmp_path / file
+        rows.write_text("".join(lines[::6]))
+    sections = {"data": {"train": str(rows), "validation_fraction": 0.1}}
     sections |= {"preprocessing": preprocessing, "packing": _packing(pad_seq_to_mult)}
     recipe = small_recipe("", reference_data / "tokenizers" / tokenizer, **sections)
     artifact = _built(recipe, tmp_path / "artifact")

@@ -34,11 +34,11 @@ Settings = Mapping[str, Any]
 GSM8K = {"prompt_column": "question", "completion_column": "answer"}
 #: Settings -> one row in so many is compared unless all are asked for.
 REFERENCE_SETTINGS: dict[str, tuple[Settings, int]] = {
-    "defaults": ({}, 8),
-    "full": ({"loss_mode": "full", "separator": "\n"}, 16),
-    "template": ({"prompt_template": "Q: {prompt}\nA:", "separator": " ", "add_bos": True, "add_sep": True}, 16),
-    "left": ({"truncation_method": "left", "max_sequence_length": 63, "strip_whitespace": False}, 16),
-    "right": ({"truncation_method": "right", "max_sequence_length": 63, "add_eos": False}, 16),
+    "defaults": ({}, 24),
+    "full": ({"loss_mode": "full", "separator": "\n"}, 48),
+    "template": ({"prompt_template": "Q: {prompt}\nA:", "separator": " ", "add_bos": True, "add_sep": True}, 48),
+    "left": ({"truncation_method": "left", "max_sequence_length": 63, "strip_whitespace": False}, 48),
+    "right": ({"truncation_method": "right", "max_sequence_length": 63, "add_eos": False}, 48),
 }
 TOGGLES = ("strip_whitespace", "add_bos", "add_sep", "add_eos")
 SEPARATORS = ("", " ", "  ", "\n", " ->", "<|im_start|>")
