@@ -34,7 +34,7 @@ def check_blocks(report: CheckReport, *, shows_advice: bool = True, shows_skippe
     if report.rules_skipped and shows_skipped:
         yield Section("", tuple(_skipped_lines(report)))
     if report.upgrade is not None:
-        yield Section("", tuple(upgrade_blocks(report.upgrade)))
+        yield Section("", (Line(upgrade_title(report.upgrade)), *upgrade_table(report.upgrade)))
     yield _verdict(report, hides_advice=not shows_advice, shows_skipped=shows_skipped)
 
 
@@ -48,11 +48,15 @@ def written_report_blocks(outcome: WrittenReport) -> Iterator[Block]:
     yield from check_blocks(outcome.report)
 
 
-def upgrade_blocks(upgrade: Upgrade) -> Iterator[Block]:
-    """Yield the releases of an upgrade, then each change: its kind, and what it changes for the run."""
+def upgrade_title(upgrade: Upgrade) -> str:
+    """Return the releases of an upgrade, and how much it changes for the run."""
     number = counted(len(upgrade.changes), "change") + " for this run"
     changes = number if upgrade.changes else "nothing that is known changes for this run"
-    yield Line(f"{upgrade.before} -> {upgrade.after}: {changes}")
+    return f"{upgrade.before} -> {upgrade.after}: {changes}"
+
+
+def upgrade_table(upgrade: Upgrade) -> Iterator[Block]:
+    """Yield a table of the changes, if there are any: the kind of each, and what it changes for the run."""
     width = max(map(len, _KINDS.values()))
     columns = (Column("Kind", f"{{:{width}}}"), Column("Change", "  {}"))
     rows = [(_KINDS[change.kind], f"{change.what}: {_sides(change)}") for change in upgrade.changes]

@@ -30,7 +30,7 @@ from bridgepack.reporting.results.artifacts import (
     source_table,
     unread_blocks,
 )
-from bridgepack.reporting.results.checks import upgrade_blocks
+from bridgepack.reporting.results.checks import upgrade_table, upgrade_title
 from bridgepack.reporting.results.overview_packs import name_of, pack_sections, percent
 from bridgepack.reporting.results.packs import sequence_block
 from bridgepack.reporting.results.served import kinds_table
@@ -107,7 +107,8 @@ def _findings(overview: Overview) -> Iterator[Block]:
         yield Line(report.host.text)
     yield Findings(report.findings) if report.findings else Line("None: every rule that could run passed.")
     if report.upgrade is not None:
-        yield Section("Megatron-Bridge", tuple(upgrade_blocks(report.upgrade)))
+        title = f"Megatron-Bridge {upgrade_title(report.upgrade)}"
+        yield Section(title, tuple(upgrade_table(report.upgrade)))
 
 
 def _ledger(overview: Overview, manifest: Manifest | None) -> Iterator[Block]:
