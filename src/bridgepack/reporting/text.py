@@ -1,8 +1,6 @@
 """Texts that several results share: made safe and short enough to print, and how wide they may be."""
 
 import shutil
-from collections.abc import Iterable, Iterator
-from itertools import islice
 
 #: Maximum lines of a list that grows with the data.
 MOST_LINES = 20
@@ -27,14 +25,6 @@ def without_middle(text: str, maximum: int) -> str:
 def terminal_width() -> int:
     """Return the columns that prose is wrapped to: the terminal's, but 40 to 80; 80 in a pipe."""
     return min(max(shutil.get_terminal_size().columns, 40), 80)
-
-
-def first_lines(lines: Iterable[str], where_all_are: str, maximum: int | None = MOST_LINES) -> Iterator[str]:
-    """Yield the lines of a list, of more than `most` the first ones, and how many more there are, and where."""
-    remaining = iter(lines)
-    yield from islice(remaining, maximum)
-    if num_more := sum(1 for _ in remaining):
-        yield f"    ... and {num_more:,} more: {where_all_are}"
 
 
 def caught_text(moment: str) -> str:

@@ -1,7 +1,6 @@
 """Renders templates with untrusted values: escaped, without control characters, never as markup."""
 
 import re
-import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -57,13 +56,9 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "code": _code,
         "count": "{:,.0f}".format,
-        "percent": _percent,
         "rule_page": rule_page,
         "short": _short,
-        "number": _number,
-        "shell": shlex.quote,
         "advice_cards": _advice_cards,
         "anchor": _anchor,
         "aside": lambda note: note.strip(" ,;").replace("\n", "; "),
@@ -88,21 +83,6 @@ def _safe(value: Any) -> Any:
 def _short(text: Any) -> str:
     text = str(text)
     return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}..."
-
-
-def _number(number: float) -> str:
-    return f"{number:,.0f}" if number == int(number) else f"{number:,.2f}"
-
-
-def _percent(part: float, total: float = 1) -> str:
-    return f"{part / total:.1%}" if total else "-"
-
-
-def _code(text: Any) -> str:
-    """Return a text as inline code in Markdown, also valid inside a table."""
-    plain = " ".join(str(text).split()).replace("|", "\\|")
-    fence = "`" * (max(map(len, re.findall("`+", plain)), default=0) + 1)
-    return f"{fence} {plain} {fence}" if "`" in plain else f"`{plain}`"
 
 
 def _in_groups(blocks: Iterable[Block]) -> Iterator[Block | Texts]:
