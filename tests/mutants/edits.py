@@ -110,9 +110,9 @@ EDITS = (
     _edit(
         "packing:next-fit",
         _PLAN,
-        'np.searchsorted(ends, limit, side="right")',
-        'np.searchsorted(ends, limit, side="left")',
-        "sequential packs are never filled to their size",
+        'side="right")), first + cap))',
+        'side="right")), first + cap + 1))',
+        "sequential packing puts one sequence too many into a pack",
     ),
     _edit(
         "packing:first-fit-cap",

@@ -109,6 +109,13 @@ def test_seed_chooses_among_equals(algorithm: str) -> None:
     assert plans[0] == plans[1] != plans[2]
 
 
+def test_which_of_equal_sequences_are_together_is_as_in_the_host() -> None:
+    """tests/contract/test_prompt_completion.py compares with the host itself."""
+    plan = _plan([3, 3, 3, 3, 2, 2, 2, 2], 5, "first_fit_shuffle", None, 7)
+
+    assert [plan.pack(pack).tolist() for pack in range(plan.num_packs)] == [[6, 2], [4, 3], [5, 7], [0], [1]]
+
+
 def test_equal_cost_evens_out_squared_lengths() -> None:
     """By tokens alone the packs would be [4 2] and [2 2 1 1]."""
     lengths = [4, 2, 2, 2, 1, 1]

@@ -1,9 +1,10 @@
-"""Masks of 100 rows of each kind in every served family, against who wrote which character of the text.
+"""Masks of 50 rows of each kind in every served family, against who wrote which character of the text.
 
 `tests/support/carried_text.py` carries each message's characters through the template as private-use ones. It shares no
 code with what makes masks.
 """
 
+import os
 import random
 from collections import Counter
 from functools import cache
@@ -22,7 +23,8 @@ from tests.zoo.families import Family, write_tokenizer
 from tests.zoo.prompted import BLOCKS, PROMPTED_FAMILIES, QWEN_35
 
 KINDS = ("plain", "tools", "thoughts", "agents")
-NUM_ROWS = 100
+#: `scripts/test --exhaustive` draws 300.
+NUM_ROWS = 300 if os.environ.get("BRIDGEPACK_COMPARE_ALL_ROWS") else 50
 WORDS = (
     "The Aare",
     "which river",

@@ -227,9 +227,10 @@ class Search:
 
     def _batch(self, layout: Layout, size: int) -> int:
         """Return the packs per step: a multiple of the model copies, nearest to the recipe's tokens per step."""
+        copies = layout.data
         if self._limits.takes_one_pack:
-            return layout.data
-        return max(round(self._step_tokens / size / layout.data), 1) * layout.data
+            return copies
+        return max(round(self._step_tokens / size / copies), 1) * copies
 
     def _arithmetic(self, layout: Layout) -> Arithmetic:
         return Arithmetic(shape=self.shape, gpu=self.gpu, layout=layout, is_full=self._is_full, speed=self.speed)
