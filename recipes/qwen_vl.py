@@ -38,6 +38,7 @@ def _row(
         "data": {
             "train": {"dataset": "cord_v2", "split": "train"},
             "validation": {"dataset": "cord_v2", "split": "validation"},
+            "layout": {"kind": "chat", "messages": [{"from_column": "conversation"}]},
         },
         "tokenizer": {"name_or_path": f"Qwen/{hub_name}"},
         "packing": {"mode": "in_batch", "packed_sequence_size": 4096},

@@ -37,7 +37,7 @@ def examples() -> dict[str, Example]:
 
 
 def name_of(one: Format) -> str:
-    """Return the heading of a format: `openai, a call and tools`."""
+    """Return the heading of a format: `messages, a call and tools`."""
     return ", ".join(filter(None, (one.name, one.more.replace("`", ""))))
 
 
@@ -66,5 +66,7 @@ def lines_by_name(found: Mapping[str, Example]) -> Iterator[str]:
         row = json.dumps(example.row, ensure_ascii=False)
         trained = "\n".join(f"⟦{text}⟧" for text in example.trained)
         title = entry.title if entry.title[1].isupper() else entry.title[0].upper() + entry.title[1:]
-        yield f"\n### {name}\n\n{title} ([source]({entry.url})).\n"
+        of_sets = ", ".join(f"[`{one.name}`]({one.url}) ({one.title})" for one in entry.data_sets)
+        others = f" Other names: {of_sets}." if of_sets and name == entry.name else ""
+        yield f"\n### {name}\n\n{title} ([source]({entry.url})).{others}\n"
         yield f"```json\n{row}\n```\n\nTrained:\n\n```text\n{trained}\n```"

@@ -147,10 +147,10 @@ def _xlam(t: Texts) -> Row:
 
 
 FORMATS = (
-    Format(name="openai", row=_of_turns(), answers=_TWO),
-    Format(name="openai", more="a call and `tools`", row=_with_call, answers=(_CALLED, *_ANSWER)),
+    Format(name="messages", row=_of_turns(), answers=_TWO),
+    Format(name="messages", more="a call and `tools`", row=_with_call, answers=(_CALLED, *_ANSWER)),
     Format(
-        name="openai",
+        name="messages",
         more="`weight`",
         row=lambda t: {
             "messages": [
@@ -163,14 +163,14 @@ FORMATS = (
         answers=_ANSWER,
     ),
     Format(
-        name="openai",
+        name="messages",
         more="parts with text",
         row=lambda t: {
             "messages": [{**one, "content": [{"type": "text", "text": one["content"]}]} for one in _talk(t)]
         },
         answers=_TWO,
     ),
-    Format(name="openai", more="JSON text", row=lambda t: {"messages": json.dumps(_talk(t))}, answers=_TWO),
+    Format(name="messages", more="JSON text", row=lambda t: {"messages": json.dumps(_talk(t))}, answers=_TWO),
     Format(name="sharegpt", row=lambda t: {"conversations": _from(_talk(t))}, answers=_TWO),
     Format(
         name="sharegpt",
@@ -186,19 +186,22 @@ FORMATS = (
         },
         answers=(_CALLED, *_ANSWER),
     ),
-    Format(name="smoltalk", row=_of_turns(source="magpie"), answers=_TWO),
+    Format(name="messages", more="SmolTalk", row=_of_turns(source="magpie"), answers=_TWO),
     Format(
-        name="ultrachat",
+        name="messages",
+        more="UltraChat",
         row=lambda t: {"prompt": t.o("Which lake?"), "prompt_id": "5f3c", "messages": _talk(t)},
         answers=_TWO,
     ),
     Format(
-        name="openthoughts",
+        name="sharegpt",
+        more="OpenThoughts",
         row=lambda t: {"system": t.o("You reason first."), "conversations": _from(_pair(t))},
         answers=_ANSWER,
     ),
     Format(
-        name="lmsys_chat",
+        name="messages",
+        more="LMSYS-Chat-1M",
         row=lambda t: {
             **{"conversation_id": "1", "model": "m", "conversation": _talk(t), "turn": 2, "language": "English"},
             **{"openai_moderation": [{"flagged": False}], "redacted": False},
@@ -206,7 +209,8 @@ FORMATS = (
         answers=_TWO,
     ),
     Format(
-        name="wildchat",
+        name="messages",
+        more="WildChat",
         row=lambda t: {
             **{"conversation_hash": "1", "conversation": [{**turn, "toxic": False} for turn in _talk(t)]},
             **{"detoxify_moderation": [{"insult": 0.01}], "toxic": False},
@@ -214,14 +218,16 @@ FORMATS = (
         answers=_TWO,
     ),
     Format(
-        name="nemotron_post_training",
+        name="messages",
+        more="Nemotron post-training",
         row=lambda t: {"uuid": "1", "generator": "m", "category": "math", "reasoning": "off", "messages": _pair(t)},
         answers=_ANSWER,
     ),
-    Format(name="toolbench", row=_toolbench, answers=(Answer(content="Action: depth"), *_ANSWER)),
-    Format(name="hermes_function_calling", row=_hermes, answers=_ANSWER),
+    Format(name="sharegpt", more="ToolBench", row=_toolbench, answers=(Answer(content="Action: depth"), *_ANSWER)),
+    Format(name="tools_in_system", row=_hermes, answers=_ANSWER),
     Format(
-        name="llama_nemotron",
+        name="turns_and_answer",
+        more="Llama-Nemotron",
         row=lambda t: {
             **{"input": _asked(t), "output": t.a("It is deep."), "category": "math", "license": "cc"},
             **{"reasoning": "off", "generator": "m", "system_prompt": t.o("detailed thinking off")},
@@ -239,7 +245,7 @@ FORMATS = (
         answers=(_CALLED,),
     ),
     Format(
-        name="trl_prompt_completion_turns",
+        name="prompt_completion_turns",
         row=lambda t: {"prompt": _asked(t), "completion": _pair(t)[1:]},
         answers=_ANSWER,
     ),
@@ -252,17 +258,19 @@ FORMATS = (
         answers=_ANSWER,
     ),
     Format(name="alpaca", row=_columns("instruction", "output", input="the one in Uri"), answers=_ANSWER),
-    Format(name="dolly", row=_columns("instruction", "response", context="Uri is a lake."), answers=_ANSWER),
-    Format(name="squad", row=_squad, answers=(Answer(content="very deep"),)),
+    Format(
+        name="instruction_context", row=_columns("instruction", "response", context="Uri is a lake."), answers=_ANSWER
+    ),
+    Format(name="answer_spans", row=_squad, answers=(Answer(content="very deep"),)),
     Format(
         name="question_answers",
         row=lambda t: {"question": t.o("Which lake?"), "answer": [t.a("It is deep."), "It is."]},
         answers=_ANSWER,
     ),
-    Format(name="rag", row=_columns("question", "answer", context="Uri is a lake."), answers=_ANSWER),
-    Format(name="xlam_function_calling", row=_xlam, answers=(_CALLED,)),
+    Format(name="context_question", row=_columns("question", "answer", context="Uri is a lake."), answers=_ANSWER),
+    Format(name="question_calls", row=_xlam, answers=(_CALLED,)),
     Format(name="question_thinking_answer", row=_thinking, answers=_THOUGHT),
-    Format(name="trl_prompt_completion", row=_columns("prompt", "completion"), answers=_ANSWER),
+    Format(name="prompt_completion", row=_columns("prompt", "completion"), answers=_ANSWER),
     Format(name="question_answer", row=_columns("question", "answer"), answers=_ANSWER),
 )
 
@@ -276,17 +284,17 @@ _LONG = "How deep is the lake of Uri?"
 REFUSED: Mapping[str, Format] = {
     one.name: one
     for one in (
-        _refused("trl_preference", prompt=_LONG, chosen="It is 200 m deep.", rejected="It is quite flat there."),
-        _refused("trl_unpaired_preference", prompt=_LONG, completion="It is 200 m deep.", label=True),
-        _refused("trl_stepwise", prompt=_LONG, completions=["I look.", "200 m."], labels=[True, False]),
+        _refused("preference", prompt=_LONG, chosen="It is 200 m deep.", rejected="It is quite flat there."),
+        _refused("unpaired_preference", prompt=_LONG, completion="It is 200 m deep.", label=True),
+        _refused("stepwise", prompt=_LONG, completions=["I look.", "200 m."], labels=[True, False]),
         _refused(
-            "lmsys_arena",
+            "arena",
             conversation_a=[{"role": "user", "content": _LONG}],
             conversation_b=[{"role": "user", "content": _LONG}],
         ),
-        _refused("oasst", message_id="1", parent_id="0", text=_LONG, role="prompter"),
+        _refused("message_tree", message_id="1", parent_id="0", text=_LONG, role="prompter"),
         _refused("message_rows", role="user", content=_LONG),
-        _refused("glaive_function_calling", system="SYSTEM: You help.", chat="USER: How deep?\n\nASSISTANT: 200 m."),
+        _refused("marked_text", system="SYSTEM: You help.", chat="USER: How deep?\n\nASSISTANT: 200 m."),
         _refused("other_turns", turns=[{"speaker": "a", "utterance": _LONG}]),
         _refused("prompt_only", prompt=_LONG),
         _refused("rendered_chat", text="<|im_start|>user\nHow deep?<|im_end|>\n<|im_start|>assistant\n200 m."),

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bridgepack.config.layouts.shapes import shapes_of
 from bridgepack.config.recipe.data import DataConfig
-from bridgepack.config.recipe.readings import reading_of
+from bridgepack.config.recipe.readings import detected_reading
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.layouts.reader import RowReader
 from bridgepack.data.sequences.encoding import encode_rows
@@ -72,7 +73,9 @@ def switches_of(recipe: SFTRecipe, rows: list[dict[str, Any]]) -> Switches:
 
 
 def _columns(recipe: SFTRecipe, rows: list[dict[str, Any]]) -> list[Mapping[str, Any]]:
-    reader = RowReader(reading_of(recipe.preprocessing, recipe.data, "rows.jsonl"))
+    shapes = shapes_of(rows, kind=recipe.preprocessing.kind)
+    names, layouts = [shape.name for shape in shapes], [shape.layout for shape in shapes]
+    reader = RowReader(detected_reading(recipe.preprocessing, layouts, names))
     return [reader.read(row) for row in rows]
 
 

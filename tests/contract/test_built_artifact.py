@@ -45,7 +45,7 @@ REFERENCE = {
     "gsm8k": (
         "gsm8k_train.jsonl",
         "deepseek_v3",
-        {"kind": "prompt_completion", "prompt_column": "question", "completion_column": "answer"},
+        {"kind": "prompt_completion"},
     ),
     "fastchat": ("fastchat_dummy_conversation.json", "qwen3", {"kind": "chat"}),
     "glaive": ("glaive_toolcall_demo.json", "qwen3", {"kind": "chat", **AS_HOST}),

@@ -25,6 +25,7 @@ from bridgepack.errors import DataError, TokenizerError
 from bridgepack.host import V06
 from tests.support.host_datasets import build_host_datasets, conversations_config, load_host_tokenizer
 from tests.support.installed_host import host_release, host_version
+from tests.support.read_rows import pair_layouts
 from tests.support.small_builds import AS_HOST, write_json_lines
 from tests.zoo.tokenizers import GEMMA4_TOOLS, GPT_OSS_FAMILY, GPT_OSS_MARKERS, write_tokenizer
 
@@ -84,13 +85,15 @@ class Both:
         table = pq.read_table(next((root / "packed").rglob("*.idx.parquet"))).to_pylist()
         return [(row["input_ids"], row["loss_mask"], row["seq_start_id"]) for row in table]
 
-    def own(self, rows: Rows, *, max_sequence_length: int | None = None, **preprocessing: Any) -> Artifact:
-        """Return the artifact that bridgepack builds."""
+    def own(
+        self, rows: Rows, *, max_sequence_length: int | None = None, layout: Any = None, **preprocessing: Any
+    ) -> Artifact:
+        """Return the artifact that bridgepack builds; without a `layout` it is detected."""
         root = self._folder_with(rows)
         recipe = {
             "name": "docs",
             "bridge_version": host_version(),
-            "data": {"train": str(root / "training.jsonl")},
+            "data": {"train": str(root / "training.jsonl"), "layout": layout},
             "tokenizer": {"name_or_path": str(self.tokenizer)},
             "preprocessing": {
                 "kind": self.kind,
@@ -477,20 +480,22 @@ def test_variables_of_a_row_are_read_where_the_layout_names_them(both: MakeBoth)
     sides = both(_with("turn.content + (mood or '')"))
     row = {**GOOD, "chat_template_kwargs": {"mood": "so "}}
 
-    unread, read = (
-        rows_of(sides.own([row], **columns))
-        for columns in ({}, {"chat_template_kwargs_column": "chat_template_kwargs"})
-    )
+    unread, read = (rows_of(sides.own([row], layout=layout)) for layout in (CHATS, VARIED))
     assert unread == sides.host([GOOD])
     assert sides.host([row]) == (unread if host_release() is V06 else read)
     assert len(read[0][0]) > len(unread[0][0])
+
+
+#: Layouts of chats whose rows have variables for the template: read or not.
+CHATS = {"kind": "chat", "messages": [{"from_column": "messages"}]}
+VARIED = {**CHATS, "chat_template_kwargs": "chat_template_kwargs"}
 
 
 @pytest.mark.parametrize("name", ["chat_template", "padding", "return_dict", "tools"])
 def test_variables_that_no_row_may_set(both: MakeBoth, name: str) -> None:
     row = {**GOOD, "chat_template_kwargs": {name: None}}
 
-    assert drops(both().own([GOOD, row], chat_template_kwargs_column="chat_template_kwargs")) == {"invalid_field": 1}
+    assert drops(both().own([GOOD, row], layout=VARIED)) == {"invalid_field": 1}
     if host_release() is not V06:
         with pytest.raises(ValueError, match="cannot override pipeline-controlled"):
             both().host([row])
@@ -549,7 +554,7 @@ def test_standard_columns_stand_in_for_named_ones(both: MakeBoth) -> None:
     columns = {"prompt_column": "question", "completion_column": "answer"}
     sides = both(kind="prompt_completion")
 
-    own = sides.own(rows, **columns)
+    own = sides.own(rows, layout=pair_layouts(**columns))
 
     assert rows_of(own) == sides.host(rows, **columns)
     assert drops(own) == {}
@@ -585,7 +590,7 @@ def test_missing_completion_is_trained_as_a_bare_eos_by_the_host(both: MakeBoth)
     ids, mask, starts = sides.host(rows)[0]
     assert ids[: starts[1]] == ids[starts[1] :]
     assert [token for token, is_trained in zip(ids[1:], mask, strict=False) if is_trained] == [EOS_TOKEN_ID] * 2
-    own = sides.own(rows)
+    own = sides.own(rows, layout=pair_layouts())
     assert drops(own) == {"missing_field": 1}
     assert rows_of(own) == [(ids[starts[1] :], mask[starts[1] :], [0])]
 

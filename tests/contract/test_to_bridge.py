@@ -32,7 +32,7 @@ UNPACKED = {"packing__mode": "none"}
 NO_SOURCES: list[tuple[Any, str]] = [
     ("folder", "allowed: a file"),
     (["a.jsonl", "b.jsonl"], "list of 2 sources"),
-    ({"path": "a.jsonl", "columns": {"prompt": "q"}, "split": "x"}, "a source with columns, split; allowed: none with"),
+    ({"path": "a.jsonl", "split": "x"}, "a source with split; allowed: none with"),
     ({"epochs": 2, "sources": ["a.jsonl"]}, "a source with weight, epochs or max_rows; allowed: none with"),
 ]
 #: Makes images or video.
@@ -327,7 +327,7 @@ NOT_OF_HOST = (
     ("tool_arguments", "object", "tool_arguments is 'object'; allowed: 'keep' with packing.mode"),
     ("content_parts", "join_text", "content_parts is 'join_text'; allowed: 'keep' with packing.mode"),
     ("message_weights", "mask", "message_weights is 'mask'; allowed: .* with packing.mode"),
-    ("tools_column", "functions", "tools_column is 'functions'; allowed: 'tools' with packing.mode"),
+    ("control_tokens", "drop", "control_tokens is 'drop'; allowed: 'keep' with packing.mode"),
 )
 
 
@@ -348,13 +348,13 @@ NOT_OF_HOST = (
         (DENSE, {**UNPACKED, "data__validation_fraction": 0.1}, "validation_fraction is 0.1"),
         (
             DENSE,
-            {**UNPACKED, "data__layout": LAYOUT},
-            "data.layout is set; allowed: none with packing.mode .* set packing.mode to",
+            {**UNPACKED, "data__layout": None},
+            "data.layout is missing; allowed: .* with packing.mode none: .* Set it to {kind: chat, messages",
         ),
         (
             DENSE,
-            {**UNPACKED, "data__train": {"path": "a.jsonl", "layout": LAYOUT}},
-            "data.train is a source with layout; allowed: none with",
+            {**UNPACKED, "data__train": {"path": "a.jsonl", "layout": {**LAYOUT, "tools": "functions"}}},
+            "data.layout is .*functions.*; allowed: .* with packing.mode none",
         ),
         (DENSE, {**UNPACKED, "preprocessing": {"kind": "tokenized"}}, "preprocessing.kind is tokenized"),
         *((DENSE, {**UNPACKED, f"preprocessing__{name}": value}, message) for name, value, message in NOT_OF_HOST),
@@ -365,7 +365,7 @@ def test_what_the_host_cannot_take_is_refused(host: None, model: str, changes: d
         to_bridge(recipe_of(model, **changes))
 
 
-@pytest.mark.parametrize("said", [{}, AS_HOST, {"loss_mode": "last_turn", "tools_column": "tools"}])
+@pytest.mark.parametrize("said", [{}, AS_HOST, {"loss_mode": "last_turn"}])
 def test_chats_are_read_as_the_host_does_where_it_reads_them(host: None, said: dict[str, str]) -> None:
     changes = {**UNPACKED, **{f"preprocessing__{name}": value for name, value in said.items()}}
     recipe = recipe_of(DENSE, data__train={"dataset": "org/chats"}, **changes)
@@ -381,7 +381,11 @@ def test_rows_are_packed_in_the_batch(host: None, tmp_path: Path) -> None:
     recipe = recipe_of(
         VISION,
         packing__mode="in_batch",
-        data={"train": {"dataset": "cord_v2"}, "validation": {"dataset": "cord_v2", "split": "validation"}},
+        data={
+            "train": {"dataset": "cord_v2"},
+            "validation": {"dataset": "cord_v2", "split": "validation"},
+            "layout": {"kind": "chat", "messages": [{"from_column": "conversation"}]},
+        },
         tokenizer__name_or_path="Qwen/Qwen2.5-VL-3B-Instruct",
         batch={"micro_batch_size": 2, "global_batch_size": 8, "eval_micro_batch_size": 2},
         checkpoint__pretrained=str(tmp_path),

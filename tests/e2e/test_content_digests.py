@@ -148,7 +148,7 @@ class Builds:
         recipe = bridgepack.SFTRecipe.from_mapping(
             {
                 "name": "digest",
-                "data": {"train": str(train), "validation_fraction": 0.1},
+                "data": {"train": str(train), "validation_fraction": 0.1} | sections.get("data", {}),
                 "tokenizer": {"name_or_path": str(self.tokenizer_folder), "engine": "tokenizers"}
                 | sections.get("tokenizer", {}),
                 "preprocessing": preprocessing,
@@ -185,8 +185,7 @@ def contents(artifact: Path) -> Row:
 
 
 def _chats(builds: Builds) -> None:
-    columns = {"prompt_column": "question", "completion_column": "answer"} if builds.name == "gsm8k" else {}
-    kind = {"kind": "chat"} | AS_HOST | columns | MARKERS[builds.tokenizer]
+    kind = {"kind": "chat"} | AS_HOST | MARKERS[builds.tokenizer]
     rows = _write_rows(builds.folder / "chats.jsonl", builds.rows)
     for mode in ("assistant", "last_turn", "full"):
         builds.add(f"chat {mode}", rows, kind | {"loss_mode": mode})
@@ -202,8 +201,9 @@ def _pairs(builds: Builds) -> None:
     kind = {"kind": "prompt_completion"}
     builds.add("pairs completion", rows, kind)
     builds.add("pairs full", rows, kind | {"loss_mode": "full", "strip_whitespace": False})
-    formed = {"prompt_template": "Q: {prompt}\n", "separator": "A: ", "ends_cut_completions": False}
-    builds.add("pairs cut right", rows, kind | {"over_long": "truncate"} | formed)
+    formed = kind | {"over_long": "truncate", "separator": "A: ", "ends_cut_completions": False}
+    layout = {"kind": "prompt_completion", "prompt": "Q: {prompt}\n", "completion": "{completion}"}
+    builds.add("pairs cut right", rows, formed, data={"layout": layout})
     cut_left = {"over_long": "truncate", "truncation_method": "left", "add_bos": builds.tokenizer == "deepseek_v3"}
     builds.add("pairs cut left", rows, kind | cut_left)
 
@@ -215,9 +215,10 @@ def _tokenised(builds: Builds) -> None:
     labelled = [{"input_ids": one + two, "labels": [-100] * len(one) + two} for one, two in pairs]
     builds.add("ids labels", _write_rows(builds.folder / "labels.jsonl", labelled), kind)
     masked = [{"ids": one + two, "mask": [0] * len(one) + [1] * len(two)} for one, two in pairs]
-    columns = {"input_ids_column": "ids", "loss_mask_column": "mask", "over_long": "truncate"}
+    layout = {"kind": "tokenized", "input_ids": "ids", "loss_mask": "mask"}
     pq.write_table(pa.Table.from_pylist(masked), builds.folder / "masks.parquet")
-    builds.add("ids masks", builds.folder / "masks.parquet", kind | columns)
+    cut = kind | {"over_long": "truncate"}
+    builds.add("ids masks", builds.folder / "masks.parquet", cut, data={"layout": layout})
 
 
 def _forms(folder: Path, rows: list[Row]) -> Iterator[tuple[str, Path]]:

@@ -1,5 +1,6 @@
 """Small recipes on bases of megatron-bridge, and quiet around the host's own functions."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from bridgepack.bridge.targets import quiet
@@ -13,10 +14,23 @@ quiet_host = quiet
 DENSE = "llama32_1b_sft_1gpu_h100_bf16_config"
 
 
+#: Kind -> a layout of rows that the host reads.
+HOST_LAYOUTS: Mapping[str, Any] = {
+    "chat": {"kind": "chat", "messages": [{"from_column": "messages"}]},
+    "prompt_completion": {"kind": "prompt_completion", "prompt": "{prompt}", "completion": "{completion}"},
+}
+
+
 def recipe_of(model: str, /, **changes: Any) -> SFTRecipe:
-    """Return a small recipe; a double underscore in a change's name stands for a dot."""
+    """Return a small recipe; a double underscore in a change's name stands for a dot.
+
+    Where the host reads the data, and nothing is said of the layout, it has a usual one.
+    """
     sections = {"packing": {"packed_sequence_size": 2048}, "batch": {"global_batch_size": 8}, "model": {"name": model}}
     recipe = small_recipe("train.jsonl", "meta-llama/Llama-3.2-1B", **sections, schedule={"train_iters": 100})
+    if changes.get("packing__mode", "offline") != "offline" and not {"data", "data__layout"} & changes.keys():
+        kind = with_changes(recipe, changes).preprocessing.kind
+        changes["data__layout"] = HOST_LAYOUTS.get(kind)
     return with_changes(recipe, changes)
 
 

@@ -56,13 +56,25 @@ SOURCES: tuple[Any, ...] = (
     *(*["train.jsonl"] * 9, "train.parquet", "folder", ["a.jsonl", "b.jsonl"]),
     *(
         {"dataset": "org/chats"},
-        {"path": "a.jsonl", "columns": {"messages": "turns"}},
+        {"path": "a.jsonl", "layout": {"kind": "chat", "messages": [{"from_column": "turns"}]}},
         {"path": "a.jsonl", "epochs": 2},
     ),
 )
+#: Kind -> layouts of the rows; the host reads all but the last.
+LAYOUTS: dict[str, tuple[Any, ...]] = {
+    "chat": (
+        *({"kind": "chat", "messages": [{"from_column": name}]} for name in ("messages", "conversations")),
+        {"kind": "chat", "messages": [{"from_column": "talk"}]},
+    ),
+    "prompt_completion": (
+        {"kind": "prompt_completion", "prompt": "{question}", "completion": "{answer}"},
+        {"kind": "prompt_completion", "prompt": "Q: {question}\nA:", "completion": "{answer}"},
+        {"kind": "prompt_completion", "prompt": ["{question}", "{context}"], "completion": "{answer}"},
+    ),
+}
 PREPROCESSING: tuple[dict[str, Any], ...] = (
     *({}, {}, {}, {}, {}, {}, {"kind": "tokenized"}, {"kind": "prompt_completion"}),
-    *({"null_content": "auto"}, {"loss_mode": "last_turn"}, {"tools_column": "functions"}),
+    *({"null_content": "auto"}, {"loss_mode": "last_turn"}, {"loss_mode": "full"}),
 )
 
 
@@ -81,11 +93,14 @@ def _recipe(chance: random.Random, name: str) -> dict[str, Any]:
     )
     splits = {"validation": chance.choice(SOURCES)} if chance.random() < 0.2 else {}
     splits |= {"validation_fraction": 0.1} if not splits and chance.random() < 0.1 else {}
+    preprocessing = {"kind": "chat"} | chance.choice(PREPROCESSING)
+    kept = LAYOUTS.get(preprocessing["kind"], ()) if chance.random() < 0.8 else ()
+    layout = {"layout": chance.choice(kept)} if kept else {}
     return {
         "name": name,
-        "data": {"train": chance.choice(SOURCES), **splits},
+        "data": {"train": chance.choice(SOURCES), **splits, **layout},
         "tokenizer": {"name_or_path": "Qwen/Qwen3-8B", "trust_remote_code": chance.random() < 0.1},
-        "preprocessing": {"kind": "chat"} | chance.choice(PREPROCESSING),
+        "preprocessing": preprocessing,
         "packing": {"mode": mode, "packed_sequence_size": chance.choice([2048, 4096])},
         "parallelism": {
             "tensor_model_parallel_size": tensor,

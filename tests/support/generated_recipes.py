@@ -69,7 +69,10 @@ def generated_recipe(bases: Sequence[str], seed: int) -> GeneratedRecipe | None:
     values: dict[str, Any] = {
         "name": "generated",
         "bridge_version": host_version(),
-        "data": {"train": "train.jsonl"},
+        "data": {
+            "train": "train.jsonl",
+            "layout": {"kind": "chat", "messages": [{"from_column": "messages"}]},
+        },
         "tokenizer": {"name_or_path": "some/tokenizer"},
         "packing": {"packed_sequence_size": 4096, "pad_seq_to_mult": None},
         "parallelism": {

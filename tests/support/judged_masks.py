@@ -74,13 +74,23 @@ class Judged:
         return cls.of_tokenizer(write_tokenizer(folder, family), **{"kind": "chat", **markers, **preprocessing})
 
     @classmethod
-    def of_tokenizer(cls, tokenizer: Path, *, loader: str = "transformers", **preprocessing: Any) -> Judged:
-        """Load what judges rows with a tokenizer."""
+    def of_tokenizer(
+        cls,
+        tokenizer: Path,
+        *,
+        loader: str = "transformers",
+        variables: str | None = None,
+        prompt: str | None = None,
+        **preprocessing: Any,
+    ) -> Judged:
+        """Load what judges rows with a tokenizer; `variables` and `prompt` are of the layout of the rows."""
         packing = {"packed_sequence_size": 4096}
         recipe = small_recipe("rows.jsonl", tokenizer, preprocessing=preprocessing, packing=packing)
         recipe = recipe.override({"tokenizer.loader": loader})
         loaded = load_tokenizer(recipe.tokenizer)
-        encoder = ReadingEncoder(encoder_of(recipe.resolve(), loaded), recipe.preprocessing)
+        fields = {"chat_template_kwargs": variables, "prompt": prompt}
+        layout = {name: value for name, value in fields.items() if value is not None}
+        encoder = ReadingEncoder(encoder_of(recipe.resolve(), loaded), recipe.preprocessing, layout)
         return cls(encoder=encoder, judge=judge_of(recipe, loaded), tokenizer=loaded)
 
     def encode(self, row: Mapping[str, Any]) -> Encoded | RowError:
@@ -91,7 +101,7 @@ class Judged:
         """Return what derivations say of a row, with its own mask or another."""
         made = self.encode(row)
         assert isinstance(made, Encoded), made
-        columns = read_row(row, self.encoder.settings)
+        columns = read_row(row, self.encoder.settings, **self.encoder.layout)
         return self.judge.judge(columns, made if mask is None else made._replace(mask=mask))
 
     def kinds(self, row: Mapping[str, Any], mask: list[int] | None = None) -> list[str]:

@@ -1,33 +1,84 @@
-"""Rows as encoders get them in a build: read by the layouts of the settings."""
+"""Rows as encoders get them in a build: read by layouts of the usual columns, or by those of a test."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from pydantic import TypeAdapter
+
+from bridgepack.config.document import written
 from bridgepack.config.recipe.data import DataConfig
+from bridgepack.config.recipe.layout import AnyLayout, Layout
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing, Preprocessing
-from bridgepack.config.recipe.readings import reading_of
+from bridgepack.config.recipe.readings import detected_reading, written_reading
 from bridgepack.data.layouts.makers import ReadRow
 from bridgepack.data.layouts.reader import RowReader
 from bridgepack.data.sequences.encoding import Encoder, FlatBatch, Prepared
 
+Row = dict[str, Any]
+_SYSTEM = {"role": "system", "content": "{system}"}
+_TOOLS = ["tools", "functions", "tool_defs"]
+_LAYOUTS: TypeAdapter[tuple[AnyLayout, ...]] = TypeAdapter(tuple[Layout, ...])
+
+
+def chat_layouts(prompt: str = "prompt", completion: str = "completion", **fields: Any) -> list[Row]:
+    """Return layouts of conversations: turns in one of the usual columns, or a pair of texts or of turns."""
+    texts = [{"role": "user", "content": f"{{{prompt}}}"}, {"role": "assistant", "content": f"{{{completion}}}"}]
+    turns = [{"from_column": prompt}, {"from_column": completion}]
+    parts = [[{"from_column": name}] for name in ("messages", "conversation", "conversations")]
+    parts += [texts, turns, [turns[0], texts[1]], [texts[0], turns[1]]]
+    return [{"kind": "chat", "messages": [_SYSTEM, *turns], "tools": _TOOLS, **fields} for turns in parts]
+
+
+def pair_layouts(
+    prompt: str = "{prompt}", prompt_column: str = "prompt", completion_column: str = "completion"
+) -> list[Row]:
+    """Return layouts of a prompt and a completion: in these columns, else in the usual ones, as Megatron-Bridge does.
+
+    `prompt` is the host's template, whose only placeholder is `{prompt}`.
+    """
+    columns = dict.fromkeys([(prompt_column, completion_column), ("prompt", "completion")])
+    return [
+        {
+            "kind": "prompt_completion",
+            "prompt": prompt.replace("{prompt}", f"{{{question}}}"),
+            "completion": f"{{{answer}}}",
+        }
+        for question, answer in columns
+    ]
+
+
+def usual_layouts(kind: str, **fields: Any) -> list[Row]:
+    """Return the layouts of rows with the usual columns; `fields` are of these layouts."""
+    if kind == "chat":
+        return chat_layouts(**fields)
+    return pair_layouts(**fields) if kind == "prompt_completion" else [{"kind": kind, **fields}]
+
 
 def reader_for(settings: Preprocessing | None = None, **data: Any) -> RowReader:
-    """Return the reader of a source; by default of plain chats. `data` are fields of that section."""
+    """Return the reader of a source with a layout; `data` are fields of that section."""
     config = DataConfig.model_validate({"train": "rows.jsonl", **data})
-    return RowReader(reading_of(settings or ChatPreprocessing(), config, "rows.jsonl"))
+    reading = written_reading(settings or ChatPreprocessing(), config, "rows.jsonl")
+    assert reading is not None
+    return RowReader(reading)
 
 
-def read_row(row: Mapping[str, Any], settings: Preprocessing | None = None) -> ReadRow:
-    """Return a row as a build reads it: by one reader for all rows with equal settings."""
+def read_row(row: Mapping[str, Any], settings: Preprocessing | None = None, **layout: Any) -> ReadRow:
+    """Return a row as a build reads it whose layout is detected: by one reader for all rows with equal settings.
+
+    `layout` are arguments of `usual_layouts`.
+    """
     chosen = settings or ChatPreprocessing()
-    return _reader(type(chosen), chosen.model_dump_json(exclude_unset=True)).read(row)
+    names = tuple((name, str(value)) for name, value in layout.items())
+    return _reader(type(chosen), chosen.model_dump_json(exclude_unset=True), names).read(row)
 
 
 @lru_cache(maxsize=64)
-def _reader(kind: type[Preprocessing], settings: str) -> RowReader:
-    return reader_for(kind.model_validate_json(settings))
+def _reader(kind: type[Preprocessing], settings: str, fields: tuple[tuple[str, str], ...]) -> RowReader:
+    preprocessing = kind.model_validate_json(settings)
+    layouts = _LAYOUTS.validate_python(usual_layouts(preprocessing.kind, **dict(fields)))
+    return RowReader(detected_reading(preprocessing, layouts, [str(written(layout)) for layout in layouts]))
 
 
 @dataclass(frozen=True)
@@ -36,10 +87,11 @@ class ReadingEncoder:
 
     encoder: Encoder
     settings: Preprocessing | None = None
+    layout: Mapping[str, Any] = field(default_factory=dict)  #: arguments of `usual_layouts`
 
     def prepare(self, columns: Mapping[str, Any]) -> Prepared:
         """Return a row, read and prepared."""
-        return self.encoder.prepare(read_row(columns, self.settings))
+        return self.encoder.prepare(read_row(columns, self.settings, **self.layout))
 
     def encode(self, rows: Sequence[Any]) -> FlatBatch:
         """Return the tokens of prepared rows."""

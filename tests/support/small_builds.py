@@ -74,7 +74,7 @@ def write_conversations(folder: Path, *, limit: int, vocab_size: int = 600) -> P
 
 def small_recipe(train: Any, tokenizer: Path | str, **sections: Any) -> SFTRecipe:
     """Return a recipe with packs of 16; `sections` stand in place of those that it has."""
-    data = {"train": train if isinstance(train, list) else str(train)}
+    data = {"train": train if isinstance(train, list | dict) else str(train)}
     given = {"data": data, "tokenizer": {"name_or_path": str(tokenizer)}, "packing": {"packed_sequence_size": 16}}
     return SFTRecipe.from_mapping({"name": "small", **given, **sections})
 

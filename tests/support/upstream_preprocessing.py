@@ -116,8 +116,10 @@ class PromptCompletionPair:
         over_long = "drop" if max_sequence_length is None else "truncate"
         ours = {"kind": "prompt_completion", "over_long": over_long, **settings}
         self.tokenizer, self.host_tokenizer = _tokenizers(folder)
+        columns = {name: ours.pop(name) for name in ("prompt_column", "completion_column") if name in ours}
+        columns |= {"prompt": ours.pop("prompt_template")} if "prompt_template" in ours else {}
         preprocessing = PromptCompletionPreprocessing(**ours)
-        self.encoder = ReadingEncoder(PromptCompletionEncoder(self.tokenizer, preprocessing), preprocessing)
+        self.encoder = ReadingEncoder(PromptCompletionEncoder(self.tokenizer, preprocessing), preprocessing, columns)
         self._policy = policy_for(ours, max_sequence_length or NO_LIMIT, self.tokenizer.eos_token_id)
         self._skipped_tokens = _skipped_tokens(self.host_tokenizer)
         self._host_settings = PromptCompletionSFTPreprocessingConfig(**settings)

@@ -245,7 +245,7 @@ def test_inspect(command: Command) -> None:
 
 
 def test_inspect_without_the_tokenizer_or_the_plan(command: Command) -> None:
-    change_manifest(Path("artifact"), tokenizer__name_or_path="./gone", format_version=3, files=[])
+    change_manifest(Path("artifact"), tokenizer__name_or_path="./gone", files=[])
     Path("artifact/plan/training.parquet").unlink()
 
     ran = command("inspect", "artifact", "--pack", "0")

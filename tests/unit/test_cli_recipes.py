@@ -222,7 +222,7 @@ def test_new_says_what_the_data_is_and_what_stays_unread(command: Command) -> No
     checked = command("check", "mine.yaml", "--strict")
 
     said = (
-        "layout: alpaca (Alpaca: instruction, input (may be empty), output)\n"
+        "layout: alpaca (an instruction, an input that may be empty, and the output)\n"
         "  instruction, input, output fit in 3 rows\n"
         "  unread: note (text) in 3 of 3 rows, e.g. 'A lake in the Alps.'\n"
         "  Name each in data.layout, where it is to be read, or in its ignore.\n"
@@ -244,7 +244,7 @@ def test_new_gives_each_file_its_layout(command: Command) -> None:
     recipe = load_recipe("mine.yaml")
 
     assert (ran.code, ran.errors) == (0, "")
-    assert "layout of data/chats.jsonl: openai (" in ran.output
+    assert "layout of data/chats.jsonl: messages (" in ran.output
     assert "layout of data/docs: text (plain documents; every token is trained)\n  text fit in 3 rows" in ran.output
     assert written(recipe.data.train) == [
         {
@@ -277,7 +277,7 @@ def test_new_splits_documents(command: Command) -> None:
             (),
             "--data is 'rows.jsonl': its rows look like rendered_chat (conversations in one text, as",
         ),
-        ({"prompt": "a", "chosen": "b", "rejected": "c"}, (), "its rows look like trl_preference ("),
+        ({"prompt": "a", "chosen": "b", "rejected": "c"}, (), "its rows look like preference ("),
         (
             {"question": "a", "answer": "b", "response": "c"},
             (),
@@ -287,9 +287,9 @@ def test_new_splits_documents(command: Command) -> None:
         (
             {"question": "a", "answer": "b"},
             ("--layout", "dolly"),
-            "--layout is dolly, which reads instruction, context (optional), response or output or answer or "
-            "completion, reasoning_content or thinking or reasoning or cot or others (optional); --data is 'rows.jsonl'"
-            ", which has question (text), answer (text). Choose another.",
+            "--layout is instruction_context, which reads instruction, context (optional), response or output or "
+            "answer or completion, reasoning_content or thinking or reasoning or cot or others (optional); --data is "
+            "'rows.jsonl', which has question (text), answer (text). Choose another.",
         ),
     ],
 )
@@ -310,9 +310,9 @@ def test_layouts_are_listed_with_their_columns(command: Command) -> None:
 
     assert (text.code, text.errors) == (0, "")
     lines = text.output.splitlines()
-    assert "alpaca: Alpaca: instruction, input (may be empty), output" in lines
-    assert "trl_preference (refused): TRL's preference: a chosen and a rejected answer" in lines
+    assert "alpaca: an instruction, an input that may be empty, and the output" in lines
+    assert "preference (refused): a chosen and a rejected answer, as TRL's preference format" in lines
     assert listed["text"]["is_read"] is True
     assert listed["rendered_chat"]["is_read"] is False
-    assert listed["squad"]["columns"] == ["context or passage", "question", "answers or answer"]
-    assert {"openai", "sharegpt", "dolly", "hermes_function_calling", "tokenized"} <= {*listed}
+    assert listed["answer_spans"]["columns"] == ["context or passage", "question", "answers or answer"]
+    assert {"messages", "sharegpt", "instruction_context", "tools_in_system", "tokenized"} <= {*listed}

@@ -46,8 +46,8 @@ def test_judge_of_carried_text(trained: str, context: str, *, expected: bool) ->
 
 def test_a_cell_that_is_wrong_in_silence_writes_no_page() -> None:
     column = {label_of(one): Cell("right", "x") for one in FORMATS}
-    with pytest.raises(SystemExit, match="wrong in silence: `openai` x Qwen3"):
-        formats_page({"Qwen3": {**column, "`openai`": Cell(SILENT, SILENT)}}, {})
+    with pytest.raises(SystemExit, match="wrong in silence: `messages` x Qwen3"):
+        formats_page({"Qwen3": {**column, "`messages`": Cell(SILENT, SILENT)}}, {})
 
 
 def test_every_format_is_there_by_name() -> None:

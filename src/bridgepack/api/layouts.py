@@ -48,5 +48,6 @@ def _plain(entry: PublicLayout) -> dict[str, Any]:
         "is_read": entry.layout is not None,
         "columns": [*words_of_slots(entry)],
         "marks": [*entry.marks],
+        "data_sets": [{"name": one.name, "title": one.title, "url": one.url} for one in entry.data_sets],
         **({"refusal": entry.refusal} if entry.refusal else {}),
     }

@@ -16,6 +16,7 @@ from bridgepack.data import output as staging
 from bridgepack.data.files import nearest_folder
 from bridgepack.data.forecast import SpaceWatch
 from bridgepack.data.identity import fingerprint, library_versions, store_key, tokenization_identity
+from bridgepack.data.layouts.detection import readings_of
 from bridgepack.data.layouts.reader import readers_of
 from bridgepack.data.reading.inputs import InputFile, file_stamp, find_inputs, hash_file
 from bridgepack.data.reading.ranges import is_streamed
@@ -123,9 +124,8 @@ def planned_build(
 
     Writes only Hugging Face data sets, to a folder that is removed afterwards. `copy` is from `checked_places`.
     """
-    options, named, resolved = options or BuildOptions(), _named_folder(recipe, output), recipe.resolve(balance)
-    if named is not None:
-        staging.refuse_foreign_folder(named)
+    options, named = options or BuildOptions(), _named_folder(recipe, output)
+    _refuse_early(recipe, named, balance)
     with ExitStack() as stack:
         if options.num_workers > 0:
             preload(TOKENISING)
@@ -145,6 +145,7 @@ def planned_build(
         hashes = iter([threads.submit(hash_file, file.path, is_over) for file in every_file])
         tokenizer = identity()
         inputs = _input_records(files, hashes, progress or SilentProgress())
+        resolved = recipe.resolve(balance, readings_of(recipe, files))
         digest = fingerprint(resolved, tokenizer, inputs)
         _refuse_replacing(copy, digest, options)
         folder = named or artifacts / f"{recipe.name}-{digest[:12]}"
@@ -159,6 +160,13 @@ def planned_build(
         )
         existing, plan = staging.existing_manifest(folder), partial(BuildPlan, workers=workers, engine=engine)
         yield plan(output=folder, copy=copy, spec=spec, existing=existing, files=files, stamps=stamps)
+
+
+def _refuse_early(recipe: SFTRecipe, named: Path | None, balance: BalanceRecord | None) -> None:
+    """Raise what can be said of a build before its data is looked at."""
+    recipe.resolve(balance)
+    if named is not None:
+        staging.refuse_foreign_folder(named)
 
 
 def _refuse_replacing(copy: str | None, digest: str, options: BuildOptions) -> None:
@@ -317,7 +325,15 @@ def _input_records(
         found[split] = []
         for file in members:
             size, sha256 = file.num_bytes, next(hashes).result()
-            record = InputRecord(path=file.label, num_bytes=size, sha256=sha256, num_rows=0, source=file.source)
+            names = () if file.view is None else file.view.reading.names
+            record = InputRecord(
+                path=file.label,
+                num_bytes=size,
+                sha256=sha256,
+                num_rows=0,
+                source=file.source,
+                read_as=dict.fromkeys(names, 0),
+            )
             found[split].append(record)
             progress.advance(1, work=size)
     progress.finish()

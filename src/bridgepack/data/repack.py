@@ -16,6 +16,7 @@ from bridgepack.data import output as staging
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.build import EarlierBuild, finish_build, planned_build
 from bridgepack.data.identity import fingerprint, library_versions, tokenization_settings
+from bridgepack.data.layouts.detection import recorded_readings
 from bridgepack.data.results import ArtifactPlan, BuildOptions, BuildPlan, BuildResult
 from bridgepack.data.stages.finish import RangePlace, RangeResult
 from bridgepack.data.stages.tokenise import finish_stored
@@ -71,7 +72,7 @@ def plan_repack(
     before = SFTRecipe.from_mapping(recorded_recipe_values(manifest))
     recipe = before.override(changes)
     tokenises_again = _changed_tokens(before, recipe)
-    resolved = recipe.resolve(balance)
+    resolved = recipe.resolve(balance, recorded_readings(recipe, manifest))
     splits = manifest.splits[:1] if before.data.validation_fraction > 0 else manifest.splits
     inputs = {split.name: split.inputs for split in splits}
     current = library_versions()

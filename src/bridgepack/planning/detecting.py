@@ -54,7 +54,7 @@ def detect_data(data: str | tuple[str, ...], layout: str | None = None) -> Detec
     found = [*islice(_rows(_files(data)), _MAX_ROWS)]
     if any(value for _, row in found for value in row.values()):
         places, rows = [place for place, _ in found], [row for _, row in found]
-        return detect(rows, name=layout, what=f"--data is {quoted(data)}", places=places)
+        return detect(rows, name=layout, data_name=f"--data is {quoted(data)}", places=places)
     if layout is None:
         return None
     raise ConfigError(
@@ -85,7 +85,7 @@ def detect_files(data: str | tuple[str, ...]) -> dict[str, Detection]:
             continue
         places, rows = [place for place, _ in placed], [row for _, row in placed]
         try:
-            found[file.label] = detect(rows, what=file.label, places=places)
+            found[file.label] = detect(rows, data_name=file.label, places=places)
         except ConfigError:
             return {}
     by_place = _by_folder(found, files)

@@ -75,6 +75,8 @@ class SourcePreview:
     lost_content: tuple[Note, ...]  #: by kind, most frequent first
     unread: tuple[UnreadField, ...]  #: columns and fields of turns that nobody reads
     sequences: tuple[SequenceView, ...]  #: of the first rows, with their text
+    read_as: Mapping[str, int] = field(default_factory=dict)  #: name of each layout -> rows among those read
+    kind: str = "chat"  #: kind of the rows
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -213,7 +215,18 @@ def _preview_source(
         lost_content=_notes(source, splits, "losses"),
         unread=unread_fields([file.file.source for file in source.files], results),
         sequences=tuple(islice(_sequences(first, tokenizer, settings), num_rows)) if first else (),
+        read_as=_read_as(source),
+        kind=source.files[0].file.kind_of_rows,
     )
+
+
+def _read_as(source: SampledSource) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    for file in source.files:
+        names = () if file.file.view is None else file.file.view.reading.names
+        for _, result in file.taken:
+            counts.update(dict(zip(names, result.num_read, strict=False)))
+    return dict(counts)
 
 
 def _tokens(source: SampledSource, splits: tuple[str, ...], uncut: Totals | None) -> Tokens | None:

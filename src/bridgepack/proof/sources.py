@@ -1,7 +1,7 @@
 """The only interface to the build's stages: finds sources, derives single rows again, rebuilds whole artifacts."""
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import batched
@@ -12,7 +12,8 @@ import numpy as np
 
 from bridgepack.config.recipe.data import as_sources
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.data.layouts.reader import readers_of
+from bridgepack.data.layouts.detection import recorded_readings
+from bridgepack.data.layouts.reader import RowReader, readers_of
 from bridgepack.data.reading.inputs import InputFile, find_inputs
 from bridgepack.data.reading.ranges import iter_ranges
 from bridgepack.data.reading.rows import read_range
@@ -23,7 +24,7 @@ from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.data.tokenizers.variables import refuse_unread_variables
 from bridgepack.errors import DataError, RowError
-from bridgepack.records import TRAIN, VALIDATION, DropReason, MaskArray, Sequence, TokenArray
+from bridgepack.records import TRAIN, VALIDATION, DropReason, Manifest, MaskArray, Sequence, TokenArray
 from bridgepack.records.sequences import token_counts
 
 #: Rows that are tokenised together.
@@ -41,8 +42,15 @@ class FoundSources:
 
 
 @contextmanager
-def found_sources(recipe: SFTRecipe) -> Iterator[FoundSources]:
-    """Yield the files of every split; writes data sets of the hub to a folder that is removed afterwards."""
+def found_sources(recipe: SFTRecipe, manifest: Manifest | None = None) -> Iterator[FoundSources]:
+    """Yield the files of every split; writes data sets of the hub to a folder that is removed afterwards.
+
+    The layouts that an artifact's build detected are in its `manifest`; without it they are detected again.
+
+    Raises:
+        ConfigError: no layout fits the rows of a source, or several do.
+    """
+    recorded = {} if manifest is None else recorded_readings(recipe, manifest)
     data = recipe.data
     named = {TRAIN: ("data.train", as_sources(data.train))}
     if data.validation is not None:
@@ -55,13 +63,20 @@ def found_sources(recipe: SFTRecipe) -> Iterator[FoundSources]:
             for index, source in enumerate(sources):
                 try:
                     place = Path(scratch) / f"{split}-{index}"
-                    found += find_inputs((source,), field, split, place, readers_of(recipe))
+                    readings = recorded.get(split, ())
+                    reading = readings[index] if len(readings) == len(sources) else None
+                    view_of = readers_of(recipe) if reading is None else _always(RowReader(reading))
+                    found += find_inputs((source,), field, split, place, view_of)
                 except DataError as error:
                     gone.append(str(error))
             files[split] = tuple(found)
         if data.validation_fraction > 0:
             files[VALIDATION] = files[TRAIN]
         yield FoundSources(files=files, gone=tuple(gone))
+
+
+def _always(reader: RowReader) -> Callable[..., RowReader]:
+    return lambda *_: reader
 
 
 def tokenizer_identity(recipe: SFTRecipe) -> dict[str, Any]:

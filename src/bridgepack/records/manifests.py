@@ -156,6 +156,8 @@ class InputRecord:
     num_rows: int
     num_duplicates: int = 0  #: rows dropped from the split because an earlier row has the same tokens and mask
     source: int = 0  #: index of its source in `SplitRecord.sources`
+    #: name of each layout of its source, in their order -> rows that it has read
+    read_as: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -266,6 +267,7 @@ class TokenBatch:
     drops: tuple[RowNote, ...] = ()  #: rows that gave no sequence, independent of the recipe's sizes
     losses: tuple[RowNote, ...] = ()  #: losses in row order, one per kind and row; also of dropped rows
     unread: tuple[UnreadCount, ...] = ()  #: what nobody reads, each name and what it holds once
+    num_read: tuple[int, ...] = ()  #: rows that each layout of the source has read; shorter if the last ones read none
     num_rows: int = 0  #: rows read, drops included
     num_blank_lines: int = 0  #: blank lines
 
@@ -308,6 +310,11 @@ def without_labels_after_eos(labels: MaskArray, inputs: TokenArray, eos_token_id
     Example: inputs [5 2 9 2 8] with EOS 2, mask [1 1 1 1 0] -> [1 0 1 0 0].
     """
     return np.where(inputs == eos_token_id, labels.dtype.type(0), labels)
+
+
+def summed_counts(parts: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
+    """Return the sums of counts by position: [2], [1, 3] -> (3, 3)."""
+    return tuple(map(sum, zip_longest(*parts, fillvalue=0)))
 
 
 def joined_counts(parts: Iterable[UnreadCount]) -> list[UnreadCount]:

@@ -69,7 +69,15 @@ LAYOUT = {"kind": "chat", "messages": [{"from_column": "messages"}]}
     ("changes", "text"),
     [
         ({"data__validation_fraction": 0.1}, "data.validation_fraction is 0.1; allowed: 0 with packing.mode none: the"),
-        ({"data__layout": LAYOUT}, "data.layout is set; allowed: none with packing.mode none: the host reads the data"),
+        ({"data__layout": None}, "data.layout is missing; allowed: {kind: chat, messages: [{from_column: messages}]}"),
+        (
+            {"data__layout": {**LAYOUT, "tools": "functions"}},
+            "data.layout is '{kind: chat, messages: [{from_column: messages}], tools: functions}'; allowed: {kind",
+        ),
+        (
+            {"data__validation": {"path": "b.jsonl", "layout": {**LAYOUT, "ignore": ["id"]}}},
+            "data.layout is not the same for all rows; allowed: one layout",
+        ),
         (
             {"data__train": ["a.jsonl", "b.jsonl"]},
             "data.train is a list of 2 sources; allowed: one with packing.mode",

@@ -45,7 +45,7 @@ def test_rows_of_an_entry_are_detected_and_every_column_is_read_or_named(
 ) -> None:
     found = detect([row] * 3)
 
-    assert (found.entry.name, _layout(found)) == (name, {"kind": "chat", **layout})
+    assert (found.entry.name, _layout(found)) == (entry_named(name).name, {"kind": "chat", **layout})
     assert found.unread == ()
     assert _layout(detect([row], name=name.replace("_", "-"))) == _layout(found)
     read = {column.name for column in columns_of(found.layout)}
@@ -81,7 +81,7 @@ def test_a_summary_beside_a_text_is_not_left_unread() -> None:
 def test_chats_and_documents_in_one_file_are_told_apart() -> None:
     rows = [{"messages": openai_turns(*FOUR)}, {"text": ANSWER}] * 4
 
-    with pytest.raises(ConfigError, match=r"50 % like openai \(row 1\), 50 % like text \(row 2\)\. Write each shape"):
+    with pytest.raises(ConfigError, match=r"50 % like messages \(row 1\), 50 % like text \(row 2\)\. Write each shape"):
         detect(rows)
 
 
@@ -95,14 +95,14 @@ def test_token_ids() -> None:
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
-    ("trl_preference", {"prompt": QUESTION, "chosen": "200 m", "rejected": "300 m"}, "preference pairs"),
+    ("preference", {"prompt": QUESTION, "chosen": "200 m", "rejected": "300 m"}, "preference pairs"),
     (
-        "trl_preference",
+        "preference",
         {"chosen": openai_turns(QUESTION, "200 m"), "rejected": openai_turns(QUESTION, "3 m")},
         "preference pairs",
     ),
     (
-        "trl_preference",
+        "preference",
         {
             **{"prompt": QUESTION, "prompt_id": "1", "messages": openai_turns(QUESTION, "200 m"), "score_chosen": 8.5},
             **{"chosen": openai_turns(QUESTION, "200 m"), "rejected": openai_turns(QUESTION, "3 m is it deep.")},
@@ -110,27 +110,27 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         "preference pairs",
     ),
     (
-        "trl_unpaired_preference",
+        "unpaired_preference",
         {"prompt": QUESTION, "completion": "3 m", "label": False},
         "label marks bad completions",
     ),
-    ("trl_stepwise", {"prompt": QUESTION, "completions": ["3 m"], "labels": [False]}, "judge each step"),
+    ("stepwise", {"prompt": QUESTION, "completions": ["3 m"], "labels": [False]}, "judge each step"),
     (
-        "lmsys_arena",
+        "arena",
         {"conversation_a": openai_turns(*FOUR), "conversation_b": openai_turns(*FOUR)},
         "compare two models",
     ),
     (
-        "oasst",
+        "message_tree",
         {"message_id": "1", "parent_id": None, "text": QUESTION, "role": "prompter"},
         "message of a conversation tree",
     ),
     (
-        "glaive_function_calling",
+        "marked_text",
         {"system": "SYSTEM: You can use depth.", "chat": f"USER: {QUESTION}\n\n\nASSISTANT: {ANSWER}"},
         "the whole conversation is one text",
     ),
-    ("glaive_function_calling", {"text": f"### Human: {QUESTION}### Assistant: {ANSWER}"}, "nothing marks the answers"),
+    ("marked_text", {"text": f"### Human: {QUESTION}### Assistant: {ANSWER}"}, "nothing marks the answers"),
     ("other_turns", {"conversation": [{"user": QUESTION, "assistant": ANSWER}]}, "Rename these fields"),
     ("other_turns", {"conversations": {"from": ["human"], "value": [QUESTION]}}, "Rename these fields"),
     ("message_rows", {"conversation_id": "1", "role": "user", "content": QUESTION}, "one turn of a conversation"),
@@ -153,24 +153,25 @@ def test_what_is_not_read_is_refused_by_name(name: str, row: dict[str, Any], why
 
 
 def test_every_entry_has_a_row_here() -> None:
-    names = [entry.name for entry in PUBLIC_LAYOUTS]
+    names = [name for entry in PUBLIC_LAYOUTS for name in entry.all_names]
 
-    assert {name for name, *_ in [*CHATS, *REFUSED]} | {"text", "tokenized"} == {*names}
+    shapes = {entry_named(name).name for name, *_ in [*CHATS, *REFUSED]}
+    assert shapes | {"text", "tokenized"} == {entry.name for entry in PUBLIC_LAYOUTS}
     assert len({*names}) == len(names)
     assert all(entry.url.startswith("https://") and (entry.layout or entry.refusal) for entry in PUBLIC_LAYOUTS)
 
 
 def test_layouts_that_fit_equally_are_both_named() -> None:
     with pytest.raises(ConfigError) as two:
-        detect([{"question": "2 + 2?", "answer": "four", "response": "five"}], what="--data is 'a.jsonl'")
+        detect([{"question": "2 + 2?", "answer": "four", "response": "five"}], data_name="--data is 'a.jsonl'")
     assert "--data is 'a.jsonl': 2 layouts fit its rows equally well:" in str(two.value)
     assert "question_answer (does not read response): {kind: chat, " in str(two.value)
     assert "question_answer (does not read answer): {kind: chat, " in str(two.value)
 
     row = {"messages": openai_turns(*FOUR), "question": "2 + 2?", "answer": "four"}
-    with pytest.raises(ConfigError, match="Choose one with --layout question_answer or --layout openai"):
+    with pytest.raises(ConfigError, match="Choose one with --layout question_answer or --layout messages"):
         detect([row])
-    chosen = detect([row], name="openai")
+    chosen = detect([row], name="messages")
     assert _layout(chosen) == {"kind": "chat", "messages": TURNS}
     assert [(one.name, one.holds) for one in chosen.unread] == [("question", "text"), ("answer", "text")]
 
@@ -190,7 +191,7 @@ def test_a_column_that_repeats_what_is_read_is_ignored() -> None:
 def test_a_rendered_copy_of_the_turns_is_told_but_no_plain_text() -> None:
     found = detect([{"messages": openai_turns(QUESTION, ANSWER), "text": f"User: {QUESTION}\nBot: {ANSWER}"}])
 
-    assert (found.entry.name, [one.name for one in found.unread]) == ("openai", ["text"])
+    assert (found.entry.name, [one.name for one in found.unread]) == ("messages", ["text"])
 
 
 def test_reasoning_that_the_answer_holds_is_not_read_twice() -> None:
@@ -276,7 +277,7 @@ def test_rows_of_several_shapes_are_told_with_their_shares() -> None:
     with pytest.raises(ConfigError) as mixed:
         detect([*chats, *pairs, {"note": "It is a sum."}], places=places)
 
-    shares = "60 % like openai (a.jsonl row 1), 30 % like question_answer (a.jsonl row 7), 10 % like no known layout"
+    shares = "60 % like messages (a.jsonl row 1), 30 % like question_answer (a.jsonl row 7), 10 % like no known layout"
     assert f"the data: its rows have several shapes: {shares} (a.jsonl row 10). Write each" in str(mixed.value)
     chosen = detect([*chats, *pairs], name="question_answer")
     assert "67 % of the rows have another shape, first row 1" in chosen.why
@@ -310,9 +311,9 @@ def test_schemas_in_only_some_system_texts_are_no_single_layout() -> None:
     apart = {"conversations": sharegpt_turns(*FOUR), "tools": json.dumps([SCHEMA])}
     none = {"conversations": sharegpt_turns(*FOUR), "tools": "[]"}
 
-    assert detect([listed, none]).entry.name == "hermes_function_calling"
+    assert detect([listed, none]).entry.name == "tools_in_system"
     assert _layout(detect([apart, none]))["tools"] == "tools"
-    with pytest.raises(ConfigError, match=r"several shapes: 50 % like hermes_function_calling .* 50 % like sharegpt"):
+    with pytest.raises(ConfigError, match=r"several shapes: 50 % like tools_in_system .* 50 % like sharegpt"):
         detect([listed, apart])
 
 
@@ -343,7 +344,7 @@ def test_thinking_may_be_true_or_false(value: Any) -> None:
         ),
         (
             "squad",
-            "--layout is squad, which reads context or passage, question, answers or answer; the data, which has q",
+            "--layout is answer_spans, which reads context or passage, question, answers or answer; the data, which",
         ),
     ],
 )

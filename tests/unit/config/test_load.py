@@ -176,14 +176,13 @@ _FIELDS_OF_TEXT = {
     "ignore": [{"BP101": "X"}],
     "data.train": ["X", ["b.jsonl", "X"]],
     "data.layout": [{"kind": "tokenized", "input_ids": "X"}],
-    **{f"preprocessing.{name}_column": ["X"] for name in ("conversation", "prompt", "completion", "tools")},
     **{f"checkpoint.{name}": ["X"] for name in ("pretrained", "folder")},
     "logging": [{name: "X"} for name in LoggingConfig.model_fields if name != "log_interval"],
     "data.train.0": [
         {"path": "X"},
         {"dataset": "X"},
         {"path": "b", "name": "X"},
-        {"path": "b", "columns": {"tools": "X"}},
+        {"path": "b", "layout": {"kind": "tokenized", "input_ids": "X"}},
     ],
 }
 

@@ -19,8 +19,10 @@ SOURCES = "a path, a section {path: PATH} or {dataset: ID}, or a list of these"
 KINDS = "allowed: full, lora, dora."
 JOINED = {"assistant_start": "a", "assistant_end": "b", "joins_starts": True}
 RESERVED = ("messages", "tools", "documents", "add_generation_prompt", "strftime_now")
-TEMPLATES = ("", "no", "{x}", "{prompt", "{prompt.upper}", "{prompt[0]}", "{prompt!r}", "{prompt:{prompt}}", "{}")
-NO_TEMPLATES = [{"kind": "prompt_completion", "prompt_template": text} for text in TEMPLATES]
+NO_TEXTS = ("", "no", "{prompt", "{}", "{ }", "}")
+NO_PROMPTS = [
+    {"train": "a", "layout": {"kind": "prompt_completion", "prompt": text, "completion": "{a}"}} for text in NO_TEXTS
+]
 
 
 def _values(path: str, value: Any) -> dict[str, Any]:
@@ -50,7 +52,7 @@ def _sized(**packing: int) -> dict[str, Any]:
         ("data.trian", 1, "data.trian is not a field; allowed: "),
         ("batch.micro_batchsize", 1, "Did you mean micro_batch_size?"),
         ("preprocessing", {"kind": "chat", "chat": 1}, "preprocessing.chat is not a field of chat;"),
-        ("data.train", {"dataset": "a", "splt": "x"}, "splt is not a field; allowed: columns, dataset,"),
+        ("data.train", {"dataset": "a", "splt": "x"}, "splt is not a field; allowed: dataset, epochs,"),
         ("data.train", ["a", {"dataset": "a", "splt": "x"}], "Did you mean split?"),
         ("data.train", [{"path": name, "wieght": 1} for name in "abc"], "weight? Other entries with it: 2."),
         ("data.train", [{"sources": [{"path": "a", "wieght": 1}] * 2}], "data.train.0.sources.0.wieght is not a field"),
@@ -113,11 +115,9 @@ def _sized(**packing: int) -> dict[str, Any]:
         ("packing", {"packed_sequence_size": 16, "max_sequence_length": 17}, "1 to packed_sequence_size, 16."),
         ("parallelism.sequence_parallel", True, "tensor_model_parallel_size is 1; it needs at least 2."),
         ("batch", {"micro_batch_size": 3, "global_batch_size": 8}, "a multiple of micro_batch_size, 3."),
-        ("preprocessing", {"kind": "prompt_completion", "prompt_column": "a", "completion_column": "a"}, "both 'a'"),
-        ("preprocessing", {"kind": "tokenized", "labels_column": "a", "loss_mask_column": "b"}, "is 'b' and labels"),
         ("preprocessing", {"kind": "chat", "assistant_markers": JOINED}, "is true and other_role_starts is empty"),
         ("preprocessing", {"kind": "chat", "message_weights": "mask", "loss_mode": "full"}, "which trains everything"),
-        *(("preprocessing", values, "preprocessing.prompt_template is ") for values in NO_TEMPLATES),
+        *(("data", values, "data.layout.prompt ") for values in NO_PROMPTS),
     ],
     ids=str,
 )
@@ -163,6 +163,10 @@ def test_multiple_that_is_set_is_kept_when_the_topology_divides_it() -> None:
     assert SFTRecipe.from_mapping(values).resolve().explain() == {
         "pad_seq_to_mult": {"value": 16, "because": "packing.pad_seq_to_mult is set in the recipe"},
         "max_sequence_length": {"value": 16, "because": rounded},
+        "layout": {
+            "value": "detected from the data",
+            "because": "data.layout is not set; it is found where the data is read",
+        },
     }
 
 
@@ -244,10 +248,10 @@ def test_override_below_a_section_that_is_none() -> None:
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_another_kind_takes_its_fields_in_any_order(order: int) -> None:
-    items = [("preprocessing.kind", "prompt_completion"), ("preprocessing.prompt_column", "question")]
+    items = [("preprocessing.kind", "prompt_completion"), ("preprocessing.separator", "->")]
     recipe = SFTRecipe.from_mapping(_values("preprocessing", {"kind": "chat", "over_long": "error"}))
 
-    expected = PromptCompletionPreprocessing(kind="prompt_completion", prompt_column="question", over_long="error")
+    expected = PromptCompletionPreprocessing(kind="prompt_completion", separator="->", over_long="error")
     assert recipe.override(dict(items[::order])).preprocessing == expected
 
 

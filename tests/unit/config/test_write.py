@@ -29,14 +29,13 @@ methods = st.just({"kind": "full"}) | st.fixed_dictionaries(
 preprocessings = st.fixed_dictionaries(
     {"kind": st.just("chat")},
     optional={
-        "conversation_column": texts | st.none(),
         "tool_schemas": st.lists(st.dictionaries(texts, plain_values, max_size=2), max_size=2) | st.none(),
         "assistant_markers": st.fixed_dictionaries(
             {"assistant_start": texts, "assistant_end": texts},
             optional={"other_role_starts": st.dictionaries(texts, texts, max_size=2)},
         ),
     },
-) | st.fixed_dictionaries({"kind": st.just("tokenized")}, optional={"labels_column": texts | st.none()})
+) | st.fixed_dictionaries({"kind": st.just("tokenized")}, optional={"over_long": st.just("truncate")})
 recipes = st.fixed_dictionaries(
     {
         "name": st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,9}", fullmatch=True),

@@ -19,17 +19,16 @@ from bridgepack.config.section import Before, Section, without_younger, younger_
 #: Fields that are in every fingerprint or in none, because they are as old as fingerprints, or have no say in rows.
 #: A new field does not belong here: it declares `Before(VALUE)`.
 OLD = {
-    ChatPreprocessing: """kind loss_mode over_long conversation_column prompt_column completion_column tools_column
-        tool_schemas chat_template_kwargs_column control_tokens on_lost_content null_content tool_arguments
-        content_parts message_weights masks_control_tokens assistant_markers""",
+    ChatPreprocessing: """kind loss_mode over_long tool_schemas control_tokens on_lost_content null_content
+        tool_arguments content_parts message_weights masks_control_tokens assistant_markers""",
     AssistantMarkers: "assistant_start assistant_end assistant_end_fallbacks other_role_starts joins_starts",
-    PromptCompletionPreprocessing: """kind loss_mode over_long prompt_column completion_column prompt_template separator
+    PromptCompletionPreprocessing: """kind loss_mode over_long separator
         strip_whitespace add_bos add_sep add_eos ends_cut_completions truncation_method masks_control_tokens""",
     TextPreprocessing: "kind over_long add_bos add_eos",
-    TokenizedPreprocessing: "kind over_long input_ids_column loss_mask_column labels_column",
+    TokenizedPreprocessing: "kind over_long",
     DataConfig: "train validation mixture validation_fraction on_bad_row max_row_bytes role_aliases",
     MixtureConfig: "by total",
-    DataSource: "path dataset sources name split revision columns kind max_rows weight epochs",
+    DataSource: "path dataset sources name split revision max_rows weight epochs",
 }
 
 

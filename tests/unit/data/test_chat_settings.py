@@ -272,12 +272,12 @@ VARIABLES = (
     "{% if m.role == 'assistant' and enable_thinking is false %}{{ '<think></think>' }}{% endif %}"
     "{{ m.content + '<|im_end|>\n' }}{% endfor %}{# <|im_start|>assistant #}"
 )
-COLUMN = {"chat_template_kwargs_column": "variables"}
+COLUMN = {"chat_template_kwargs": "variables"}
 
 
-def texts_of_rows(tokenizer: ChatTokenizer, *variables: Any, **settings: Any) -> list[str | RowError]:
-    chosen = ChatPreprocessing(**settings)
-    encoder = ReadingEncoder(ChatEncoder(tokenizer, chosen, {}), chosen)
+def texts_of_rows(tokenizer: ChatTokenizer, *variables: Any, **layout: Any) -> list[str | RowError]:
+    chosen = ChatPreprocessing()
+    encoder = ReadingEncoder(ChatEncoder(tokenizer, chosen, {}), chosen, layout)
     turns = CONVERSATION[:4]
     examples = [{"messages": turns, "variables": item} for item in variables]
     found = encode_examples(encoder, examples)
@@ -318,8 +318,9 @@ def test_variables_that_are_not_read_are_told(tmp_path: Path, given: Any, told: 
     assert isinstance(found, Encoded)
     detail = f"the column chat_template_kwargs sets {told}, which the template reads"
     assert found.losses == (() if told is None else ((LostKind.TEMPLATE_KWARGS, detail),))
-    settings = ChatPreprocessing(chat_template_kwargs_column="chat_template_kwargs")
-    (read_too,) = encode_examples(ReadingEncoder(ChatEncoder(tokenizer, settings, {}), settings), [columns])
+    layout = {"chat_template_kwargs": "chat_template_kwargs"}
+    encoder = ReadingEncoder(ChatEncoder(tokenizer, ChatPreprocessing(), {}), layout=layout)
+    (read_too,) = encode_examples(encoder, [columns])
     reads = "it reads date_string, enable_thinking"
     unread = f"chat_template_kwargs has theme, which the chat template does not read; {reads}"
     expected = ((LostKind.UNREAD_VARIABLE, unread),) if "theme" in given else ()
@@ -328,8 +329,7 @@ def test_variables_that_are_not_read_are_told(tmp_path: Path, given: Any, told: 
 
 def test_masks_are_found_with_the_variables_of_the_row(tmp_path: Path) -> None:
     tokenizer = with_config(tmp_path, template_date="2025-06-30")
-    chosen = ChatPreprocessing(**COLUMN)
-    encoder = ReadingEncoder(ChatEncoder(tokenizer, chosen, {}), chosen)
+    encoder = ReadingEncoder(ChatEncoder(tokenizer, ChatPreprocessing(), {}), layout=COLUMN)
     turns = [dict(CONVERSATION[0], content="<|im_end|>"), *CONVERSATION[1:4]]  # so that nothing is found by scanning
     columns = {"messages": turns, "variables": {"enable_thinking": False, "date_string": "2 May"}}
 

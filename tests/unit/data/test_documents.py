@@ -104,8 +104,9 @@ def test_a_document_that_is_split_keeps_every_prediction_once(tmp_path: Path, ch
 
 def test_a_document_without_a_text_is_dropped_by_name(tmp_path: Path, chatml_tokenizer: Path) -> None:
     rows = [{"text": PROSE}, {"text": ""}, {"text": None}, {"text": " \n"}, {"text": 5}, {"body": PROSE}]
+    data = {"train": str(tmp_path / "documents.jsonl"), "layout": {"kind": "text"}}
 
-    manifest = _built(tmp_path, rows, chatml_tokenizer)
+    manifest = _built(tmp_path, rows, chatml_tokenizer, data=data)
 
     assert small.dropped(tmp_path / "out") == [
         *((row, "missing_field") for row in (2, 3, 4)),

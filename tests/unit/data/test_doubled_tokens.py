@@ -27,7 +27,7 @@ ROWS = [
     (BOS + "Who?", "I.", {"add_bos": True}, {"doubled_token": f"the prompt begins with {BOS!r}, which preproc"}),
     (f" {BOS}\nWho?", "I.", {"add_bos": True}, {"doubled_token": "the prompt begins with"}),
     (f"{BOS}{BOS}Who?", "I.", {}, {"doubled_token": f"the prompt begins with 2 times {BOS!r}"}),
-    ("Who?", "I.", {"add_bos": True, "prompt_template": BOS + "{prompt}"}, {"doubled_token": "the prompt begins"}),
+    ("Who?", "I.", {"add_bos": True, "prompt": BOS + "{prompt}"}, {"doubled_token": "the prompt begins"}),
     ("", BOS + "I.", {"add_bos": True}, {"doubled_token": "the completion begins with"}),
     ("", BOS + "I.", {}, {}),
     ("Who?", "I." + EOS, {}, {"doubled_token": f"the completion ends with {EOS!r}, which preprocessing.add_eos adds"}),
@@ -50,10 +50,12 @@ def chatml(tmp_path_factory: pytest.TempPathFactory) -> ChatTokenizer:
     return loaded_tokenizer(tmp_path_factory.mktemp("tokenizer"), CHATML)
 
 
-def _pair(tokenizer: ChatTokenizer, prompt: str, completion: str, **settings: Any) -> Encoded:
+def _pair(tokenizer: ChatTokenizer, question: str, completion: str, **settings: Any) -> Encoded:
+    """Return an encoded pair; `prompt` among the settings is of the layout."""
+    layout = {"prompt": settings.pop("prompt")} if "prompt" in settings else {}
     chosen = PromptCompletionPreprocessing(kind="prompt_completion", **settings)
-    encoder = ReadingEncoder(PromptCompletionEncoder(tokenizer, chosen), chosen)
-    (found,) = encode_examples(encoder, [{"prompt": prompt, "completion": completion}])
+    encoder = ReadingEncoder(PromptCompletionEncoder(tokenizer, chosen), chosen, layout)
+    (found,) = encode_examples(encoder, [{"prompt": question, "completion": completion}])
     assert isinstance(found, Encoded)
     return found
 

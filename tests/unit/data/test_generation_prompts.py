@@ -199,7 +199,7 @@ CASES: list[tuple[Family, list[dict[str, Any]], Any, list[str], list[str]]] = [
 def test_trained_texts(
     tmp_path: Path, family: Family, turns: list[dict[str, Any]], variables: Any, wanted: list[str], without: list[str]
 ) -> None:
-    column = {"chat_template_kwargs_column": "variables"}
+    column = {"variables": "variables"}
     row = {"messages": turns, "variables": variables}
 
     assert trained(judged(tmp_path, family, **column), **row) == wanted
@@ -303,7 +303,7 @@ def test_a_token_across_the_boundary_drops_the_row(
 ) -> None:
     write_tokenizer(tmp_path / "tokenizer", PLAIN)
     with_merges(tmp_path, (">", "-"), (".", "<"))
-    judge = judged(tmp_path, PLAIN, chat_template_kwargs_column="variables", **settings)
+    judge = judged(tmp_path, PLAIN, variables="variables", **settings)
     made = judge.encode({"messages": [asked(), answer(text)], "variables": {"start": start}})
 
     if wanted is None:
@@ -327,7 +327,7 @@ def test_a_token_that_takes_white_space_with_it(tmp_path: Path) -> None:
     for token in content["added_tokens"]:
         token["rstrip"] = token["content"] == "<think>"
     path.write_text(json.dumps(content))
-    judge = judged(tmp_path, family, chat_template_kwargs_column="variables")
+    judge = judged(tmp_path, family, variables="variables")
 
     for start in ("<think>", "<think>\n"):
         row = {"messages": [asked(), answer("<think>\nHm.</think>Four.")], "variables": {"start": start}}
@@ -338,7 +338,7 @@ def test_a_token_that_takes_white_space_with_it(tmp_path: Path) -> None:
 
 def test_a_turn_without_the_thought_that_the_prompt_begins_says_what_to_do(tmp_path: Path) -> None:
     """Like Step-3.5's: two line ends are one token, of which the prompt has the first."""
-    judge = judged(tmp_path, PLAIN, chat_template_kwargs_column="variables")
+    judge = judged(tmp_path, PLAIN, variables="variables")
     row = {"messages": [asked(), answer("<think>\n\n</think>\nFour.")], "variables": {"start": "<think>\n"}}
     made = judge.encode(row)
 
@@ -433,7 +433,7 @@ def test_settings_that_do_not_fit() -> None:
 def test_masked_reasoning_trains_the_empty_block_that_the_model_writes(
     tmp_path: Path, start: str, text: str, wanted: str
 ) -> None:
-    judge = judged(tmp_path, PLAIN, chat_template_kwargs_column="variables", reasoning_loss="mask")
+    judge = judged(tmp_path, PLAIN, variables="variables", reasoning_loss="mask")
     row = {"messages": [asked(), answer(text)], "variables": {"start": start}}
     made = judge.encode(row)
 

@@ -16,6 +16,8 @@ from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.errors import DataError
 from tests.support.small_builds import AS_HOST, tokenized_recipe, tokenized_row, with_changes, write_json_lines
 
+PAIR = {"kind": "prompt_completion", "prompt": "{prompt}", "completion": "{completion}"}
+CHATS = {"kind": "chat", "messages": [{"from_column": "messages"}]}
 ROWS = [tokenized_row(5, 6, 7), tokenized_row(8, 9)]
 
 
@@ -65,7 +67,7 @@ def test_what_changes_no_row_changes_nothing(recipe: SFTRecipe, changes: dict[st
         {"packing__pad_seq_to_mult": 2},
         {"parallelism__context_parallel_size": 2},
         {"preprocessing__over_long": "truncate"},
-        {"preprocessing__kind": "prompt_completion"},
+        {"preprocessing__kind": "prompt_completion", "data__layout": PAIR},
         {"data__role_aliases": {"bard": "assistant"}},
         {"data__validation_fraction": 0.5},
         {"data__validation": "data/b.jsonl"},
@@ -86,13 +88,15 @@ def test_what_can_change_a_row_changes_it(recipe: SFTRecipe, changes: dict[str, 
         *(("preprocessing", {name: "mask"}) for name in ("message_weights", "reasoning_loss")),
         *(("preprocessing", item) for item in ({"tool_arguments": "object"}, {"content_parts": "join_text"})),
         *(("preprocessing", {name: value}) for name, value in AS_HOST.items()),
-        ("preprocessing", {"chat_template_kwargs_column": "variables"}),
+        ("data", {"layout": {"kind": "chat", "messages": [{"from_column": "turns"}]}}),
     ],
 )
 def test_settings_of_chats_count_for_packs_and_for_stored_tokens(
     recipe: SFTRecipe, section: str, setting: dict[str, Any]
 ) -> None:
-    plain = recipe.override({"preprocessing": {"kind": "chat"}, "tokenizer.chat_template": "other.jinja"})
+    plain = recipe.override(
+        {"preprocessing": {"kind": "chat"}, "tokenizer.chat_template": "other.jinja", "data.layout": CHATS}
+    )
     changed = with_changes(plain, {f"{section}__{name}": value for name, value in setting.items()})
 
     assert _fingerprint(changed) != _fingerprint(plain)

@@ -302,12 +302,15 @@ def test_tokens_in_the_store_depend_on_the_settings_of_other_kinds(
 def test_rows_of_several_kinds_are_encoded_in_their_order(
     tmp_path: Path, sources: list[dict[str, Any]], chatml_tokenizer: Path
 ) -> None:
+    from bridgepack.config.recipe.data import as_sources
     from bridgepack.data.layouts.reader import readers_of
+    from bridgepack.data.reading.inputs import find_inputs
 
     recipe = _recipe(sources, chatml_tokenizer)
     encoder, read = encoder_of(recipe.resolve(), _tokenizer(chatml_tokenizer)), readers_of(recipe)
     rows = [(0, CHATS[0]), (1, DOCUMENTS[0]), (3, IDS[0]), (0, CHATS[1]), (2, PAIRS[0]), (1, DOCUMENTS[1])]
-    seen = [read(recipe.data.train[place]).read(row) for place, row in rows]  # type: ignore[index,arg-type]
+    files = find_inputs(as_sources(recipe.data.train), "data.train", "training", tmp_path, read)
+    seen = [files[place].view.read(row) for place, row in rows]  # type: ignore[union-attr]
 
     flat = encoder.encode([encoder.prepare(row).value for row in seen])
 
@@ -347,11 +350,11 @@ def test_settings_that_contradict_each_other_are_refused(
         small.small_recipe("", "x", data=data, preprocessing=preprocessing)
 
 
-def test_older_fields_of_other_sources_stay(tmp_path: Path, chatml_tokenizer: Path) -> None:
+def test_a_layout_is_detected_beside_one_that_is_written(tmp_path: Path, chatml_tokenizer: Path) -> None:
     chats = small.write_json_lines(tmp_path / "chats.jsonl", [{"talk": CHATS[0]["messages"]}])
     texts = small.write_json_lines(tmp_path / "texts.jsonl", DOCUMENTS)
     data = [str(chats), {"path": str(texts), "layout": {"kind": "text"}}]
-    recipe = _recipe(data, chatml_tokenizer, preprocessing={"kind": "chat", "conversation_column": "talk"})
+    recipe = _recipe(data, chatml_tokenizer, preprocessing={"kind": "chat"})
 
     assert small.build(recipe, tmp_path / "out").manifest.splits[0].statistics.num_sequences == 5
 

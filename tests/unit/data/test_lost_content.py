@@ -23,7 +23,7 @@ from bridgepack.errors import DataError, RowError
 from bridgepack.records import LostKind
 from bridgepack.reporting.results.builds import build_blocks
 from bridgepack.reporting.screen import screen
-from tests.support.read_rows import read_row
+from tests.support.read_rows import read_row, usual_layouts
 from tests.support.small_builds import build, dropped, small_recipe, with_changes, write_json_lines
 from tests.zoo.tokenizers import CHATML, loaded_tokenizer
 
@@ -292,8 +292,8 @@ def test_what_a_row_s_own_variables_show_or_hide(chatml: ChatTokenizer, shows: b
     thoughts = "{%- if shows -%}{{- message.reasoning_content | replace('Think', 'Thought') -}}{%- endif -%}"
     tokenizer = _with_template(chatml, OPENED + "{{- message.content | trim -}}" + thoughts + CLOSED)
     columns = {"messages": _chat(QUESTION, reasoning_content="Think."), "variables": {"shows": shows}}
-    settings = ChatPreprocessing(chat_template_kwargs_column="variables")
-    conversation = ConversationReader(settings, {}).read(read_row(columns, settings))
+    row = read_row(columns, chat_template_kwargs="variables")
+    conversation = ConversationReader(ChatPreprocessing(), {}).read(row)
 
     found = LostContentFinder(tokenizer, infer_markers(tokenizer)).find(
         conversation, tokenizer.render_text(conversation.messages, None, conversation.template_kwargs)
@@ -313,12 +313,12 @@ def test_real_rows_lose_nothing_but_what_deepseek_leaves_out(reference_data: Pat
     finder = LostContentFinder(loaded, infer_markers(loaded))
     text = (reference_data / "data" / name).read_text()
     rows = json.loads(text) if name.endswith("json") else [json.loads(line) for line in text.splitlines()]
-    settings = ChatPreprocessing(prompt_column="question", completion_column="answer")
+    settings, columns = ChatPreprocessing(), {"prompt": "question", "completion": "answer"}
     is_losing = (tokenizer, name) == ("deepseek_v3", "glaive_toolcall_demo.json")
     for forms, lost in ((AS_GIVEN, {"tool_call": 153, "tools": 191}), (loaded.forms, {"tools": 191})):
         reader, found = ConversationReader(settings, {}, forms), Counter[str]()
         for row in rows:
-            chat = reader.read(read_row(row, settings))
+            chat = reader.read(read_row(row, settings, **columns))
             found.update(str(loss.kind) for loss in finder.find(chat, loaded.render_text(chat.messages, chat.tools)))
         assert found == (lost if is_losing else {})
     assert len(rows) >= 300
@@ -398,20 +398,21 @@ def test_rows_that_lose_something_are_dropped_or_stop_the_build(tmp_path: Path, 
 def test_columns_that_do_not_fit_are_named(
     tmp_path: Path, chatml_tokenizer: Path, row: dict[str, Any], kind: str, cure: str
 ) -> None:
-    rows = write_json_lines(tmp_path / "a.jsonl", [row])
+    data = {"train": str(write_json_lines(tmp_path / "a.jsonl", [row])), "layout": usual_layouts(kind)}
     with pytest.raises(DataError, match=cure):
-        build(small_recipe(rows, chatml_tokenizer, preprocessing={"kind": kind}), tmp_path / "out")
+        build(small_recipe("", chatml_tokenizer, data=data, preprocessing={"kind": kind}), tmp_path / "out")
 
 
 def test_columns_that_fit_are_not_named_for_a_turn_or_tools_that_do_not(tmp_path: Path, chatml_tokenizer: Path) -> None:
     turns = [{"role": "user", "content": {"a": 1}}, {"role": "assistant", "content": "I."}]
     rows = [{"chat": turns}, {"question": "Who?", "answer": "I.", "tools": "no JSON"}]
     rows.append({"chat": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "I."}]})
-    columns = {"conversation_column": "chat", "prompt_column": "question", "completion_column": "answer"}
+    texts = [{"role": "user", "content": "{question}"}, {"role": "assistant", "content": "{answer}"}]
+    parts = ([{"from_column": "chat"}], texts)
+    layouts = [{"kind": "chat", "messages": messages, "tools": "tools"} for messages in parts]
     recipe = small_recipe(
-        write_json_lines(tmp_path / "a.jsonl", rows),
+        {"path": str(write_json_lines(tmp_path / "a.jsonl", rows)), "layout": layouts},
         chatml_tokenizer,
-        preprocessing={"kind": "chat", **columns},
         packing={"packed_sequence_size": 256},
     )
 
@@ -425,9 +426,9 @@ def test_columns_that_fit_are_not_named_for_a_turn_or_tools_that_do_not(tmp_path
 
 def test_dropping_a_quarter_of_the_rows_is_an_error(tmp_path: Path, chatml_tokenizer: Path) -> None:
     rows = [{"prompt": "a", "completion": "b"}] * 3 + [{"question": "a", "answer": "b"}]
-    recipe = small_recipe(
-        write_json_lines(tmp_path / "a.jsonl", rows), chatml_tokenizer, preprocessing={"kind": "prompt_completion"}
-    )
+    kind = "prompt_completion"
+    data = {"train": str(write_json_lines(tmp_path / "a.jsonl", rows)), "layout": usual_layouts(kind)}
+    recipe = small_recipe("", chatml_tokenizer, data=data, preprocessing={"kind": kind})
     build(recipe, tmp_path / "out")
 
     findings = {finding.code: finding for finding in check_target(str(tmp_path / "out"), CheckOptions()).findings}

@@ -53,10 +53,11 @@ def test_a_data_set_of_questions_stands_beside_chats(tmp_path: Path, chatml_toke
     sums = [{"question": "What is 3 + 4?", "answer": "7.", "messages": "of no use"}]
     questions = small.write_json_lines(tmp_path / "sums.jsonl", sums)
     alike = small.write_json_lines(tmp_path / "alike.jsonl", [small.chat_row("What is 3 + 4?", "7.")])
-    columns = {"prompt": "question", "completion": "answer"}
-    section = {"path": str(questions), "columns": columns, "kind": "prompt_completion"}
+    texts = [{"role": "user", "content": "{question}"}, {"role": "assistant", "content": "{answer}"}]
+    section = {"path": str(questions), "layout": {"kind": "chat", "messages": texts}}
     packing = {"packed_sequence_size": 64}
-    without_tools = {"path": str(chats), "columns": {"tools": "functions", "system": "rules"}}
+    turns = [{"role": "system", "content": "{rules}"}, {"from_column": "messages"}]
+    without_tools = {"path": str(chats), "layout": {"kind": "chat", "messages": turns, "tools": "functions"}}
     mixed = small.build(
         small.small_recipe([without_tools, section], chatml_tokenizer, packing=packing), tmp_path / "mixed"
     )
@@ -70,15 +71,15 @@ def test_a_data_set_of_questions_stands_beside_chats(tmp_path: Path, chatml_toke
 def test_the_same_file_seen_in_two_ways_has_tokens_of_each(tmp_path: Path, chatml_tokenizer: Path) -> None:
     rows = [{"one": [5, 6, 7], "other": [8, 9, 10, 11], "labels": [-100, 6, 7]}]
     path = str(small.write_json_lines(tmp_path / "rows.jsonl", rows))
-    sources = [{"path": path, "columns": {"input_ids": name}} for name in ("one", "other")]
+    sources = [{"path": path, "layout": {"kind": "tokenized", "input_ids": name}} for name in ("one", "other")]
     split = _split(small.tokenized_recipe(sources, chatml_tokenizer), tmp_path / "out")
     assert split.statistics.num_sequences == 1  # labels fit the first alone
     assert split.drop_examples[0].detail.startswith("labels[1] is 6; it must be input_ids[1], 9")
 
 
 def test_rows_without_the_named_columns_are_drops_that_name_them(tmp_path: Path, chatml_tokenizer: Path) -> None:
-    sources = [{"path": _rows(tmp_path / "a.jsonl", 2, 4), "columns": {"input_ids": "ids"}}]
-    with pytest.raises(DataError, match="none of ids, as columns of its source names them; it has: input_ids, labels"):
+    sources = [{"path": _rows(tmp_path / "a.jsonl", 2, 4), "layout": {"kind": "tokenized", "input_ids": "ids"}}]
+    with pytest.raises(DataError, match="ids is missing; it has: input_ids, labels"):
         small.build(small.tokenized_recipe(sources, chatml_tokenizer), tmp_path / "out")
 
 
@@ -153,10 +154,7 @@ def test_left_out_row_is_explained(
         ([{"path": "a", "dataset": "b"}], "path and dataset are set; exactly one"),
         ([{"name": "a"}], "none of path, dataset and sources is set"),
         ([{"sources": [{"path": "a", "weight": 1}, "b"]}], "sources.1 has no weight"),
-        ([{"sources": ["a"], "kind": "chat"}], "kind is 'chat'; a section with sources cannot have it"),
-        ([{"path": "a", "columns": {"promt": "b"}}], "Did you mean prompt?"),
-        ([{"path": "a", "columns": {"messages": "b"}}], "preprocessing.kind tokenized reads: input_ids"),
-        ([{"path": "a", "kind": "chat"}], "preprocessing.kind tokenized reads no others"),
+        ([{"sources": ["a"], "layout": {"kind": "tokenized"}}], "layout is set; a section with sources cannot have it"),
         ([{"path": "a", "max_rows": 0}], "data.train.0.max_rows is 0; allowed: at least 1"),
     ],
 )
@@ -170,7 +168,10 @@ def test_sources_that_give_nothing_are_refused(tmp_path: Path, chatml_tokenizer:
     with pytest.raises(DataError, match=r"the source 'few' \(weight 1.0\) gives no sequences"):
         small.build(small.tokenized_recipe(few, chatml_tokenizer), tmp_path / "out")
     bad = str(small.write_json_lines(tmp_path / "bad.jsonl", [{"text": "no ids"}]))
-    sources = [{"name": "good", "weight": 1, "sources": two}, {"name": "none", "weight": 1, "sources": [bad]}]
+    sources = [
+        {"name": "good", "weight": 1, "sources": two},
+        {"name": "none", "weight": 1, "sources": [{"path": bad, "layout": {"kind": "tokenized"}}]},
+    ]
     with pytest.raises(DataError, match=r"the source 'none' \(weight 1.0\) has no sequences: .* row 1: "):
         small.build(small.tokenized_recipe(sources, chatml_tokenizer), tmp_path / "out")
     limited = small.tokenized_recipe([{**two[0], "max_rows": 1}], chatml_tokenizer, data__validation_fraction=0.3)

@@ -1,20 +1,24 @@
 """Rows are read by a recipe's layouts, and what nobody reads is named."""
 
 import json
+import re
+from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
+from ruamel.yaml import YAML
 
-from bridgepack.config.recipe.data import as_sources
 from bridgepack.config.recipe.preprocessing import (
-    ChatPreprocessing,
+    Preprocessing,
     PromptCompletionPreprocessing,
     TokenizedPreprocessing,
 )
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.layouts.makers import ReadRow
-from bridgepack.data.layouts.reader import readers_of
+from bridgepack.data.layouts.values import as_function
 from bridgepack.errors import ConfigError, RowError
 from bridgepack.records import DropReason
 from tests.support.read_rows import read_row, reader_for
@@ -226,103 +230,111 @@ def test_what_a_path_leaves_of_its_column_is_unread(ignored: list[str], unread: 
     assert dict(found.unread) == unread
 
 
-def test_older_fields_are_layouts() -> None:
-    named = ChatPreprocessing(prompt_column="q", completion_column="a", tools_column="t")
-    pair = PromptCompletionPreprocessing(
-        kind="prompt_completion", prompt_column="q", completion_column="a", prompt_template="Q: {prompt} {{x}}"
-    )
+#: (section, its older fields, rows that they read, what the layouts that replace them make of these)
+REPLACED: list[tuple[str, dict[str, Any], dict[str, Any], list[dict[str, Any]]]] = [
+    (
+        "preprocessing",
+        {"kind": "chat", "conversation_column": "talk"},
+        {"talk": TURNS, "system": "Be brief."},
+        [{"messages": TURNS, "system": "Be brief."}],
+    ),
+    (
+        "preprocessing",
+        {"kind": "chat", "prompt_column": "q", "completion_column": "a", "tools_column": "t"},
+        {"q": "2+2?", "a": "4", "t": [WEATHER], "prompt": "other"},
+        [{"messages": [_turn("user", "2+2?"), _turn("assistant", "4")], "tools": [as_function(WEATHER)]}],
+    ),
+    (
+        "preprocessing",
+        {"kind": "chat", "conversation_column": "talk", "prompt_column": "q"},
+        {"q": "2+2?", "completion": "4"},
+        [{"messages": [_turn("user", "2+2?"), _turn("assistant", "4")]}],
+    ),
+    (
+        "preprocessing",
+        {"kind": "chat", "chat_template_kwargs_column": "how"},
+        {"messages": TURNS, "how": {"a": 1}},
+        [{"messages": TURNS, "chat_template_kwargs": {"a": 1}}],
+    ),
+    (
+        "preprocessing",
+        {"kind": "prompt_completion", "prompt_column": "q", "prompt_template": "Q: {prompt} {{x}}"},
+        {"q": " 2+2? ", "completion": " 4"},
+        [{"prompt": "Q: 2+2? {x}", "completion": "4"}],
+    ),
+    (
+        "preprocessing",
+        {"kind": "tokenized", "input_ids_column": "ids", "labels_column": "l"},
+        {"ids": [1, 2], "l": [-100, 2]},
+        [{"input_ids": [1, 2], "labels": [-100, 2]}],
+    ),
+    (
+        "preprocessing",
+        {"kind": "tokenized", "loss_mask_column": "m"},
+        {"input_ids": [1, 2], "m": [0, 1]},
+        [{"input_ids": [1, 2], "loss_mask": [0, 1]}],
+    ),
+    (
+        "data.train",
+        {"columns": {"messages": "talk", "tools": "t", "system": "rules"}},
+        {"talk": TURNS, "t": [WEATHER], "rules": "Be brief."},
+        [{"messages": TURNS, "system": "Be brief.", "tools": [as_function(WEATHER)]}],
+    ),
+    (
+        "data.train",
+        {"columns": {"prompt": "q", "completion": "a"}, "kind": "prompt_completion"},
+        {"q": "2+2?", "a": "4", "messages": "of no use"},
+        [{"messages": [_turn("user", "2+2?"), _turn("assistant", "4")]}, {"prompt": "2+2?", "completion": "4"}],
+    ),
+    (
+        "data.train",
+        {"columns": {"input_ids": "ids", "labels": "l"}},
+        {"ids": [1, 2], "l": [-100, 2]},
+        [{"input_ids": [1, 2], "labels": [-100, 2]}],
+    ),
+]
 
-    assert read_row({"q": "2+2?", "a": "4", "t": [WEATHER], "prompt": "other"}, named) == {
-        "messages": [_turn("user", "2+2?"), _turn("assistant", "4")],
-        "tools": [WEATHER],
-    }
-    assert read_row({"q": " 2+2? ", "a": " 4"}, pair) == {"prompt": "Q: 2+2? {x}", "completion": "4"}
-    tokens = TokenizedPreprocessing(kind="tokenized", input_ids_column="ids", labels_column="l")
-    assert read_row({"ids": [1, 2], "l": [-100, 2]}, tokens) == {"input_ids": [1, 2], "labels": [-100, 2]}
 
-
-@pytest.mark.parametrize(
-    ("settings", "columns", "row", "expected"),
-    [
-        (
-            {"kind": "chat"},
-            {"prompt": "conversation", "completion": "answer"},
-            {"conversation": "2+2?", "answer": "4"},
-            {"messages": [_turn("user", "2+2?"), _turn("assistant", "4")]},
-        ),
-        (
-            {"kind": "chat"},
-            {"prompt": "messages", "completion": "answer"},
-            {"messages": TURNS, "answer": "4"},
-            {"messages": [*TURNS, _turn("assistant", "4")]},
-        ),
-        (
-            {"kind": "prompt_completion"},
-            {"prompt": "conversation", "completion": "answer"},
-            {"conversation": "2+2?", "answer": "4"},
-            {"prompt": "2+2?", "completion": "4"},
-        ),
-        (
-            {"kind": "prompt_completion"},
-            {"prompt": "q", "completion": "a"},
-            {"q": "2+2?", "prompt": "other", "completion": "other"},
-            "a is missing; it has",
-        ),
-        (
-            {"kind": "prompt_completion", "prompt_template": "{{prompt}}: {prompt:}"},
-            {"prompt": "q"},
-            {"q": "2+2?", "completion": "4"},
-            {"prompt": "{prompt}: 2+2?", "completion": "4"},
-        ),
-        (
-            {"kind": "prompt_completion", "prompt_column": " q"},
-            {},
-            {" q": "2+2?", "completion": "4"},
-            {"prompt": "2+2?", "completion": "4"},
-        ),
-        (
-            {"kind": "tokenized"},
-            {"loss_mask": "m", "labels": "l"},
-            {"input_ids": [5], "l": [5]},
-            {"input_ids": [5], "labels": [5]},
-        ),
-        (
-            {"kind": "tokenized"},
-            {"loss_mask": "m", "labels": "l"},
-            {"input_ids": [5], "m": [1], "l": [5]},
-            {"input_ids": [5], "loss_mask": [1]},
-        ),
-        (
-            {"kind": "tokenized", "labels_column": "l"},
-            {"loss_mask": "m"},
-            {"input_ids": [5], "m": [0], "l": [5]},
-            {"input_ids": [5], "labels": [5]},
-        ),
-    ],
-)
-def test_columns_of_a_source_mean_what_they_meant_before_layouts(
-    settings: dict[str, Any], columns: dict[str, str], row: dict[str, Any], expected: Any
+@pytest.mark.parametrize(("section", "fields", "row", "expected"), REPLACED)
+def test_an_older_field_names_the_layout_that_says_the_same(
+    section: str, fields: dict[str, Any], row: dict[str, Any], expected: list[dict[str, Any]]
 ) -> None:
-    recipe = small_recipe("a.jsonl", "tokenizer", preprocessing=settings).override(
-        {"data.train": {"path": "a.jsonl", "columns": columns}}
-    )
-    reader = readers_of(recipe)(as_sources(recipe.data.train)[0])
+    changes = {section: {"path": "a.jsonl", **fields} if section == "data.train" else fields}
+    with pytest.raises(ConfigError) as caught:
+        small_recipe("a.jsonl", "tokenizer").override(changes)
 
-    if isinstance(expected, str):
-        with pytest.raises(RowError, match=expected):
-            reader.read(row)
-    else:
-        assert reader.read(row) == expected
+    name = next(name for name in fields if name != "kind" or section == "data.train")
+    assert str(caught.value).startswith(f"{section}.{name} is ")
+    made = []
+    for layout in _layouts_in(str(caught.value)):
+        kind = (layout[0] if isinstance(layout, list) else layout)["kind"]
+        data = {"train": "a.jsonl", "layout": layout}
+        recipe = small_recipe("", "tokenizer", data=data, preprocessing={"kind": kind})
+        made.append(reader_for(recipe.preprocessing, layout=recipe.data.layout).read(row))
+    assert made == expected
+
+
+def _layouts_in(message: str) -> Iterator[Any]:
+    """Yield the layouts that a message says to write, as they would be read from a recipe."""
+    for text in re.split(r"layout(?: on a source)?: ", message)[1:]:
+        depths = accumulate((char in "{[") - (char in "}]") for char in text)
+        yield YAML(typ="safe").load(text[: next(index for index, depth in enumerate(depths) if depth == 0) + 1])
+
+
+def test_a_source_of_chats_needs_no_kind() -> None:
+    with pytest.raises(ConfigError, match=r"data\.train\.kind is 'chat'; .* The turns of a chat are detected\. Remove"):
+        small_recipe("", "tokenizer", data={"train": {"path": "a.jsonl", "kind": "chat"}})
 
 
 def test_tokens_of_the_same_rows_are_stored_for_each_way_to_read_them(tmp_path: Path, chatml_tokenizer: Path) -> None:
-    rows = write_json_lines(tmp_path / "rows.jsonl", [{"messages": TURNS, "prompt": "2+2?", "completion": "4"}])
-    sources = [str(rows), {"path": str(rows), "kind": "prompt_completion"}]
+    rows = write_json_lines(tmp_path / "rows.jsonl", [{"prompt": "2+2?", "completion": "4"}])
+    texts = {"kind": "prompt_completion", "prompt": "{prompt}", "completion": "{completion}"}
+    sources = [{"path": str(rows), "layout": {**texts, "prompt": text}} for text in ("{prompt}", "{absent}")]
     recipe = small_recipe(sources, chatml_tokenizer, preprocessing={"kind": "prompt_completion"})
 
     split = build(recipe, tmp_path / "artifact").manifest.splits[0]
 
-    assert (split.statistics.num_sequences, split.drops) == (1, {DropReason.INVALID_FIELD: 1})
+    assert (split.statistics.num_sequences, split.drops) == (1, {DropReason.MISSING_FIELD: 1})
 
 
 LAYOUT = {"kind": "chat", "messages": [ASKED, ANSWERED]}
@@ -331,19 +343,11 @@ LAYOUT = {"kind": "chat", "messages": [ASKED, ANSWERED]}
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        (
-            {"data.layout": LAYOUT, "preprocessing.prompt_column": "q"},
-            "prompt_column is 'q' beside a layout",
-        ),
         ({"data.layout": LAYOUT, "preprocessing.kind": "prompt_completion"}, "kind of the layout is chat, and"),
-        (
-            {"data.layout": LAYOUT, "data.train": {"path": "a.jsonl", "columns": {"prompt": "q"}}},
-            "columns of a.jsonl",
-        ),
-        (
-            {"data.train": {"path": "a", "layout": LAYOUT, "kind": "prompt_completion"}},
-            "kind of a is set",
-        ),
+        ({"data.layout": [LAYOUT, LAYOUT]}, "data.layout has the same layout twice, as entries 0 and 1"),
+        ({"data.layout": [LAYOUT, {"kind": "text"}]}, "data.layout has layouts of the kinds chat and text"),
+        ({"data.layout": []}, "data.layout is []; allowed: a list of at least 1 entry"),
+        ({"data.layout": "messages"}, "data.layout is 'messages'; allowed: a section such as {kind: chat"),
         ({"data.layout": {**LAYOUT, "ignore": ["a", "a"]}}, "data.layout.ignore names 'a' twice"),
         (
             {"data.layout": {"kind": "prose"}},
@@ -451,6 +455,30 @@ def test_rows_without_an_answer_are_dropped_by_the_name_of_its_column(answer: di
         "missing_field: answer is "
     )
     assert _read({"question": "", "answer": "4"}, ASKED, ANSWERED)["messages"][1]["content"] == "4"
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        {"kind": "chat", "messages": [{"role": "user", "content": "{asked with care}"}, ANSWERED]},
+        {"kind": "prompt_completion", "prompt": "{asked with care}", "completion": "{answer}"},
+        {"kind": "text", "text": "{asked with care}"},
+        {"kind": "tokenized", "input_ids": "asked with care"},
+    ],
+)
+def test_a_column_of_several_words_is_named_whole(layout: dict[str, Any]) -> None:
+    settings = TypeAdapter(Preprocessing).validate_python({"kind": layout["kind"]})
+
+    with pytest.raises(RowError) as caught:
+        reader_for(settings, layout=layout).read({"answer": "4"})
+
+    assert caught.value.detail.startswith("asked with care is missing")
+
+
+def test_columns_of_several_words_that_have_no_turns_are_named_whole() -> None:
+    said = _said({"asked with care": []}, {"from_column": "asked with care"})
+
+    assert said == "empty_conversation: asked with care has no turns"
 
 
 def test_a_field_of_turns_with_the_name_of_a_variable_of_the_template_is_unread(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_default_folder_lies_beside_the_artifact(tmp_path: Path, recipe: SFTReci
         ("data.train", "other.jsonl"),
         ("data.role_aliases", {"bard": "assistant"}),
         ("tokenizer.chat_template", "other.jinja"),
-        ("preprocessing.input_ids_column", "ids"),
+        ("data.layout", {"kind": "tokenized", "input_ids": "ids"}),
     ],
 )
 def test_change_that_makes_other_tokens_is_refused(tmp_path: Path, recipe: SFTRecipe, path: str, value: Any) -> None:

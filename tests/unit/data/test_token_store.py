@@ -72,7 +72,9 @@ def test_recipes_with_the_same_tokens_share_them(tmp_path: Path, recipe: SFTReci
 def test_recipe_that_makes_other_tokens_shares_none(tmp_path: Path, recipe: SFTRecipe) -> None:
     num_ranges, _ = _counts(build(recipe, tmp_path / "out"))
 
-    changed = with_changes(recipe, {"preprocessing__loss_mask_column": "loss_mask", "data__max_row_bytes": 1000})
+    changed = with_changes(
+        recipe, {"data__layout": {"kind": "tokenized", "loss_mask": "loss_mask"}, "data__max_row_bytes": 1000}
+    )
 
     with pytest.raises(Exception, match="no sequences left"):
         build(changed, tmp_path / "other")
@@ -360,5 +362,5 @@ def test_file_that_is_not_there_and_one_of_another_version(path: Path, monkeypat
     with pytest.raises(StoreError, match="it does not exist"):
         check_token_file(path.with_name("none"))
     monkeypatch.setattr(token_files, "_MARK", b"bptoken9")
-    with pytest.raises(StoreError, match="it is truncated, or not a token file of version 5"):
+    with pytest.raises(StoreError, match="it is truncated, or not a token file of version 6"):
         read_token_index(path)

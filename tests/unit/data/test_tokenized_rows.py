@@ -37,14 +37,14 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> ChatTokenizer:
     return loaded
 
 
-def _encoded(tokenizer: ChatTokenizer, row: dict[str, Any], **settings: Any) -> Encoded | RowError:
-    encoder = ReadingEncoder(TokenizedEncoder(tokenizer), TokenizedPreprocessing(kind="tokenized", **settings))
+def _encoded(tokenizer: ChatTokenizer, row: dict[str, Any], **layout: Any) -> Encoded | RowError:
+    encoder = ReadingEncoder(TokenizedEncoder(tokenizer), TokenizedPreprocessing(kind="tokenized"), layout)
     (found,) = encode_examples(encoder, [row])
     return found
 
 
-def _refusal(tokenizer: ChatTokenizer, row: dict[str, Any], **settings: Any) -> str:
-    found = _encoded(tokenizer, row, **settings)
+def _refusal(tokenizer: ChatTokenizer, row: dict[str, Any], **layout: Any) -> str:
+    found = _encoded(tokenizer, row, **layout)
     assert isinstance(found, RowError), found
     assert found.reason == DropReason.INVALID_FIELD
     return found.detail
@@ -196,10 +196,10 @@ def test_one_pad_token_may_begin_or_end_a_text(tokenizer: ChatTokenizer) -> None
 def test_columns_that_the_recipe_reads_as_masks_are_no_layout(tokenizer: ChatTokenizer) -> None:
     row = {"input_ids": IDS, "attention_mask": [0, 1, 0, 1], "length": [0, 1, 1, 1]}
 
-    found = _encoded(tokenizer, {"input_ids": IDS, "attention_mask": [0, 1, 0, 1]}, loss_mask_column="attention_mask")
+    found = _encoded(tokenizer, {"input_ids": IDS, "attention_mask": [0, 1, 0, 1]}, loss_mask="attention_mask")
 
     assert found == Encoded(IDS, [0, 1, 0, 1])
-    assert "length has 1, 1, 1" in _refusal(tokenizer, row, loss_mask_column="attention_mask")
+    assert "length has 1, 1, 1" in _refusal(tokenizer, row, loss_mask="attention_mask")
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])

@@ -39,8 +39,9 @@ def _system(text: Any, role: str = "system") -> dict[str, Any]:
 
 
 def _found(columns: dict[str, Any], variables: dict[str, Any] | None = None, **settings: Any) -> dict[str, str]:
+    layout = {"chat_template_kwargs": "kwargs"} if "kwargs" in columns else {}
     chosen = ChatPreprocessing(**settings)
-    conversation = ConversationReader(chosen, {}).read(read_row(columns, chosen))
+    conversation = ConversationReader(chosen, {}).read(read_row(columns, chosen, **layout))
     return {str(loss.kind): loss.detail for loss in ToolFindings(variables or {}).find(conversation)}
 
 
@@ -93,10 +94,10 @@ def test_calls_without_schemas(columns: dict[str, Any], detail: str) -> None:
 
 
 def test_schemas_of_the_recipe_and_in_variables_of_the_template_count() -> None:
-    columns = {"messages": CALLED, "kwargs": {"xml_tools": [WEATHER]}}
+    columns = {"messages": CALLED}
 
     assert _found(columns, tool_schemas=(WEATHER,)) == {}
-    assert _found(columns, chat_template_kwargs_column="kwargs") == {}
+    assert _found({**columns, "kwargs": {"xml_tools": [WEATHER]}}) == {}
     assert _found(columns, {"python_tools": [WEATHER]}) == {}
     assert _found(columns, {"tools_in_user_message": True}).keys() == {"no_schemas"}
 

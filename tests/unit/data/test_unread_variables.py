@@ -28,9 +28,13 @@ def _recipe(folder: Path, rows: Any = (SETS["plain"],) * 3, **sections: Any) -> 
     if not tokenizer.exists():
         write_tokenizer(tokenizer, FAMILY)
     train = write_json_lines(folder / "rows.jsonl", rows)
-    chat = {"kind": "chat", "chat_template_kwargs_column": "chat_template_kwargs"}
+    layout = {"kind": "chat", "messages": [{"from_column": "messages"}], "chat_template_kwargs": "chat_template_kwargs"}
+    is_chat = sections.get("preprocessing", {"kind": "chat"})["kind"] == "chat"
+    data = {"train": str(train), "layout": layout if is_chat else None}
     packing = {"packed_sequence_size": 512}
-    return small_recipe(train, tokenizer, **{"preprocessing": chat, "packing": packing, **sections})
+    return small_recipe(
+        "", tokenizer, **{"data": data, "preprocessing": {"kind": "chat"}, "packing": packing, **sections}
+    )
 
 
 COMMANDS: dict[str, Callable[[SFTRecipe, Path], Any]] = {

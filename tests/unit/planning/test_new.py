@@ -285,7 +285,7 @@ def test_all_files_and_rows_of_a_folder_count(tmp_path: Path) -> None:
     assert found is not None
     assert (found.entry.name, found.num_rows) == ("question_thinking_answer", 2)
     (tmp_path / "c.jsonl").write_text(json.dumps({"messages": CHAT}) + "\n")
-    shares = r"67 % like question_\w+ \(.*/a\.jsonl row 1\), 33 % like openai \(.*/c\.jsonl row 1\)"
+    shares = r"67 % like question_\w+ \(.*/a\.jsonl row 1\), 33 % like messages \(.*/c\.jsonl row 1\)"
     with pytest.raises(ConfigError, match=shares):
         detect_data(str(tmp_path))
 
@@ -297,7 +297,7 @@ def test_rows_at_the_end_of_a_file_count(tmp_path: Path) -> None:
     found = detect_data(str(tmp_path / "a.jsonl"))
 
     assert found is not None
-    assert (found.entry.name, found.num_rows) == ("rag", 1000)
+    assert (found.entry.name, found.num_rows) == ("context_question", 1000)
 
 
 @pytest.mark.parametrize("num_rows", [150, 990])

@@ -250,7 +250,7 @@ PAIR = {"prompt": " What is it? ", "completion": "It is this.\n"}
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"separator": " ", "add_bos": True}, {"add_eos": False}, {"prompt_template": "Q: {prompt} A:"}]
+    "settings", [{}, {"separator": " ", "add_bos": True}, {"add_eos": False}, {"prompt": "Q: {prompt} A:"}]
 )
 def test_prompts_with_completions(tmp_path: Path, settings: dict[str, Any]) -> None:
     judged = Judged.of_tokenizer(write_tokenizer(tmp_path, CHATML), kind="prompt_completion", **settings)
@@ -299,7 +299,7 @@ def test_a_prompt_that_begins_the_answer_leaves_headers_unjudged(
         "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n' -}}{{- THINKS -}}{%- endif -%}"
     ).replace("THINKS", thinks)
     family = replace(CHATML, template=template.replace("LAST", "false" if always else "loop.last"))
-    judged = Judged.of(tmp_path, family, chat_template_kwargs_column="variables")
+    judged = Judged.of(tmp_path, family, variables="variables")
     begun = {"messages": [*ROW["messages"][:-1], {"role": "assistant", "content": "<think>\nyes</think>It does."}]}
     verdict = judged.verdict((begun if always else ROW) | {"variables": variables})
 
@@ -385,8 +385,6 @@ def test_reference_data(reference_data: Path, tokenizer: str, name: str, mode: s
     if tokenizer == "deepseek_v3":
         markers = {"assistant_start": "<｜Assistant｜>", "assistant_end": "<｜end▁of▁sentence｜>"}
         preprocessing["assistant_markers"] = markers
-    if name.startswith("gsm8k"):
-        preprocessing |= {"prompt_column": "question", "completion_column": "answer"}
     loaded = {"name_or_path": str(reference_data / "tokenizers" / tokenizer), "loader": "tokenizer_json"}
     sections = {"tokenizer": loaded, "preprocessing": preprocessing, "packing": {"packed_sequence_size": 4096}}
     recipe = SFTRecipe.from_mapping(

@@ -166,7 +166,7 @@ def test_source_needs_file_and_row(text: str) -> None:
 def test_artifact_without_a_plan_still_shows_packs(artifact: Path, tmp_path: Path) -> None:
     shutil.copytree(artifact, tmp_path / "copy")
     shutil.rmtree(tmp_path / "copy" / "plan")
-    change_manifest(tmp_path / "copy", format_version=3, files=[])
+    change_manifest(tmp_path / "copy", files=[])
     run = _run(tmp_path / "copy")
     (pack,) = _packs(trace_step(run, "training", 1, rank=0))
 

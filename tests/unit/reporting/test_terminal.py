@@ -14,7 +14,9 @@ def test_a_drop_is_told_with_its_whole_remedy(tmp_path: Path, chatml_tokenizer: 
     names = {f"a_column_with_a_long_name_{number}": "x" for number in range(4)}
     rows = [chat_row("What?", "That."), {"question": "2 + 2?", "answer": "4", **names}]
     path = write_json_lines(tmp_path / "rows.jsonl", rows)
-    result = build(small_recipe(path, chatml_tokenizer, packing={"packed_sequence_size": 64}), tmp_path / "out")
+    data = {"train": str(path), "layout": {"kind": "chat", "messages": [{"from_column": "messages"}]}}
+    sections = {"data": data, "packing": {"packed_sequence_size": 64}}
+    result = build(small_recipe("", chatml_tokenizer, **sections), tmp_path / "out")
     (line,) = (result.output / "plan" / "dropped.jsonl").read_text().splitlines()
     detail = json.loads(line)["detail"]
 

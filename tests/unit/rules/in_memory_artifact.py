@@ -178,7 +178,7 @@ def _disk(shards: Mapping[str, Mapping[str, list[Row]]], *, size: int, multiple:
             "pad_seq_to_mult": multiple,
             "tokenizer": {"eos_token_id": EOS_TOKEN_ID, "vocab_size": 100},
             "recipe": {"preprocessing": {"loss_mode": "assistant"}},
-            **{"format_version": 5, "fingerprint": "f" * 64, "resolved": {}, "versions": {}},
+            **{"format_version": 6, "fingerprint": "f" * 64, "resolved": {}, "versions": {}},
             "splits": {
                 split: {
                     **{"name": split, "inputs": (), "drop_examples": (), "drops": {}},

@@ -12,8 +12,10 @@ from bridgepack.bridge.live import value_in
 from bridgepack.bridge.plain import value_at
 from bridgepack.bridge.shipped import import_host, named_precision
 from bridgepack.bridge.wiring import SPECS
+from bridgepack.bridge.wiring.columns import CONVERSATION_COLUMNS, PAIR
 from bridgepack.bridge.wiring.data import TOPOLOGY
 from bridgepack.config.recipe.preprocessing import FORM_FIELDS, PromptCompletionPreprocessing
+from bridgepack.config.recipe.replaced import filled_template
 from bridgepack.config.recipe.training import CudaGraphConfig, PrecisionConfig
 from bridgepack.errors import ConfigError
 from bridgepack.rules.judging.subject import TEXT_DATASETS
@@ -44,7 +46,7 @@ def sections_of(config: Any, *, num_gpus: int | None, data: Mapping[str, Any] | 
             "Use the ConfigContainer as it is."
         )
     return {
-        "data": dict(data) if data is not None else data_section(config),
+        "data": _data_with_layout(config, data),
         "tokenizer": tokenizer_section(config),
         "preprocessing": preprocessing_section(config.dataset),
         "packing": _packing(config),
@@ -176,7 +178,32 @@ def _graphs(model: Any) -> dict[str, Any]:
 
 #: Default columns of the host for prompt and completion.
 #: Source: megatron/bridge/data/builders/gpt_sft.py of 0.6.2, _default_gpt_sft_preprocessing.
-_LEGACY = {"prompt_column": "input", "completion_column": "output", "separator": " "}
+_LEGACY = {"prompt_column": "input", "completion_column": "output", "prompt_template": "{prompt}"}
+_LEGACY_SEPARATOR = " "
+
+
+def _data_with_layout(config: Any, data: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the inputs with the layout of the rows that the host would read, unless they have their own."""
+    section = dict(data) if data is not None else data_section(config)
+    by_host = not value_in(config, _OFFLINE)
+    layout = _layout_of(config.dataset, preprocessing_section(config.dataset)["kind"], by_host=by_host)
+    return section if layout is None or section.get("layout") else {**section, "layout": layout}
+
+
+def _layout_of(dataset: Any, kind: str, *, by_host: bool) -> Any:
+    """Return the layout of a dataset's rows; None for chats that a build reads, which finds it in the data."""
+    if kind == "chat":
+        layouts = [{"kind": "chat", "messages": [{"from_column": name}]} for name in CONVERSATION_COLUMNS]
+        return layouts if by_host else None
+    columns = {name: getattr(dataset.preprocessing, name, value) for name, value in _LEGACY.items()}
+    template = filled_template(columns["prompt_template"], columns["prompt_column"])
+    own = _pair(template, columns["completion_column"])
+    usual = _pair(filled_template(columns["prompt_template"], PAIR[0]), PAIR[1])
+    return own if by_host or own == usual else [own, usual]
+
+
+def _pair(prompt: str, completion: str) -> dict[str, str]:
+    return {"kind": "prompt_completion", "prompt": prompt, "completion": f"{{{completion}}}"}
 
 
 def data_section(config: Any) -> dict[str, Any]:
@@ -266,7 +293,9 @@ def preprocessing_section(dataset: Any) -> dict[str, Any]:
     if preprocessing is None:
         kwargs = getattr(dataset, "dataset_kwargs", None) or {}
         is_chat = kwargs.get("chat", dataset.hf_dataset is not None)
-        return {"kind": "chat", **_AS_HOST} if is_chat else {"kind": "prompt_completion", **_LEGACY}
+        if is_chat:
+            return {"kind": "chat", **_AS_HOST}
+        return {"kind": "prompt_completion", "separator": _LEGACY_SEPARATOR}
     if type(preprocessing).__name__ == "ChatSFTPreprocessingConfig":
         return {"kind": "chat", "loss_mode": preprocessing.loss_mode, **_AS_HOST}
     values = dataclasses.asdict(preprocessing)

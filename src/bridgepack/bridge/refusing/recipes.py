@@ -5,9 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.bridge.bases import why_not_made
+from bridgepack.bridge.wiring.columns import HOST_LAYOUT, columns_for_host, layouts_for_host
 from bridgepack.config.errors import quoted
+from bridgepack.config.layouts.sayings import as_flow
 from bridgepack.config.recipe.data import DataSource, as_sources, listed, path_of, sets_amount
 from bridgepack.config.recipe.preprocessing import FORM_FIELDS, ChatPreprocessing
+from bridgepack.config.recipe.readings import written_layouts
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.records import Refusal, RunConfig
@@ -15,6 +18,12 @@ from bridgepack.records import Refusal, RunConfig
 #: File suffix -> script-free builder of `datasets` that reads it.
 FILE_BUILDERS = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".arrow": "arrow", ".csv": "csv"}
 _OFFLINE = "Remove it, or set packing.mode to offline."
+_OFFLINE_LAYOUT = "Change it, or set packing.mode to offline."
+#: Kind -> a layout that the host reads.
+_EXAMPLES = {
+    "chat": "{kind: chat, messages: [{from_column: messages}]}",
+    "prompt_completion": '{kind: prompt_completion, prompt: "{prompt}", completion: "{completion}"}',
+}
 
 
 def readings(recipe: SFTRecipe) -> Iterator[Refusal]:
@@ -22,7 +31,7 @@ def readings(recipe: SFTRecipe) -> Iterator[Refusal]:
     mode = recipe.packing.mode
     if mode == "offline":
         return
-    as_it_is = f"none with packing.mode {mode}: the host reads the data itself, as it is"
+    as_it_is = f"none with packing.mode {mode}: the host reads the data itself"
     kind = recipe.preprocessing.kind
     if kind in {"text", "tokenized"}:
         allowed = f"chat or prompt_completion with packing.mode {mode}: the host tokenises the data itself"
@@ -37,11 +46,28 @@ def readings(recipe: SFTRecipe) -> Iterator[Refusal]:
         allowed = f"0 with packing.mode {mode}: the host reads the data itself and splits nothing"
         fix = "Name the validation data in data.validation, or set packing.mode to offline."
         yield _reading("data.validation_fraction", str(fraction), allowed, fix)
-    if recipe.data.layout is not None:
-        yield _reading("data.layout", "set", as_it_is, _OFFLINE)
+    yield from _layouts(recipe)
     for split in ("train", "validation"):
         if split == "train" or recipe.data.validation is not None:
             yield from _source(recipe, split, as_it_is)
+
+
+def _layouts(recipe: SFTRecipe) -> Iterator[Refusal]:
+    """Yield layouts that are missing, or that the host does not read."""
+    mode, kind = recipe.packing.mode, recipe.preprocessing.kind
+    if kind not in {"chat", "prompt_completion"} or len(as_sources(recipe.data.train)) != 1:
+        return  # said already
+    allowed = f"{HOST_LAYOUT} with packing.mode {mode}: the host reads the data itself"
+    first = layouts_for_host(recipe)
+    if not first:
+        fix = f"Set it to {_EXAMPLES[kind]}, with the columns of your rows."
+        yield _reading("data.layout", "missing", allowed, fix)
+        return
+    sources = (*as_sources(recipe.data.train), *as_sources(recipe.data.validation))
+    if any(written_layouts(recipe.data, source) != first for source in sources):
+        yield _reading("data.layout", "not the same for all rows", "one layout: the host has one", _OFFLINE_LAYOUT)
+    elif first[0].kind != kind or columns_for_host(first) is None:
+        yield _reading("data.layout", quoted(", ".join(map(as_flow, first))), allowed, _OFFLINE_LAYOUT)
 
 
 def _forms(recipe: SFTRecipe) -> Iterator[Refusal]:
@@ -66,8 +92,7 @@ def _source(recipe: SFTRecipe, split: str, as_it_is: str) -> Iterator[Refusal]:
         yield _reading(field, found, allowed, "Name one, or set packing.mode to offline.")
         return
     source = sources[0]
-    said = [name for name in ("layout", "columns", "kind") if getattr(source, name, None)]
-    said += ["split"] if isinstance(source, DataSource) and source.path and source.split else []
+    said = ["split"] if isinstance(source, DataSource) and source.path and source.split else []
     said += ["weight, epochs or max_rows"] if any(map(sets_amount, listed(stated))) else []
     if said:
         yield _reading(field, f"a source with {', '.join(said)}", as_it_is, _OFFLINE)

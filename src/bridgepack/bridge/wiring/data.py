@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from bridgepack.bridge.wiring.columns import PAIR, columns_for_host, layouts_for_host
 from bridgepack.bridge.wiring.settings import SPECS, Scope, Setting, derived
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing, PromptCompletionPreprocessing
 
@@ -18,9 +19,10 @@ TOPOLOGY = {
 EXCHANGE = {f"model.{name}": f"parallelism.{name}" for name in ("cp_comm_type", "hierarchical_context_parallel_sizes")}
 #: Fields of prompt-completion preprocessing that have the same name and meaning in the host.
 _PROMPT_COMPLETION = (
-    *("prompt_column", "completion_column", "prompt_template", "separator", "loss_mode"),
-    *("strip_whitespace", "add_bos", "add_sep", "add_eos", "truncation_method"),
+    *("separator", "loss_mode", "strip_whitespace", "add_bos", "add_sep", "add_eos", "truncation_method"),
 )
+#: Columns of rows that the host does not read, because they are packed.
+_ANY_COLUMNS = {"prompt_column": PAIR[0], "completion_column": PAIR[1], "prompt_template": "{prompt}"}
 #: How the loss counts tokens, whatever the recipe says.
 LOSS_SETTINGS = (
     derived("model.calculate_per_token_loss", True, "every trained token has the same weight, on every pack and rank"),
@@ -113,5 +115,6 @@ def _preprocessing(scope: Scope) -> dict[str, Any] | None:
         return {"_target_": f"{module}.ChatSFTPreprocessingConfig", "loss_mode": preprocessing.loss_mode}
     if isinstance(preprocessing, PromptCompletionPreprocessing):
         kind = f"{module}.PromptCompletionSFTPreprocessingConfig"
-        return {"_target_": kind, **{name: getattr(preprocessing, name) for name in _PROMPT_COMPLETION}}
+        columns = columns_for_host(layouts_for_host(scope.recipe)) or _ANY_COLUMNS
+        return {"_target_": kind, **columns, **{name: getattr(preprocessing, name) for name in _PROMPT_COMPLETION}}
     return None

@@ -124,18 +124,18 @@ def _of_items(kind: str, name: str, value: Any, depth: int) -> Contents | None:
     if kind == "flag":
         return "flag"
     pairs = value.items() if isinstance(value, dict) else ((name, item) for item in value[:_ITEMS])
-    found = {_holds(str(key), item, depth + 1) for key, item in pairs}
-    return next((one for one in _MOST_TELLING if one in found), None)
+    kinds = {_holds(str(key), item, depth + 1) for key, item in pairs}
+    return next((kind_found for kind_found in _MOST_TELLING if kind_found in kinds), None)
 
 
 @lru_cache(maxsize=4096)
 def _kind_of(name: str) -> str:
     """Return what the name of a column, or of a field as `messages.NAME`, says of its values."""
     plain = plain_name(name.rpartition(".")[2])
-    known = {"flag": FLAGS, "media": _MEDIA, "list": _LISTS, "number": _NUMBERS, "switch": _SWITCHES}
-    found = next((kind for kind, names in known.items() if plain in names), None)
-    if found is not None:
-        return found
+    names_of_kinds = {"flag": FLAGS, "media": _MEDIA, "list": _LISTS, "number": _NUMBERS, "switch": _SWITCHES}
+    kind = next((kind for kind, names in names_of_kinds.items() if plain in names), None)
+    if kind is not None:
+        return kind
     base = _NUMBERED.sub("", plain)
     last = base.rpartition("_")[2]
     if last in _CONTENT or plain in _WHOLE_CONTENT or base in _WHOLE_CONTENT or plain in _CHOICES:
@@ -150,8 +150,8 @@ def _of_text(kind: str, text: str, depth: int) -> Contents | None:
     words = text[:_HEAD].split(None, least)
     if not words:
         return None
-    if words[0][0] in "[{" and (parsed := _parse_json(text)) is not None:
-        return _holds(kind or "json", parsed, depth + 1)
+    if words[0][0] in "[{" and (content := _parse_json(text)) is not None:
+        return _holds(kind or "json", content, depth + 1)
     if len(words) >= least and sum(_LETTER.search(word) is not None for word in words) >= least:
         return "text"
     if not text.isascii() and len(_UNSPACED_LETTERS.findall(text[:_HEAD])) >= least + _UNSPACED - _WORDS:
@@ -162,7 +162,7 @@ def _of_text(kind: str, text: str, depth: int) -> Contents | None:
 def _parse_json(text: str) -> Any:
     """Return the list or object that a text holds as JSON; None if it holds none."""
     try:
-        parsed = json.loads(text)
+        content = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return parsed if isinstance(parsed, dict | list) else None
+    return content if isinstance(content, dict | list) else None

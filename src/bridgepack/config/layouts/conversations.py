@@ -1,6 +1,6 @@
 """Entries of rows with turns: a whole conversation in a column, or turns in one and the answer in another."""
 
-from bridgepack.config.layouts.entry import TOOLS, PublicLayout, slot
+from bridgepack.config.layouts.entry import TOOLS, DataSet, PublicLayout, slot
 from bridgepack.config.layouts.forms import Form
 from bridgepack.config.layouts.parts import (
     ANSWERS,
@@ -14,7 +14,6 @@ from bridgepack.config.layouts.parts import (
     SHAREGPT,
     THOUGHTS,
     TRL,
-    TURNS,
     USER,
     WHOLE,
     chat,
@@ -23,12 +22,40 @@ from bridgepack.config.layouts.parts import (
 #: Rows with a whole conversation in a column.
 CONVERSATIONS: tuple[PublicLayout, ...] = (
     PublicLayout(
-        name="openai",
-        title="turns with role and content, as OpenAI's fine-tuning takes them",
+        name="messages",
+        title="turns with role and content",
         url="https://platform.openai.com/docs/guides/supervised-fine-tuning",
         slots=OPENAI,
         layout=WHOLE,
         before=OF_COLUMNS,
+        data_sets=(
+            DataSet(
+                name="openai",
+                title="OpenAI's files for fine-tuning",
+                url="https://platform.openai.com/docs/guides/supervised-fine-tuning",
+            ),
+            DataSet(name="smoltalk", title="SmolTalk", url=f"{HUB}/HuggingFaceTB/smoltalk"),
+            DataSet(
+                name="ultrachat",
+                title="UltraChat, whose prompt is a copy of the first turn",
+                url=f"{HUB}/HuggingFaceH4/ultrachat_200k",
+                marks=("messages", "prompt", "prompt_id"),
+                ignores=("prompt",),
+            ),
+            DataSet(name="lmsys_chat", title="LMSYS-Chat-1M", url=f"{HUB}/lmsys/lmsys-chat-1m"),
+            DataSet(
+                name="wildchat",
+                title="WildChat",
+                url=f"{HUB}/allenai/WildChat-1M",
+                marks=("conversation", "conversation_hash", "detoxify_moderation", "toxic"),
+                ignores=("messages.header", "header"),
+            ),
+            DataSet(
+                name="nemotron_post_training",
+                title="Nemotron post-training, whose reasoning says whether the answer thinks",
+                url=f"{HUB}/nvidia/Nemotron-Post-Training-Dataset-v2",
+            ),
+        ),
     ),
     PublicLayout(
         name="sharegpt",
@@ -37,68 +64,22 @@ CONVERSATIONS: tuple[PublicLayout, ...] = (
         slots=SHAREGPT,
         layout=WHOLE,
         before=OF_COLUMNS,
+        data_sets=(
+            DataSet(
+                name="openthoughts",
+                title="OpenThoughts, with the system text in another column",
+                url=f"{HUB}/open-thoughts/OpenThoughts-114k",
+            ),
+            DataSet(
+                name="toolbench",
+                title="ToolBench: thoughts, actions and results as text; the system text has the schemas",
+                url="https://github.com/OpenBMB/ToolBench",
+            ),
+        ),
     ),
     PublicLayout(
-        name="smoltalk",
-        title="SmolTalk: messages, and their source",
-        url=f"{HUB}/HuggingFaceTB/smoltalk",
-        slots=OPENAI,
-        layout=WHOLE,
-        marks=("messages", "source"),
-    ),
-    PublicLayout(
-        name="ultrachat",
-        title="UltraChat: messages; prompt is a copy of the first",
-        url=f"{HUB}/HuggingFaceH4/ultrachat_200k",
-        slots=OPENAI,
-        layout=WHOLE,
-        marks=("messages", "prompt", "prompt_id"),
-        ignores=("prompt",),
-    ),
-    PublicLayout(
-        name="openthoughts",
-        title="OpenThoughts: conversations, with the system text in another column",
-        url=f"{HUB}/open-thoughts/OpenThoughts-114k",
-        slots={**SHAREGPT, "system": slot("system", needs="sometimes")},
-        layout=WHOLE,
-        marks=("system", "conversations"),
-    ),
-    PublicLayout(
-        name="lmsys_chat",
-        title="LMSYS-Chat-1M: a conversation, its model and moderation",
-        url=f"{HUB}/lmsys/lmsys-chat-1m",
-        slots=OPENAI,
-        layout=WHOLE,
-        marks=("conversation", "conversation_id", "openai_moderation"),
-    ),
-    PublicLayout(
-        name="wildchat",
-        title="WildChat: a conversation, its model, moderation and origin",
-        url=f"{HUB}/allenai/WildChat-1M",
-        slots=OPENAI,
-        layout=WHOLE,
-        marks=("conversation", "conversation_hash", "detoxify_moderation", "toxic"),
-        ignores=("messages.header", "header"),
-    ),
-    PublicLayout(
-        name="nemotron_post_training",
-        title="Nemotron post-training: messages; reasoning says whether the answer thinks",
-        url=f"{HUB}/nvidia/Nemotron-Post-Training-Dataset-v2",
-        slots=OPENAI,
-        layout=WHOLE,
-        marks=("uuid", "generator", "category", "reasoning"),
-    ),
-    PublicLayout(
-        name="toolbench",
-        title="ToolBench: conversations of thoughts, actions and results as text; the system text has the schemas",
-        url="https://github.com/OpenBMB/ToolBench",
-        slots={"turns": slot(*TURNS, form=Form.FUNCTION_TURNS)},
-        layout=WHOLE,
-        marks=("conversations",),
-    ),
-    PublicLayout(
-        name="hermes_function_calling",
-        title="Hermes function calling: the system text lists the schemas, so tools is not read",
+        name="tools_in_system",
+        title="turns whose system text lists the schemas, so that tools is not read",
         url=f"{HUB}/NousResearch/hermes-function-calling-v1",
         slots={
             **EITHER,
@@ -106,24 +87,30 @@ CONVERSATIONS: tuple[PublicLayout, ...] = (
         },
         layout=WHOLE,
         before=("*",),
+        data_sets=(
+            DataSet(
+                name="hermes_function_calling",
+                title="Hermes function calling",
+                url=f"{HUB}/NousResearch/hermes-function-calling-v1",
+            ),
+        ),
     ),
 )
 #: Rows with turns in one column and the answer in another.
 SPLICED: tuple[PublicLayout, ...] = (
-    PublicLayout(
-        name="llama_nemotron",
-        title="Llama-Nemotron: turns in input, the answer in output; reasoning says whether it thinks",
-        url=f"{HUB}/nvidia/Llama-Nemotron-Post-Training-Dataset",
-        slots={"turns": slot("input", form=Form.OPEN_TURNS), "answer": slot("output"), "thoughts": THOUGHTS},
-        layout=chat({"from_column": "turns"}, ASSISTANT),
-        marks=("category", "generator", "license"),
-    ),
     PublicLayout(
         name="turns_and_answer",
         title="turns in one column, the text of the answer in another",
         url=TRL,
         slots={"turns": slot(*OPEN, form=Form.OPEN_TURNS), "answer": slot(*ANSWERS), "thoughts": THOUGHTS},
         layout=chat({"from_column": "turns"}, ASSISTANT),
+        data_sets=(
+            DataSet(
+                name="llama_nemotron",
+                title="Llama-Nemotron, whose reasoning says whether the answer thinks",
+                url=f"{HUB}/nvidia/Llama-Nemotron-Post-Training-Dataset",
+            ),
+        ),
     ),
     PublicLayout(
         name="turns_and_calls",
@@ -138,14 +125,15 @@ SPLICED: tuple[PublicLayout, ...] = (
         before=("turns_and_answer",),
     ),
     PublicLayout(
-        name="trl_prompt_completion_turns",
-        title="TRL's conversational prompt and completion: turns in both",
+        name="prompt_completion_turns",
+        title="turns in both prompt and completion, as TRL's conversational format",
         url=TRL,
         slots={
             "turns": slot(*OPEN, form=Form.OPEN_TURNS),
             "answer": slot(*ANSWERS, form=Form.ANSWER_TURNS),
         },
         layout=chat({"from_column": "turns"}, {"from_column": "answer"}),
+        data_sets=(DataSet(name="trl_prompt_completion_turns", title="TRL's conversational format", url=TRL),),
     ),
     PublicLayout(
         name="question_and_turns",

@@ -52,11 +52,11 @@ def without_second_thought(candidate: Candidate, columns: Columns, rows: Sequenc
     for thought, answer in texts:
         if not isinstance(answer, str) or answer.strip() == thought or not _stands_in(thought, answer):
             return candidate
-    rest = {slot: names for slot, names in candidate.columns.items() if slot != "thoughts"}
-    return candidate_with(candidate.entry, rest, columns) if texts else candidate
+    other_slots = {slot: names for slot, names in candidate.columns.items() if slot != "thoughts"}
+    return candidate_with(candidate.entry, other_slots, columns) if texts else candidate
 
 
-def _stands_in(text: str, whole: str) -> bool:
-    if text not in whole:
+def _stands_in(text: str, container: str) -> bool:
+    if text not in container:
         return False
-    return len(text) >= _SHORT or re.search(rf"(?<!\w){re.escape(text)}(?!\w)", whole) is not None
+    return len(text) >= _SHORT or re.search(rf"(?<!\w){re.escape(text)}(?!\w)", container) is not None

@@ -1,6 +1,6 @@
 """An entry of the public layouts: the columns that tell it, and how its rows are read."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -29,8 +29,19 @@ def slot(*names: str, form: Form | tuple[Form, ...] = Form.TEXT, **how: Any) -> 
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class DataSet:
+    """A public data set, or a tool, whose rows have a layout: another name of it."""
+
+    name: str  #: for `--layout`
+    title: str
+    url: str  #: page that describes it
+    marks: tuple[str, ...] = ()  #: columns that tell it
+    ignores: tuple[str, ...] = ()  #: columns with text that is known to be no content, where its marks are
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PublicLayout:
-    """A layout of public data sets, under a name."""
+    """A layout of public data sets, under the name of its shape."""
 
     name: str  #: for `--layout`
     title: str
@@ -40,9 +51,20 @@ class PublicLayout:
     layout: Mapping[str, Any] | None
     refusal: str = ""  #: why its rows are not read, and what to do
     marks: tuple[str, ...] = ()  #: columns that tell it from layouts that read the same
+    data_sets: tuple[DataSet, ...] = ()  #: data sets with it
     ignores: tuple[str, ...] = ()  #: columns with text that is known to be no content
     before: tuple[str, ...] = ()  #: layouts that are more general, where both read all; `*` for all others
     is_alone: bool = False  #: a row has no text but in its slots
+
+    @property
+    def all_names(self) -> tuple[str, ...]:
+        """Its name, and those of its data sets."""
+        return (self.name, *(data_set.name for data_set in self.data_sets))
+
+    def ignored_in(self, columns: Collection[str]) -> tuple[str, ...]:
+        """Return the columns with text that is no content, also of the data sets that plain names of columns tell."""
+        data_sets = (data_set for data_set in self.data_sets if data_set.marks and {*data_set.marks} <= {*columns})
+        return (*self.ignores, *(name for data_set in data_sets for name in data_set.ignores))
 
     @property
     def all_slots(self) -> Mapping[str, Slot]:

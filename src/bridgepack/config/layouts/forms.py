@@ -37,7 +37,6 @@ class Form(StrEnum):
     SWITCH = auto()  #: on or off, true or false
     OPENAI = auto()  #: turns with role and content, one of them an answer
     SHAREGPT = auto()  #: turns with from and value, one of them an answer
-    FUNCTION_TURNS = auto()  #: turns of either kind of which one has the role function
     OPEN_TURNS = auto()  #: turns of either kind of which the last is no answer
     ANSWER_TURNS = auto()  #: turns of either kind of which the first is an answer
     OTHER_TURNS = auto()  #: a list of objects that has text under other names, or an object of lists
@@ -65,20 +64,20 @@ class Profile:
     def content_columns(self) -> frozenset[str]:
         """Columns that hold text or token ids."""
         tokens = (name for name, forms in self.forms if Form.IDS in forms and plain_name(name) in TOKEN_COLUMNS)
-        return frozenset((*(name for name, held in self.contents if held == "text"), *tokens))
+        return frozenset((*(name for name, kind in self.contents if kind == "text"), *tokens))
 
 
 def profile_of(row: Mapping[str, Any]) -> Profile:
     """Return a row's profile."""
-    held = {str(name): kind for name, value in row.items() if (kind := holds(str(name), value)) is not None}
-    forms = {str(name): forms_of(value) for name, value in row.items() if str(name) in held}
-    schemas = [name for name, found in forms.items() if Form.SCHEMAS in found]
+    contents = {str(name): kind for name, value in row.items() if (kind := holds(str(name), value)) is not None}
+    forms = {str(name): forms_of(value) for name, value in row.items() if str(name) in contents}
+    schemas = [name for name, own_forms in forms.items() if Form.SCHEMAS in own_forms]
     if schemas and (system := _system_text(row)):
         for name in schemas:
-            names = [function_of(one).get("name") for one in list_in(row[name])]
-            if all(f'"{one}"' in system or f"'{one}'" in system for one in names) and _NAME.search(system):
+            names = [function_of(item).get("name") for item in list_in(row[name])]
+            if all(f'"{item}"' in system or f"'{item}'" in system for item in names) and _NAME.search(system):
                 forms[name] = forms[name] - {Form.SCHEMAS} | {Form.LISTED_SCHEMAS}
-    return Profile(tuple(forms.items()), tuple(held.items()))
+    return Profile(tuple(forms.items()), tuple(contents.items()))
 
 
 def forms_of(value: Any) -> frozenset[Form]:
@@ -107,16 +106,16 @@ def parsed_json(text: str) -> Any:
 def function_of(schema: Any) -> Mapping[str, Any]:
     """Return the function of a tool schema or call, which some wrap: `{"type": "function", "function": {...}}`."""
     inner = schema.get("function") if isinstance(schema, Mapping) else None
-    found = inner if isinstance(inner, Mapping) else schema
-    return found if isinstance(found, Mapping) else {}
+    function = inner if isinstance(inner, Mapping) else schema
+    return function if isinstance(function, Mapping) else {}
 
 
 def texts_in(value: Any, depth: int = 0) -> Iterator[str]:
     """Yield the texts in a value: its own, those of turns and parts, and of lists."""
     if isinstance(value, str):
-        parsed = parsed_json(value)
-        if parsed is not None and Form.TEXT not in forms_of(value):
-            yield from texts_in(parsed, depth + 1)
+        content = parsed_json(value)
+        if content is not None and Form.TEXT not in forms_of(value):
+            yield from texts_in(content, depth + 1)
         elif value.strip():
             yield value
     elif depth > _DEPTH:
@@ -138,17 +137,17 @@ def role_of(turn: Mapping[str, Any]) -> str:
 
 
 def _system_text(row: Mapping[str, Any]) -> str:
-    named = [str(value) for name, value in row.items() if plain_name(str(name)) in SYSTEM_COLUMNS and value]
+    texts = [str(value) for name, value in row.items() if plain_name(str(name)) in SYSTEM_COLUMNS and value]
     for value in row.values():
         turns = list_in(value)
         if turns and isinstance(turns[0], Mapping) and role_of(turns[0]) in {"system", "developer"}:
-            named += texts_in(turns[0])
-    return "\n".join(named)
+            texts += texts_in(turns[0])
+    return "\n".join(texts)
 
 
 def _forms_of(value: Any) -> Iterator[Form]:
     if isinstance(value, str):
-        inner = set(_forms_of(parsed)) if (parsed := parsed_json(value)) is not None else set()
+        inner = set(_forms_of(content)) if (content := parsed_json(value)) is not None else set()
         yield from inner
         if not inner & _TURNS:
             yield Form.TEXT
@@ -175,11 +174,11 @@ def _forms_of_object(value: Mapping[str, Any]) -> Iterator[Form]:
 
 
 def _forms_of_list(value: Sequence[Any]) -> Iterator[Form]:
-    if all(isinstance(one, int) for one in value):
+    if all(isinstance(item, int) for item in value):
         yield Form.IDS
-    elif all(isinstance(one, str) for one in value):
+    elif all(isinstance(item, str) for item in value):
         yield Form.TEXTS
-    elif all(isinstance(one, Mapping) for one in value):
+    elif all(isinstance(item, Mapping) for item in value):
         functions = set(_forms_of_functions(value))
         yield from functions
         if not functions:
@@ -187,15 +186,15 @@ def _forms_of_list(value: Sequence[Any]) -> Iterator[Form]:
 
 
 def _forms_of_functions(values: Sequence[Mapping[str, Any]]) -> Iterator[Form]:
-    found = [function_of(one) for one in values]
-    if not all(isinstance(one.get("name"), str) for one in found) or any(
-        {"role", "from"} & one.keys() for one in values
+    functions = [function_of(item) for item in values]
+    if not all(isinstance(item.get("name"), str) for item in functions) or any(
+        {"role", "from"} & item.keys() for item in values
     ):
         return
-    if all("arguments" in one for one in found):
+    if all("arguments" in item for item in functions):
         yield Form.CALLS
-    elif not any("arguments" in one for one in found) and all(
-        {"parameters", "description", "inputSchema", "input_schema"} & one.keys() for one in found
+    elif not any("arguments" in item for item in functions) and all(
+        {"parameters", "description", "inputSchema", "input_schema"} & item.keys() for item in functions
     ):
         yield Form.SCHEMAS
 
@@ -210,8 +209,6 @@ def _forms_of_turns(turns: Sequence[Mapping[str, Any]]) -> Iterator[Form]:
     roles = [role_of(turn) for turn in turns]
     if any(role not in _CONTEXT_ROLES for role in roles):
         yield Form.OPENAI if is_openai else Form.SHAREGPT
-    if "function" in roles:
-        yield Form.FUNCTION_TURNS
     if roles[-1] in _CONTEXT_ROLES:
         yield Form.OPEN_TURNS
     if roles[0] not in _CONTEXT_ROLES:

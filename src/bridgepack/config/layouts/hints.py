@@ -29,19 +29,19 @@ class _Row:
     def __init__(self, profile: Profile, row: Mapping[str, Any]) -> None:
         self.profile, self.row = profile, row
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Row) and self.profile == other.profile
+    def __eq__(self, value: object) -> bool:
+        return isinstance(value, _Row) and self.profile == value.profile
 
     def __hash__(self) -> int:
         return hash(self.profile)
 
 
 @lru_cache(maxsize=64)
-def _hint(one: _Row, kind: str) -> str:
+def _hint(row: _Row, kind: str) -> str:
     try:
-        layout = detect([one.row]).layout
+        layout = detect([row.row]).layout
     except ConfigError:
-        texts = [value for value in one.row.values() if isinstance(value, str)]
+        texts = [value for value in row.row.values() if isinstance(value, str)]
         return _RENDERED if any(map(has_rendered_turns, texts)) else ""
     if kind == "prompt_completion":
         layout = as_prompt_completion(layout) or layout

@@ -4,7 +4,7 @@ A context is marked `Context:`, as Dolly's authors mark theirs `Input:`: after a
 Source of Dolly's and Alpaca's order: databrickslabs/dolly, training/consts.py; tatsu-lab/stanford_alpaca, train.py.
 """
 
-from bridgepack.config.layouts.entry import TOOLS, PublicLayout, slot
+from bridgepack.config.layouts.entry import TOOLS, DataSet, PublicLayout, slot
 from bridgepack.config.layouts.forms import TOKEN_COLUMNS, Form
 from bridgepack.config.layouts.parts import (
     ANSWERS,
@@ -23,7 +23,7 @@ from bridgepack.config.layouts.parts import (
 PAIRS: tuple[PublicLayout, ...] = (
     PublicLayout(
         name="alpaca",
-        title="Alpaca: instruction, input (may be empty), output",
+        title="an instruction, an input that may be empty, and the output",
         url="https://github.com/tatsu-lab/stanford_alpaca",
         slots={
             "instruction": slot("instruction"),
@@ -37,8 +37,8 @@ PAIRS: tuple[PublicLayout, ...] = (
         before=("question_answer", "question_thinking_answer"),
     ),
     PublicLayout(
-        name="dolly",
-        title="Dolly: instruction, context, response",
+        name="instruction_context",
+        title="an instruction, a context for it, and the response",
         url=f"{HUB}/databricks/databricks-dolly-15k",
         slots={
             "instruction": slot("instruction"),
@@ -47,11 +47,12 @@ PAIRS: tuple[PublicLayout, ...] = (
             "thoughts": THOUGHTS,
         },
         layout=chat({"role": "user", "content": ["{instruction}", "Context:\n{context}"]}, ASSISTANT),
-        before=("rag",),
+        before=("context_question",),
+        data_sets=(DataSet(name="dolly", title="Dolly", url=f"{HUB}/databricks/databricks-dolly-15k"),),
     ),
     PublicLayout(
-        name="squad",
-        title="SQuAD: context, question, answers from the context; only the first answer is trained",
+        name="answer_spans",
+        title="a context, a question, and answers from the context; only the first is trained",
         url=f"{HUB}/rajpurkar/squad",
         slots={
             "context": slot("context", "passage"),
@@ -62,6 +63,7 @@ PAIRS: tuple[PublicLayout, ...] = (
             {"role": "user", "content": ["Context:\n{context}", "{question}"]},
             {"role": "assistant", "content": "{answer.text.0}"},
         ),
+        data_sets=(DataSet(name="squad", title="SQuAD", url=f"{HUB}/rajpurkar/squad"),),
     ),
     PublicLayout(
         name="question_answers",
@@ -78,7 +80,7 @@ PAIRS: tuple[PublicLayout, ...] = (
         ),
     ),
     PublicLayout(
-        name="rag",
+        name="context_question",
         title="a context, a question about it, and the answer",
         url=f"{HUB}/neural-bridge/rag-dataset-12000",
         slots={
@@ -86,10 +88,11 @@ PAIRS: tuple[PublicLayout, ...] = (
             "context": slot(*CONTEXTS, needs="sometimes"),
         },
         layout=chat({"role": "user", "content": ["Context:\n{context}", "{question}"]}, ASSISTANT),
+        data_sets=(DataSet(name="rag", title="RAG-12000", url=f"{HUB}/neural-bridge/rag-dataset-12000"),),
     ),
     PublicLayout(
-        name="xlam_function_calling",
-        title="xLAM and APIGen: a query, its calls and the schemas, both as JSON text",
+        name="question_calls",
+        title="a question, its calls and the schemas, often as JSON text",
         url=f"{HUB}/Salesforce/xlam-function-calling-60k",
         slots={
             "question": slot(*QUESTIONS),
@@ -98,6 +101,11 @@ PAIRS: tuple[PublicLayout, ...] = (
         },
         layout=chat(USER, {"role": "assistant", "tool_calls": "calls"}),
         before=("question_answer", "question_thinking_answer"),
+        data_sets=(
+            DataSet(
+                name="xlam_function_calling", title="xLAM and APIGen", url=f"{HUB}/Salesforce/xlam-function-calling-60k"
+            ),
+        ),
     ),
     PublicLayout(
         name="question_thinking_answer",
@@ -107,12 +115,13 @@ PAIRS: tuple[PublicLayout, ...] = (
         layout=chat(USER, ASSISTANT),
     ),
     PublicLayout(
-        name="trl_prompt_completion",
-        title="TRL's prompt and completion: a text in both",
+        name="prompt_completion",
+        title="a text in both prompt and completion",
         url=TRL,
         slots={"question": slot("prompt"), "answer": slot("completion"), "thoughts": THOUGHTS},
         layout=chat(USER, ASSISTANT),
         marks=("prompt", "completion"),
+        data_sets=(DataSet(name="trl_prompt_completion", title="TRL's standard format", url=TRL),),
     ),
     PublicLayout(
         name="question_answer",
@@ -120,6 +129,7 @@ PAIRS: tuple[PublicLayout, ...] = (
         url=f"{HUB}/openai/gsm8k",
         slots=PAIR,
         layout=chat(USER, ASSISTANT),
+        data_sets=(DataSet(name="gsm8k", title="GSM8K", url=f"{HUB}/openai/gsm8k"),),
     ),
 )
 #: Rows of plain documents.

@@ -22,8 +22,9 @@ OPEN = ("prompt", "input", "messages", "conversation", "conversations", "history
 ANY = (Form.ANY,)
 #: Layouts of columns, which a conversation with the same text comes before.
 OF_COLUMNS = (
-    *("alpaca", "dolly", "squad", "question_answers", "rag", "question_thinking_answer", "trl_prompt_completion"),
-    *("question_answer", "turns_and_answer", "turns_and_calls", "trl_prompt_completion_turns", "question_and_turns"),
+    *("alpaca", "instruction_context", "answer_spans", "question_answers", "context_question", "prompt_completion"),
+    *("question_thinking_answer", "question_answer", "turns_and_answer", "turns_and_calls", "question_and_turns"),
+    "prompt_completion_turns",
 )
 THOUGHTS = slot(
     *("reasoning_content", "thinking", "reasoning", "cot", "complex_cot", "rationale", "chain_of_thought", "thought"),

@@ -1,14 +1,14 @@
 """Entries of rows that are not read, and why."""
 
-from bridgepack.config.layouts.entry import ANY_COLUMN, PublicLayout, slot
+from bridgepack.config.layouts.entry import ANY_COLUMN, DataSet, PublicLayout, slot
 from bridgepack.config.layouts.forms import Form
 from bridgepack.config.layouts.parts import ANY, HUB, TRL
 
 #: Rows that are not read, and why.
 REFUSED: tuple[PublicLayout, ...] = (
     PublicLayout(
-        name="trl_preference",
-        title="TRL's preference: a chosen and a rejected answer",
+        name="preference",
+        title="a chosen and a rejected answer, as TRL's preference format",
         url=TRL,
         slots={
             "prompt": slot("prompt", "question", "instruction", "input", "query", form=ANY, needs="optional"),
@@ -21,8 +21,8 @@ REFUSED: tuple[PublicLayout, ...] = (
         before=("*",),
     ),
     PublicLayout(
-        name="trl_unpaired_preference",
-        title="TRL's unpaired preference (KTO): completions with a label, good or bad",
+        name="unpaired_preference",
+        title="completions with a label, good or bad, as TRL's unpaired preference (KTO)",
         url=TRL,
         slots={
             "prompt": slot("prompt", "question", "messages", form=ANY, needs="optional"),
@@ -35,8 +35,8 @@ REFUSED: tuple[PublicLayout, ...] = (
         before=("*",),
     ),
     PublicLayout(
-        name="trl_stepwise",
-        title="TRL's stepwise supervision: steps, and a label for each",
+        name="stepwise",
+        title="steps, and a label for each, as TRL's stepwise supervision",
         url=TRL,
         slots={
             "prompt": slot("prompt", form=ANY),
@@ -48,8 +48,8 @@ REFUSED: tuple[PublicLayout, ...] = (
         before=("*",),
     ),
     PublicLayout(
-        name="lmsys_arena",
-        title="Chatbot Arena: the conversations of two models, and the winner",
+        name="arena",
+        title="the conversations of two models, and the winner",
         url=f"{HUB}/lmsys/chatbot_arena_conversations",
         slots={
             "first": slot("conversation_a", "response_a", "answer_a", form=ANY),
@@ -59,10 +59,11 @@ REFUSED: tuple[PublicLayout, ...] = (
         layout=None,
         refusal="they compare two models. Write the winner's conversation to a column named messages",
         before=("*",),
+        data_sets=(DataSet(name="lmsys_arena", title="Chatbot Arena", url=f"{HUB}/lmsys/chatbot_arena_conversations"),),
     ),
     PublicLayout(
-        name="oasst",
-        title="OpenAssistant: one message per row, in a tree of messages",
+        name="message_tree",
+        title="one message per row, in a tree of messages",
         url=f"{HUB}/OpenAssistant/oasst1",
         slots={"text": slot("text"), "role": slot("role", form=ANY)},
         layout=None,
@@ -70,6 +71,7 @@ REFUSED: tuple[PublicLayout, ...] = (
         "messages in a column named messages",
         marks=("message_id", "parent_id"),
         before=("*",),
+        data_sets=(DataSet(name="oasst", title="OpenAssistant", url=f"{HUB}/OpenAssistant/oasst1"),),
     ),
     PublicLayout(
         name="message_rows",
@@ -83,8 +85,8 @@ REFUSED: tuple[PublicLayout, ...] = (
         is_alone=True,
     ),
     PublicLayout(
-        name="glaive_function_calling",
-        title="all turns of a conversation in one text, as in Glaive's data",
+        name="marked_text",
+        title="all turns of a conversation in one text, under the names of their speakers",
         url=f"{HUB}/glaiveai/glaive-function-calling-v2",
         slots={
             "system": slot("system", needs="optional"),
@@ -95,6 +97,13 @@ REFUSED: tuple[PublicLayout, ...] = (
         "speakers, such as USER: and ASSISTANT:, into a column named messages; Glaive's data has a ShareGPT form",
         before=("*",),
         is_alone=True,
+        data_sets=(
+            DataSet(
+                name="glaive_function_calling",
+                title="Glaive's function calling",
+                url=f"{HUB}/glaiveai/glaive-function-calling-v2",
+            ),
+        ),
     ),
     PublicLayout(
         name="rendered_chat",
@@ -123,7 +132,7 @@ REFUSED: tuple[PublicLayout, ...] = (
     ),
     PublicLayout(
         name="prompt_only",
-        title="TRL's prompt-only: a question without an answer",
+        title="a question without an answer, as TRL's prompt-only format",
         url=TRL,
         slots={
             "prompt": slot("prompt", "question", "messages", form=(Form.TEXT, Form.OPEN_TURNS)),

@@ -6,8 +6,8 @@ import re
 #: Vicuna's and OpenAssistant-Guanaco's texts, Alpaca's prompts and OpenChatKit's; before them what such texts contain,
 #: as most documents do not, and that is found fast.
 _NAMED = tuple(
-    (contained, re.compile(question), re.compile(answer))
-    for contained, question, answer in (
+    (marker, re.compile(question), re.compile(answer))
+    for marker, question, answer in (
         ("Assistant", r"(?:^|\n)[ \t]*(?:Human|User)\s*:", r"(?<=[\s>])Assistant\s*:"),
         ("ASSISTANT", r"\b(?:USER|HUMAN)\s?:", r"\bASSISTANT\s?:"),
         ("###", r"###\s*(?:Human|User|HUMAN|USER)\s*:", r"###\s*(?:Assistant|ASSISTANT|AI|Bot)\s*:"),
@@ -52,10 +52,10 @@ def has_named_turns(text: str) -> bool:
 
 def _named_turns(text: str) -> str | None:
     """Return what begins the first question that an answer follows: `USER: Hi ASSISTANT: Hello` -> `USER:`."""
-    for contained, question, answer in _NAMED:
-        found = question.search(text) if contained in text else None
-        if found is not None and answer.search(text, found.end()):
-            return found[0].strip()
+    for marker, question, answer in _NAMED:
+        match = question.search(text) if marker in text else None
+        if match is not None and answer.search(text, match.end()):
+            return match[0].strip()
     return None
 
 
@@ -66,5 +66,5 @@ def has_rendered_turns(text: str) -> bool:
 
 def _rendered_turns(text: str) -> str | None:
     """Return what begins the first of several turns, as a chat template writes them."""
-    found = _TURN.search(text)
-    return found[0] if found is not None and _TURN.search(text, found.end()) else None
+    match = _TURN.search(text)
+    return match[0] if match is not None and _TURN.search(text, match.end()) else None

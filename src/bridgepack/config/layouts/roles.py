@@ -25,6 +25,6 @@ def aliases_for(names: Collection[str]) -> tuple[dict[str, str], list[str]]:
 
     [`user`, `Assistant`, `function`, `critic`] -> {`assistant`: `assistant`, `function`: `tool`}, [`critic`]
     """
-    others = [name for name in names if name not in _KNOWN]
-    found = {name.lower(): _MEANINGS[name.lower()] for name in others if name.lower() in _MEANINGS}
-    return found, [name for name in others if name.lower() not in found]
+    new_names = [name for name in names if name not in _KNOWN]
+    aliases = {name.lower(): _MEANINGS[name.lower()] for name in new_names if name.lower() in _MEANINGS}
+    return aliases, [name for name in new_names if name.lower() not in aliases]

@@ -14,6 +14,7 @@ from bridgepack.config.recipe.layout import AnyLayout
 #: Value of `--layout` that writes no layout.
 NO_LAYOUT = "none"
 _BY_HAND = f"To name the columns yourself in data.layout, write the recipe with --layout {NO_LAYOUT}"
+_IN_RECIPE = "To name the columns yourself, write data.layout"
 _WIDEST, _SHOWN = 60, 4
 
 
@@ -25,43 +26,61 @@ def unknown_name(name: str, names: Sequence[str]) -> str:
     )
 
 
-def refused_layout(what: str, entry: PublicLayout) -> str:
-    """Return the message for rows of a layout that is not read."""
-    return f"{what}: its rows look like {entry.name} ({entry.title}); {entry.refusal}. {_BY_HAND}."
+def refused_layout(data_name: str, entry: PublicLayout, *, is_new: bool = True) -> str:
+    """Return the message for rows of a layout that is not read; `is_new` where a new recipe is written."""
+    by_hand = _BY_HAND if is_new else _IN_RECIPE
+    return f"{data_name}: its rows look like {entry.name} ({entry.title}); {entry.refusal}. {by_hand}."
 
 
 def equal_fits(
-    what: str, options: Sequence[tuple[str, AnyLayout | None, Collection[str]]], columns: Collection[str]
+    data_name: str,
+    options: Sequence[tuple[str, AnyLayout | None, Collection[str]]],
+    columns: Collection[str],
+    *,
+    is_new: bool = True,
 ) -> str:
-    """Return the message for rows that several layouts fit; `options` are names, layouts and the columns known."""
+    """Return the message for rows that several layouts fit.
+
+    `options` are names, layouts and the columns known; `is_new` where a new recipe is written.
+    """
     lines = []
-    for name, layout, known in options:
-        rest = ", ".join(column for column in columns if column not in known)
+    for name, layout, known_columns in options:
+        unread_columns = ", ".join(column for column in columns if column not in known_columns)
         how = "is refused" if layout is None else as_flow(layout)
-        lines.append(f"  {name}{f' (does not read {rest})' if rest else ''}: {how}")
+        lines.append(f"  {name}{f' (does not read {unread_columns})' if unread_columns else ''}: {how}")
     names = list(dict.fromkeys(name for name, *_ in options))
     choice = (
         f"Choose one with --layout {' or --layout '.join(names)}"
-        if len(names) > 1
-        else "Copy one of them into the recipe"
+        if len(names) > 1 and is_new
+        else "Copy one of them into the recipe, as data.layout"
     )
     fits = f"{len(options)} layouts fit its rows equally well"
-    return f"{what}: {fits}:\n" + "\n".join(lines) + f"\n{choice}. {_BY_HAND}."
+    return f"{data_name}: {fits}:\n" + "\n".join(lines) + f"\n{choice}." + (f" {_BY_HAND}." if is_new else "")
 
 
-def lacks_columns(what: str, entry: PublicLayout, columns: Mapping[str, str]) -> str:
+def lacks_columns(data_name: str, entry: PublicLayout, columns: Mapping[str, str]) -> str:
     """Return the message for rows that lack the columns of the layout that was asked for."""
-    wanted = ", ".join(words_of_slots(entry))
-    has = f"{what}, which has {_list_columns(columns)}"
-    return f"--layout is {entry.name}, which reads {wanted}; {has}. Choose another. {_BY_HAND}."
+    slot_words = ", ".join(words_of_slots(entry))
+    has = f"{data_name}, which has {_list_columns(columns)}"
+    return f"--layout is {entry.name}, which reads {slot_words}; {has}. Choose another. {_BY_HAND}."
 
 
-def unknown_columns(what: str, columns: Mapping[str, str]) -> str:
+def unknown_columns(data_name: str, columns: Mapping[str, str]) -> str:
     """Return the message for rows that no layout reads."""
-    return f"{what}: no known layout reads its rows; they have {_list_columns(columns)}. {_BY_HAND}."
+    return f"{data_name}: no known layout reads its rows; they have {_list_columns(columns)}. {_BY_HAND}."
 
 
-def mixed_shapes(what: str, shapes: Counter[str], examples: Mapping[str, str]) -> str:
+def no_layout_of_kind(data_name: str, kind: str, columns: Mapping[str, str], kinds: Sequence[str]) -> str:
+    """Return the message for rows that no layout of a kind reads; `kinds` are those whose layouts read some."""
+    other_kinds = f", but as {' or '.join(kinds)}" if kinds else ""
+    cure = f"Set preprocessing.kind to {' or '.join(kinds)}, or name" if kinds else "Name"
+    return (
+        f"{data_name}: no known layout reads its rows as {kind}{other_kinds} (preprocessing.kind is {kind}); they have "
+        f"{_list_columns(columns)}. {cure} the columns in data.layout."
+    )
+
+
+def mixed_shapes(data_name: str, shapes: Counter[str], examples: Mapping[str, str]) -> str:
     """Return the message for rows of several shapes; the name of rows that nothing fits is empty."""
     total = shapes.total()
     parts = ", ".join(
@@ -69,12 +88,15 @@ def mixed_shapes(what: str, shapes: Counter[str], examples: Mapping[str, str]) -
         for name, count in shapes.most_common()
     )
     return (
-        f"{what}: its rows have several shapes: {parts}. Write each shape to its own file, and list the files in "
-        "data.train, each with its layout; or choose one with --layout NAME, which drops the other rows."
+        f"{data_name}: its rows have several shapes: {parts}. Write each shape to its own file, and list the files in "
+        f"data.train, each with its layout; or write none with --layout {NO_LAYOUT}, and a build reads each row by "
+        "the layout that fits it; or choose one with --layout NAME, which drops the other rows."
     )
 
 
-def reasons(candidate: Candidate, repeated: Collection[str], num_rows: int, *, is_chosen: bool) -> Iterator[str]:
+def reasons(
+    candidate: Candidate, repeated_columns: Collection[str], num_rows: int, *, is_chosen: bool
+) -> Iterator[str]:
     """Yield why a candidate was taken."""
     slots = candidate.entry.all_slots
     read = [name for slot, names in candidate.columns.items() if not slots[slot].is_ignored for name in names]
@@ -85,10 +107,22 @@ def reasons(candidate: Candidate, repeated: Collection[str], num_rows: int, *, i
     )
     marks = [mark for mark in candidate.entry.marks if mark not in read]
     yield how + (f", beside {', '.join(marks)}" if marks and not is_chosen else "")
-    for name in candidate.ignored:
+    for name in candidate.ignored_columns:
         yield f"{name} is not read: the system text has the same"
-    for name in sorted(repeated):
+    for name in sorted(repeated_columns):
         yield f"{name} is not read: other columns that are read have its text"
+
+
+def choice_of_pair(names: Collection[str], kind: str) -> str:
+    """Return what becomes of texts in a prompt and a completion, and how to choose otherwise; empty for other rows."""
+    if "prompt_completion" not in names:
+        return ""
+    if kind == "chat":
+        return (
+            "prompt and completion become turns of the chat template; with preprocessing.kind prompt_completion they "
+            "stay plain text"
+        )
+    return "prompt and completion stay plain text; with preprocessing.kind chat they become turns of the chat template"
 
 
 def lacking(num_rows: int, total: int, place: str) -> str:
@@ -96,7 +130,7 @@ def lacking(num_rows: int, total: int, place: str) -> str:
     return f"{percent(num_rows, total)} of the rows lack one of these columns or an answer, first {place}"
 
 
-def others(num_rows: int, total: int, place: str) -> str:
+def other_shapes(num_rows: int, total: int, place: str) -> str:
     """Return what to say of rows that do not fit."""
     return f"{percent(num_rows, total)} of the rows have another shape, first {place}"
 
@@ -106,9 +140,9 @@ def flags_and_roles(flags: Collection[str], aliases: Mapping[str, str]) -> Itera
     if flags:
         names = ", ".join(sorted(flags))
         yield f"turns that {names} marks as untrained are not trained (preprocessing.message_weights: mask)"
-    others = [f"{name} is {role}" for name, role in aliases.items() if name != role]
-    if others:
-        yield f"roles have other names: {', '.join(others)}"
+    renamed_roles = [f"{name} is {role}" for name, role in aliases.items() if name != role]
+    if renamed_roles:
+        yield f"roles have other names: {', '.join(renamed_roles)}"
 
 
 def unknown_role(name: str, place: str) -> str:
@@ -132,10 +166,10 @@ def as_flow(layout: AnyLayout) -> str:
     return flow(written(layout))
 
 
-def kind_of(held: Contents, value: Any) -> str:
+def kind_of(contents: Contents, value: Any) -> str:
     """Return what a column holds and its type: `text`, `text, a list`, `identifier, an int`."""
     names = {list: "a list", dict: "an object", int: "a number", float: "a number", bool: "true or false"}
-    return f"{held}, {names[type(value)]}" if type(value) in names else held
+    return f"{contents}, {names[type(value)]}" if type(value) in names else contents
 
 
 def percent(num: int, total: int) -> str:
@@ -151,4 +185,4 @@ def example(value: Any) -> str:
 
 
 def _list_columns(columns: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} ({held})" for name, held in columns.items()) or "no columns"
+    return ", ".join(f"{name} ({contents})" for name, contents in columns.items()) or "no columns"

@@ -22,7 +22,9 @@ _TURNS = frozenset({Form.OPENAI, Form.SHAREGPT, Form.OPEN_TURNS, Form.ANSWER_TUR
 class TurnFields:
     """Fields of turns that are not always read."""
 
-    held: Mapping[str, Contents]  #: field -> what it holds: text in any turn, else a flag in any, else an identifier
+    contents: Mapping[
+        str, Contents
+    ]  #: field -> what it holds: text in any turn, else a flag in any, else an identifier
     num_rows: Mapping[str, int]  #: field -> rows that have it
     examples: Mapping[str, Any]  #: field -> its first value
     flags: Mapping[str, Sequence[Any]]  #: field about the loss -> its values
@@ -31,26 +33,28 @@ class TurnFields:
 
 def turn_fields(candidate: Candidate, rows: Sequence[Mapping[str, Any]]) -> TurnFields:
     """Return the fields and roles of the turns that a candidate reads."""
-    found: dict[str, list[tuple[Contents, Any]]] = {}
+    values_of_fields: dict[str, list[tuple[Contents, Any]]] = {}
     num_rows: dict[str, int] = {}
     roles: dict[str, int] = {}
     for position, row in enumerate(rows):
-        named = set()
+        names_in_row = set()
         for turn in _turns_of(candidate, row):
             roles.setdefault(str(turn["role"]) if turn.get("role") else str(turn.get("from")).lower(), position)
             for name, value in turn.items():
                 if name not in _READ and (kind := holds(str(name), value)) is not None:
-                    found.setdefault(str(name), []).append((kind, value))
-                    named.add(str(name))
-        num_rows |= {name: num_rows.get(name, 0) + 1 for name in named}
-    flags = {name: [value for _, value in values] for name, values in found.items() if plain_name(name) in FLAGS}
-    held: dict[str, Contents] = {}
+                    values_of_fields.setdefault(str(name), []).append((kind, value))
+                    names_in_row.add(str(name))
+        num_rows |= {name: num_rows.get(name, 0) + 1 for name in names_in_row}
+    flags = {
+        name: [value for _, value in values] for name, values in values_of_fields.items() if plain_name(name) in FLAGS
+    }
+    contents: dict[str, Contents] = {}
     examples = {}
-    for name, values in found.items():
+    for name, values in values_of_fields.items():
         kinds = [kind for kind, _ in values]
-        held[name] = next(kind for kind in ("text", "flag", "identifier") if kind in kinds)
-        examples[name] = next(value for kind, value in values if kind == held[name])
-    return TurnFields(held=held, num_rows=num_rows, examples=examples, flags=flags, roles=roles)
+        contents[name] = next(kind for kind in ("text", "flag", "identifier") if kind in kinds)
+        examples[name] = next(value for kind, value in values if kind == contents[name])
+    return TurnFields(contents=contents, num_rows=num_rows, examples=examples, flags=flags, roles=roles)
 
 
 def _turns_of(candidate: Candidate, row: Mapping[str, Any]) -> list[Mapping[str, Any]]:

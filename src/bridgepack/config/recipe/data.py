@@ -5,17 +5,22 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterator, Sequence
 from itertools import combinations
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
-from bridgepack.config.recipe.layout import OWN_TEMPLATE_VARIABLES, Layout
+from bridgepack.config.recipe.layout import OWN_TEMPLATE_VARIABLES
+from bridgepack.config.recipe.layout_list import Layouts
+from bridgepack.config.recipe.replaced import refuse_fields_of_source
 from bridgepack.config.section import Before, Flag, Section
 
-#: Names allowed in a source's `columns`, whatever the preprocessing calls these columns.
-ColumnName = Literal[
-    "messages", "tools", "system", "prompt", "completion", "chat_template_kwargs", "input_ids", "loss_mask", "labels"
-]
+#: Columns of rows, which no section of a source has.
+COLUMNS_OF_ROWS = frozenset(
+    {
+        *("messages", "conversation", "conversations", "tools", "system", "prompt", "completion"),
+        *("chat_template_kwargs", "input_ids", "loss_mask", "labels"),
+    }
+)
 #: Values of `tokenizer.engine` in recipes and artifacts of earlier releases.
 REMOVED_ENGINES = ("gigatoken",)
 #: Default split of a `dataset`.
@@ -23,7 +28,7 @@ DEFAULT_SPLIT = "train"
 #: Fields with a source's location, and a number of sections that nobody lists by hand.
 _PLACES, _MANY_SOURCES = ("path", "dataset", "sources"), 20
 #: Fields about a source's own rows, which a group of sources cannot have.
-_OF_ROWS = ("split", "revision", "layout", "columns", "kind", "max_rows")
+_OF_ROWS = ("split", "revision", "layout", "max_rows")
 
 
 class DataSource(Section):
@@ -42,18 +47,20 @@ class DataSource(Section):
     saved DatasetDict: the name of its split."""
     revision: str | None = None
     """For a `dataset`: commit, tag or branch; pin a commit so that the recipe always reads the same rows."""
-    layout: Annotated[Layout | None, Before(None)] = None
+    layout: Annotated[Layouts | None, Before(None)] = None
     """How the rows of this source are read, as `data.layout`, which is the default."""
-    columns: dict[ColumnName, str] = Field(default_factory=dict)
-    """Older than `layout`: name -> column of this source, e.g. `{prompt: question, completion: answer}`."""
-    kind: Literal["chat", "prompt_completion"] | None = None
-    """Older than `layout`: `prompt_completion` makes turns of a prompt and a completion, whatever else a row has."""
     max_rows: Annotated[int, Field(ge=1, strict=True)] | None = None
     """Maximum rows to use, chosen by the seed among those that become sequences."""
     weight: Annotated[float, Field(gt=0, strict=True)] | None = None
     """Share in the mixture, relative to the other weights in the list; `data.mixture.by` sets the unit."""
     epochs: Annotated[float, Field(gt=0, le=10**6, strict=True)] | None = None
     """How often its sequences are used: 0.5 uses half of them, 2.5 uses each two or three times."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_replaced(cls, values: Any) -> Any:
+        refuse_fields_of_source(values)
+        return values
 
     @model_validator(mode="after")
     def _check_place_and_amount(self) -> Self:
@@ -106,7 +113,7 @@ def _refuse_rows(value: Any) -> Any:
     """Refuse lists of rows: sections without a location that have a row's columns or are very many."""
     is_rows = isinstance(value, (list, tuple)) and all(isinstance(one, dict) for one in value)
     names = {name for one in value for name in one} if is_rows else set()
-    if names and not names & set(_PLACES) and (names & set(get_args(ColumnName)) or len(value) > _MANY_SOURCES):
+    if names and not names & set(_PLACES) and (names & COLUMNS_OF_ROWS or len(value) > _MANY_SOURCES):
         raise ValueError(
             f" is a list of rows, {len(value)} of them; allowed: a path, a section {{path: PATH}} or {{dataset: ID}}, "
             "or a list of these. Write the rows to a file, one JSON object per line, and name it; in Python, `build`, "
@@ -196,9 +203,10 @@ class DataConfig(Section):
     paths start at the current folder."""
     validation: Sources | None = None
     """Validation data, as `train`; none by default."""
-    layout: Annotated[Layout | None, Before(None)] = None
-    """How a row is read: which columns become turns, tools, a prompt, a completion or token ids. A source may have its
-    own. By default `messages`, `conversation` or `conversations`, else `prompt` and `completion`."""
+    layout: Annotated[Layouts | None, Before(None)] = None
+    """How a row is read: which columns become turns, tools, a prompt, a completion or token ids. Of a list, the first
+    layout that fits a row reads it. A source may have its own. By default the layouts that fit the first rows of the
+    source's first file, of the kind of `preprocessing`."""
     mixture: MixtureConfig = MixtureConfig()
     """How weighted sources are mixed."""
     validation_fraction: Annotated[float, Field(ge=0.0, lt=1.0, strict=True)] = 0.0
@@ -248,8 +256,8 @@ class TokenizerConfig(Section):
     """Path of a Jinja file that replaces the tokenizer's chat template. Set the same template on Megatron-Bridge's
     tokenizer, not through `dataset_kwargs`."""
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
-    """Variables for the chat template, e.g. `{enable_thinking: false}`. Rows may set their own:
-    `preprocessing.chat_template_kwargs_column`."""
+    """Variables for the chat template, e.g. `{enable_thinking: false}`. Rows may set their own, by
+    `chat_template_kwargs` of their layout."""
     template_date: datetime.date | None = None
     """Date that `strftime_now` returns in the chat template, e.g. `2025-06-30`. Without it, the templates of Llama 3
     and gpt-oss insert the build date, so the rows depend on the day of the build."""

@@ -15,7 +15,7 @@ from bridgepack.records.manifests import TOKENIZER_NAMES
 NOT_IN_ROWS = frozenset({"mode", "pad_cu_seqlens", "balance"})
 #: Fields of data about rows, and of a source about its rows and how often they are used; younger ones name themselves.
 _OF_DATA = ("role_aliases", "validation_fraction")
-_USES = ("columns", "kind", "max_rows", "weight", "epochs")
+_USES = ("max_rows", "weight", "epochs")
 
 
 def fingerprint_of(

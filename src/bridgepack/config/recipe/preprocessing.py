@@ -1,17 +1,15 @@
 """How an example becomes tokens and a loss mask: chat, prompt-completion, plain text, or pre-tokenised."""
 
-import string
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
 from bridgepack.config.recipe.assistant_markers import AssistantMarkers
+from bridgepack.config.recipe.replaced import refuse_columns
 from bridgepack.config.section import Before, Flag, Section
 from bridgepack.host import HostRelease
 
-#: Conversation columns in the host's lookup order (megatron-bridge 0.6.2, conversation_processing.py).
-CONVERSATION_COLUMNS = ("messages", "conversation", "conversations")
 #: Fields that say in which form turns are given to the chat template.
 FORM_FIELDS = ("null_content", "tool_arguments", "content_parts")
 OverLong = Literal["drop", "truncate", "split", "error"]
@@ -29,6 +27,12 @@ class _Common(Section):
     """Settings for sources whose layout is of another kind, one section for each kind, e.g. `[{kind: text, over_long:
     split}]` for documents among chats. A kind without a section has its defaults, and `over_long` and
     `labels_after_eos` as they are here."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_columns(cls, values: Any) -> Any:
+        refuse_columns(get_args(cls.model_fields["kind"].annotation)[0], values)
+        return values
 
     def of_kind(self, kind: str) -> "Preprocessing":
         """Return the settings for rows of a kind: these, its section in `others`, or its defaults."""
@@ -79,18 +83,8 @@ class ChatPreprocessing(_Common):
     """Selects this kind of preprocessing."""
     loss_mode: Literal["assistant", "last_turn", "full"] = "assistant"
     """Trained tokens: all assistant turns, the last assistant turn, or everything."""
-    conversation_column: str | None = None
-    """Older than `data.layout`: column with the turns; by default `messages`, `conversation` or `conversations`."""
-    prompt_column: str = "prompt"
-    """Older than `data.layout`: column of the user's turn."""
-    completion_column: str = "completion"
-    """Older than `data.layout`: column of the assistant's turn."""
-    tools_column: str = "tools"
-    """Older than `data.layout`: column with tool schemas."""
     tool_schemas: tuple[dict[str, Any], ...] | None = None
     """Tool schemas for rows without their own."""
-    chat_template_kwargs_column: str | None = None
-    """Older than `data.layout`: column with variables for the chat template."""
     control_tokens: Literal["keep", "drop"] = "keep"
     """For rows whose text contains a control token such as `<|im_start|>`: `keep` those with an unambiguous mask, as
     Megatron-Bridge does, or `drop` all."""
@@ -143,12 +137,6 @@ class ChatPreprocessing(_Common):
     def fields_on_auto(self) -> tuple[str, ...]:
         """Names of the fields whose form is decided for each chat template."""
         return tuple(name for name in FORM_FIELDS if getattr(self, name) == "auto")
-
-    @property
-    def named_columns(self) -> tuple[str, ...]:
-        """Names that a source's `columns` may have."""
-        kwargs = ("chat_template_kwargs",) if self.chat_template_kwargs_column else ()
-        return ("messages", "tools", "system", "prompt", "completion", *kwargs)
 
     @model_validator(mode="after")
     def _check_full_loss(self) -> Self:
@@ -220,12 +208,6 @@ class PromptCompletionPreprocessing(_Common):
 
     kind: Literal["prompt_completion"]
     """Selects this kind of preprocessing."""
-    prompt_column: str = "prompt"
-    """Older than `data.layout`: column with the prompt."""
-    completion_column: str = "completion"
-    """Older than `data.layout`: column with the completion."""
-    prompt_template: str = "{prompt}"
-    """Older than `data.layout`: text with the placeholder `{prompt}`."""
     separator: Annotated[str, Field(min_length=0)] = ""
     """Text between prompt and completion; it is tokenised with the completion."""
     loss_mode: Literal["completion", "full"] = "completion"
@@ -247,55 +229,12 @@ class PromptCompletionPreprocessing(_Common):
     masks_control_tokens: Flag = True
     """Never train the tokens that Megatron-Bridge never trains, e.g. `<|im_start|>`, `<|python_tag|>`."""
 
-    @property
-    def named_columns(self) -> tuple[str, ...]:
-        """Names that a source's `columns` may have."""
-        return ("prompt", "completion")
-
-    @model_validator(mode="after")
-    def _check_columns_and_template(self) -> Self:
-        if self.prompt_column == self.completion_column:
-            raise ValueError(
-                f"prompt_column and completion_column are both {self.prompt_column!r}; they must differ. "
-                "Name the two columns of the data."
-            )
-        try:
-            parts = list(string.Formatter().parse(self.prompt_template))
-        except ValueError:
-            parts = []
-        if {tuple(part) for _, *part in parts if part[0] is not None} != {("prompt", "", None)}:
-            raise ValueError(
-                f"prompt_template is {self.prompt_template!r}; its only placeholder must be {{prompt}}. "
-                "Double all other braces: {{ and }}."
-            )
-        return self
-
 
 class TokenizedPreprocessing(_Common):
     """Rows that already hold token ids, with a loss mask or labels."""
 
     kind: Literal["tokenized"]
     """Selects this kind of preprocessing."""
-    input_ids_column: str = "input_ids"
-    """Older than `data.layout`: column with the token ids."""
-    loss_mask_column: str | None = None
-    """Older than `data.layout`: column with a mask."""
-    labels_column: str | None = None
-    """Older than `data.layout`: column with labels."""
-
-    @property
-    def named_columns(self) -> tuple[str, ...]:
-        """Names that a source's `columns` may have."""
-        return ("input_ids", "loss_mask", "labels")
-
-    @model_validator(mode="after")
-    def _check_one_mask(self) -> Self:
-        if self.loss_mask_column is not None and self.labels_column is not None:
-            raise ValueError(
-                f"loss_mask_column is {self.loss_mask_column!r} and labels_column is {self.labels_column!r}; "
-                "only one of them can be set. Remove one."
-            )
-        return self
 
 
 class TextPreprocessing(_Common):
@@ -311,11 +250,6 @@ class TextPreprocessing(_Common):
     """Prepend the tokenizer's BOS token. Gemma needs that, and Llama 3 was pre-trained with it."""
     add_eos: Flag = True
     """Append the tokenizer's EOS token, so that the model learns where a document ends."""
-
-    @property
-    def named_columns(self) -> tuple[str, ...]:
-        """Names that a source's `columns` may have: none, as these are older than this kind."""
-        return ()
 
 
 Preprocessing = Annotated[

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -12,7 +13,7 @@ from pydantic import Field, field_validator, model_validator
 from bridgepack import geometry
 from bridgepack.config.document import Document
 from bridgepack.config.installed import installed_version
-from bridgepack.config.recipe.data import DataConfig, TokenizerConfig, as_sources, label_of, listed, sets_amount
+from bridgepack.config.recipe.data import DataConfig, TokenizerConfig, as_sources, listed, sets_amount
 from bridgepack.config.recipe.packing import BatchConfig, PackingConfig, ParallelismConfig
 from bridgepack.config.recipe.preprocessing import (
     ChatPreprocessing,
@@ -20,7 +21,7 @@ from bridgepack.config.recipe.preprocessing import (
     mended_by_host,
     trims_thought_openings,
 )
-from bridgepack.config.recipe.readings import check_layouts, kind_of, reading_of
+from bridgepack.config.recipe.readings import Reading, check_layouts, kind_of, written_layouts
 from bridgepack.config.recipe.serving import ServingConfig
 from bridgepack.config.recipe.training import (
     CheckpointConfig,
@@ -37,6 +38,9 @@ from bridgepack.config.recipe.training import (
 from bridgepack.errors import ConfigError
 from bridgepack.host import TARGET, HostRelease, release_for, release_of
 from bridgepack.records import SPLITS, TRAIN, BalanceRecord
+
+#: What a recipe without a layout says of it.
+DETECTED = "detected from the data"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,6 +59,8 @@ class ResolvedRecipe:
     pad_seq_to_mult: Derived  #: every runtime length is a multiple of this
     max_sequence_length: Derived  #: maximum runtime length of an unsplit sequence; a multiple of `pad_seq_to_mult`
     balance: BalanceRecord | None = None  #: topology and costs that the order of packs is balanced for, or None
+    #: split -> how each of its sources is read whose layout was detected, None for others; empty if nothing was
+    readings: Mapping[str, tuple[Reading | None, ...]] = field(default_factory=dict)
 
     def explain(self) -> dict[str, dict[str, Any]]:
         """Return every derived value with its reason, for output and the manifest."""
@@ -64,10 +70,22 @@ class ResolvedRecipe:
             kept = ", ".join(f"preprocessing.{name}" for name in habits)
             because = f"{kept} is keep, and the recipe is for Megatron-Bridge {self.recipe.release.name}"
             values["host_habits"] = {"value": habits, "because": because}
+        if self.recipe.detects_layouts:
+            values["layout"] = self._explain_layout()
         if self.balance is None:
             return values
         because = f"packing.balance.kind is {self.balance.kind}"
         return values | {"balance": {"value": self.balance.values(), "because": because}}
+
+    def _explain_layout(self) -> dict[str, Any]:
+        if not self.readings:
+            return {"value": DETECTED, "because": "data.layout is not set; it is found where the data is read"}
+        value = {}
+        for split, readings in self.readings.items():
+            # rows are what they are, whether one source names their files or several do
+            alike = readings[:1] if len({*readings}) == 1 else readings
+            value[split] = [None if reading is None else reading.to_dict() for reading in alike]
+        return {"value": value, "because": f"{DETECTED}: the layouts that fit the first rows of each source"}
 
 
 class SFTRecipe(Document):
@@ -179,6 +197,12 @@ class SFTRecipe(Document):
         return tuple(kind_of(self.preprocessing, self.data, source) for source in sources)
 
     @property
+    def detects_layouts(self) -> bool:
+        """Whether a source has no layout, so that it is detected from its rows."""
+        sources = (*as_sources(self.data.train), *as_sources(self.data.validation))
+        return any(not written_layouts(self.data, source) for source in sources)
+
+    @property
     def chat_preprocessing(self) -> ChatPreprocessing | None:
         """The settings for conversations; None if the recipe has none."""
         if self.preprocessing.kind != "chat" and "chat" not in self.kinds:
@@ -219,23 +243,6 @@ class SFTRecipe(Document):
 
     @model_validator(mode="after")
     def _check_sources_fit_preprocessing(self) -> Self:
-        kind, known = self.preprocessing.kind, self.preprocessing.named_columns
-        for split in ("train", "validation"):
-            for source in as_sources(getattr(self.data, split)):
-                unknown = [name for name in getattr(source, "columns", ()) if name not in known]
-                if unknown:
-                    raise ValueError(
-                        f"data.{split}: columns of {label_of(source)} names {', '.join(unknown)}; preprocessing.kind "
-                        f"{kind} reads: {', '.join(known) or 'what a layout names'}. Name "
-                        f"{'one of these' if known else 'the column in layout'}."
-                    )
-                wanted = getattr(source, "kind", None)
-                if wanted is not None and wanted != kind and kind != "chat":
-                    raise ValueError(
-                        f"data.{split}: kind of {label_of(source)} is {wanted}; preprocessing.kind {kind} reads no "
-                        "others. Remove it, or set preprocessing.kind to chat."
-                    )
-                reading_of(self.preprocessing, self.data, source)
         check_layouts(self.preprocessing, self.data)
         return self
 
@@ -276,11 +283,16 @@ class SFTRecipe(Document):
 
         return from_bridge(config, **fields)
 
-    def resolve(self, balance: BalanceRecord | None = None) -> ResolvedRecipe:
+    def resolve(
+        self,
+        balance: BalanceRecord | None = None,
+        readings: Mapping[str, tuple[Reading | None, ...]] = MappingProxyType({}),
+    ) -> ResolvedRecipe:
         """Return the recipe with every derived value and the reason for each; pure.
 
         Args:
             balance: from `planning.balance.balance_for`.
+            readings: from `data.layouts.detection.readings_of`; without it, no layout is detected.
 
         Raises:
             ConfigError: the pack size or the maximum sequence length does not fit `pad_seq_to_mult`.
@@ -308,6 +320,7 @@ class SFTRecipe(Document):
             pad_seq_to_mult=multiple,
             max_sequence_length=Derived(value=whole, because=because),
             balance=balance,
+            readings=readings,
         )
 
     def _derived_multiple(self) -> Derived:

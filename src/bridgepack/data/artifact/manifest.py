@@ -18,12 +18,9 @@ from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.records import BalanceRecord, Manifest
 
 MANIFEST_FILE = "manifest.json"
-#: Version of the artifact's layout; part of every fingerprint.
-FORMAT_VERSION = 5
-#: Versions that can be read: 2 has the same columns in files that bridgepack encoded itself; 2 and 3 have checksums
-#: only for shards; 2 to 4 do not record sources, nor repeated, split and duplicate rows.
-_READABLE = (2, 3, 4, FORMAT_VERSION)
-_FIRST_WITH_CHECKSUM = 4
+#: Version of the artifact's layout; part of every fingerprint. Others are refused: their recipes have fields that
+#: no longer exist.
+FORMAT_VERSION = 6
 _CHECKSUM = "sha256"
 #: What a path makes of `s3://`.
 _OF_URL = re.compile(r"[a-z][a-z0-9+.-]+:/[^/]")
@@ -79,13 +76,12 @@ def read_manifest(folder: Path) -> Manifest:
     except (OSError, ValueError, RecursionError) as error:
         raise ArtifactError(f"{path} cannot be read: {error}. Build the artifact again.") from None
     version = content.get("format_version") if isinstance(content, Mapping) else None
-    if type(version) is not int or version not in _READABLE:
+    if type(version) is not int or version != FORMAT_VERSION:
         raise ArtifactError(
-            f"{path}: format_version is {version!r}; this bridgepack reads {', '.join(map(str, _READABLE))}. "
+            f"{path}: format_version is {version!r}; this bridgepack reads {FORMAT_VERSION}. "
             "Build the artifact again, or use the bridgepack that made it."
         )
-    has_checksum = version >= _FIRST_WITH_CHECKSUM or content.get(_CHECKSUM)
-    if has_checksum and text != manifest_text(content):
+    if text != manifest_text(content):
         raise ArtifactError(
             f"{path} was changed: it does not match its {_CHECKSUM}. Copy it again, or build the artifact again."
         )

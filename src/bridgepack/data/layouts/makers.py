@@ -6,7 +6,7 @@ text               text
 tokenized          input_ids, loss_mask or labels, and columns about padding and packed samples
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -46,11 +46,13 @@ class ReadRow(dict[str, Any]):
     #: column that nobody reads -> its value; without empty ones
     unread: Mapping[str, Any] = MappingProxyType({})
     #: columns and fields of turns, `messages.NAME`, that the layout ignores
-    ignored: frozenset[str] = frozenset()
+    ignored_names: frozenset[str] = frozenset()
     #: column with the row's system text
     system_name: str = "system"
     #: kind of the layout that read it
     kind: str = "chat"
+    #: position of the layout that read it, among those of its source
+    layout: int = 0
 
 
 class _ReadPair(ReadRow):
@@ -70,7 +72,7 @@ class Maker(Protocol):
 
     columns: frozenset[str]  #: columns that must be there
     read: tuple[Column, ...]  #: columns that are read
-    needs: str  #: the columns that must be there, in words
+    needs: tuple[str, ...]  #: the columns that must be there, as the layout names them, each once
 
     def is_there(self, row: Mapping[str, Any]) -> bool:
         """Return whether a row has the columns that must be there."""
@@ -125,9 +127,9 @@ class ChatMaker:
         #: that column, if a row without other columns is its turns and nothing else
         self.plain = self.only if self._system is None or self._system.columns else None
         turns = [Column(part.from_column).name for part in self._parts if isinstance(part, TurnsFromColumn)]
-        texts = [column.name for part in self._parts if isinstance(part, TurnMaker) for column in part.required]
+        texts = [column.name for part in self._parts if isinstance(part, TurnMaker) for column in part.required_columns]
         self.columns = frozenset((*turns, *texts))
-        self.needs = " with ".join(dict.fromkeys(name for part in self._parts for name in names_of_part(part)))
+        self.needs = tuple(dict.fromkeys(name for part in self._parts for name in names_of_part(part)))
 
     def is_there(self, row: Mapping[str, Any]) -> bool:
         """Return whether a row has the columns that must be there."""
@@ -138,16 +140,14 @@ class ChatMaker:
     def fits(self, row: Mapping[str, Any]) -> bool:
         """Return whether these columns hold what the layout says."""
         return all(
-            holds_turns(value_of(row, Column(part.from_column)))
-            if isinstance(part, TurnsFromColumn)
-            else part.fits(row)
+            _has_turns(value_of(row, Column(part.from_column))) if isinstance(part, TurnsFromColumn) else part.fits(row)
             for part in self._parts
         )
 
     def missing(self, row: Mapping[str, Any], /) -> str:
         """Return the columns of the first part that a row lacks."""
         lacking = (part for part in self._parts if not is_there(part, row))
-        return next((", ".join(names_of_part(part)) for part in lacking), self.needs)
+        return ", ".join(next(map(names_of_part, lacking), self.needs))
 
     def make(self, row: Mapping[str, Any]) -> ReadRow:
         """Return the conversation and what belongs to it.
@@ -155,25 +155,24 @@ class ChatMaker:
         Raises:
             RowError: a column holds something else than the layout says.
         """
-        made = ReadRow()
+        row_read = ReadRow()
         if self._only is not None:
-            made["messages"] = turns = turns_at(row, self._only)
+            row_read["messages"] = turns = turns_at(row, self._only)
         else:
-            made["messages"] = turns = self._turns(row)
+            row_read["messages"] = turns = self._turns(row)
         if not turns:
-            name = self.only or self.needs
-            raise RowError(DropReason.EMPTY_CONVERSATION, f"{name} has no turns")
+            raise RowError(DropReason.EMPTY_CONVERSATION, f"{' with '.join(self.needs)} has no turns")
         if self._system is not None and self._system.has_columns(row) and self._system.says_something(row):
-            made["system"] = self._system.parts(row) or self._system.text(row)
-            made.system_name = ", ".join(column.path for column in self._system.columns) or "system"
+            row_read["system"] = self._system.parts(row) or self._system.text(row)
+            row_read.system_name = ", ".join(column.path for column in self._system.columns) or "system"
         for column in self._tools:
             value = value_of(row, column)
             if not is_empty(value) and (schemas := objects_in(value, column.path)):
-                made["tools"] = [dict(as_function(schema) if self._wraps_tools else schema) for schema in schemas]
+                row_read["tools"] = [dict(as_function(schema) if self._wraps_tools else schema) for schema in schemas]
                 break
         if self._variables is not None:
-            self._add_variables(row, self._variables, made)
-        return made
+            self._add_variables(row, self._variables, row_read)
+        return row_read
 
     def _turns(self, row: Mapping[str, Any]) -> list[Any]:
         turns: list[Any] = []
@@ -185,18 +184,22 @@ class ChatMaker:
         return turns
 
     @staticmethod
-    def _add_variables(row: Mapping[str, Any], variables: Any, made: ReadRow) -> None:
+    def _add_variables(row: Mapping[str, Any], variables: Any, row_read: ReadRow) -> None:
         if isinstance(variables, str):
-            found = variables_in(value_of(row, Column(variables)), variables)
+            values = variables_in(value_of(row, Column(variables)), variables)
         else:
-            found = {name: variable_at(row, one) for name, one in variables.items()}
-        given = {name: value for name, value in found.items() if value is not None}
-        if given:
-            made["chat_template_kwargs"] = given
+            values = {name: variable_at(row, variable) for name, variable in variables.items()}
+        variables_set = {name: value for name, value in values.items() if value is not None}
+        if variables_set:
+            row_read["chat_template_kwargs"] = variables_set
 
 
-def _first_missing(needs: str, row: Mapping[str, Any]) -> str:
-    return next((name for name in needs.split(" with ") if value_of(row, Column(name)) is None), needs)
+def _has_turns(value: Any) -> bool:
+    return holds_turns(value) and not is_empty(value)
+
+
+def _first_missing(needs: Sequence[str], row: Mapping[str, Any]) -> str:
+    return next((name for name in needs if value_of(row, Column(name)) is None), ", ".join(needs))
 
 
 class _PairMaker:
@@ -205,7 +208,7 @@ class _PairMaker:
         self._prompt = TextMaker(layout.prompt, strips_spaces=strips_spaces)
         self._completion = TextMaker(layout.completion, strips_spaces=strips_spaces)
         self.columns = frozenset(column.name for column in self.read)
-        self.needs = " with ".join(column.path for column in self.read)
+        self.needs = tuple(column.path for column in self.read)
 
     def is_there(self, row: Mapping[str, Any]) -> bool:
         return self._prompt.has_columns(row) and self._completion.has_columns(row)
@@ -213,8 +216,8 @@ class _PairMaker:
     def missing(self, row: Mapping[str, Any], /) -> str:
         return _first_missing(self.needs, row)
 
-    def fits(self, _: Mapping[str, Any], /) -> bool:
-        return True
+    def fits(self, row: Mapping[str, Any], /) -> bool:
+        return self._prompt.has_texts(row) and self._completion.has_texts(row)
 
     def make(self, row: Mapping[str, Any]) -> ReadRow:
         return _ReadPair(prompt=self._prompt.text(row), completion=self._completion.text(row))
@@ -225,7 +228,7 @@ class _TextMaker:
         self.read = columns_of(layout)
         self._text = TextMaker(layout.text)
         self.columns = frozenset(column.name for column in self.read)
-        self.needs = " with ".join(column.path for column in self.read)
+        self.needs = tuple(column.path for column in self.read)
 
     def is_there(self, row: Mapping[str, Any]) -> bool:
         return self._text.has_columns(row)
@@ -233,8 +236,8 @@ class _TextMaker:
     def missing(self, row: Mapping[str, Any], /) -> str:
         return _first_missing(self.needs, row)
 
-    def fits(self, _: Mapping[str, Any], /) -> bool:
-        return True
+    def fits(self, row: Mapping[str, Any], /) -> bool:
+        return self._text.has_texts(row)
 
     def make(self, row: Mapping[str, Any]) -> ReadRow:
         return _ReadText(text=self._text.text(row))
@@ -244,27 +247,27 @@ class _TokensMaker:
     def __init__(self, layout: TokenizedLayout) -> None:
         self._layout = layout
         self.columns = frozenset({layout.input_ids})
-        self.needs = layout.input_ids
-        named = [name for name in (layout.loss_mask, layout.labels) if name]
-        self._masks = masks = named or [name for name in ("loss_mask", "labels") if name not in layout.ignore]
-        self._others = tuple(sorted(LAYOUT_COLUMNS - {layout.input_ids, *masks}))
-        self.read = tuple(map(Column, (layout.input_ids, *masks, *self._others)))
+        self.needs: tuple[str, ...] = (layout.input_ids,)
+        mask_names = [name for name in (layout.loss_mask, layout.labels) if name]
+        self._masks = masks = mask_names or [name for name in ("loss_mask", "labels") if name not in layout.ignore]
+        self._sample_columns = tuple(sorted(LAYOUT_COLUMNS - {layout.input_ids, *masks}))
+        self.read = tuple(map(Column, (layout.input_ids, *masks, *self._sample_columns)))
 
     def is_there(self, row: Mapping[str, Any]) -> bool:
         return row.get(self._layout.input_ids) is not None
 
     def missing(self, _: Mapping[str, Any], /) -> str:
-        return self.needs
+        return self._layout.input_ids
 
     def fits(self, row: Mapping[str, Any], /) -> bool:
         return any(row.get(name) is not None for name in self._masks)
 
     def make(self, row: Mapping[str, Any]) -> ReadRow:
-        made = _ReadTokens({name: row[name] for name in self._others if row.get(name) is not None})
+        row_read = _ReadTokens({name: row[name] for name in self._sample_columns if row.get(name) is not None})
         for name, column in (("input_ids", self._layout.input_ids), *self._mask(row)):
             if row.get(column) is not None:
-                made[name] = row[column]
-        return made
+                row_read[name] = row[column]
+        return row_read
 
     def _mask(self, row: Mapping[str, Any]) -> list[tuple[str, str]]:
         if self._layout.labels is not None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bridgepack.config.recipe.layout import Column, TurnFromColumns, TurnsFromColumn
-from bridgepack.data.layouts.values import TextMaker, as_function, objects_in, value_of
+from bridgepack.data.layouts.values import TextMaker, as_function, is_empty, objects_in, value_of
 from bridgepack.data.reading.inputs import names_of
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
@@ -21,7 +21,7 @@ class TurnMaker:
         self._reasoning = None if turn.reasoning_content is None else TextMaker(turn.reasoning_content)
         self._calls = None if turn.tool_calls is None else Column(turn.tool_calls)
         self._is_optional = turn.role in {"system", "developer"}
-        self.required = self._content.columns if self._content and not self._is_optional else ()
+        self.required_columns = self._content.columns if self._content and not self._is_optional else ()
 
     def is_there(self, row: Mapping[str, Any]) -> bool:
         """Return whether a row has the columns of the turn's text, or of its calls."""
@@ -30,9 +30,9 @@ class TurnMaker:
         return self._content.has_columns(row) or (self._calls is not None and self._calls.name in row)
 
     def fits(self, row: Mapping[str, Any]) -> bool:
-        """Return whether the columns of the turn's text hold texts."""
-        values = [value_of(row, column) for column in self._content.columns] if self._content else []
-        return all(value is None or isinstance(value, str) for value in values)
+        """Return whether the columns of the turn's text hold texts, or calls stand beside it."""
+        has_calls = self._calls is not None and not is_empty(value_of(row, self._calls))
+        return self._is_optional or has_calls or (self._content is not None and self._content.has_texts(row))
 
     def turn(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the turn, or None for a system turn without text.
@@ -70,4 +70,6 @@ def is_there(part: "TurnsFromColumn | TurnMaker", row: Mapping[str, Any]) -> boo
 
 def names_of_part(part: "TurnsFromColumn | TurnMaker") -> Sequence[str]:
     """Return the columns that a part of a conversation needs."""
-    return [part.from_column] if isinstance(part, TurnsFromColumn) else [column.path for column in part.required]
+    return (
+        [part.from_column] if isinstance(part, TurnsFromColumn) else [column.path for column in part.required_columns]
+    )

@@ -19,8 +19,8 @@ _SHOWN = 60
 
 def unread_of(columns: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return column -> value of a row as a reader gave it, for the columns that nobody reads."""
-    found: Mapping[str, Any] = getattr(columns, "unread", _NOTHING)
-    return found
+    unread: Mapping[str, Any] = getattr(columns, "unread", _NOTHING)
+    return unread
 
 
 def flags_of(columns: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -32,24 +32,29 @@ def flags_of(columns: Mapping[str, Any]) -> Mapping[str, Any]:
 def unread_fields(unread: Mapping[str, Any], texts: Iterable[str] = ()) -> Iterator[UnreadCount]:
     """Yield what the unread columns of one row hold; a copy of one of `texts`, which are read, is an identifier."""
     for name, value in unread.items():
-        found = holds(name, value)
-        if found is None or (found == "flag" and _is_one(value)):
+        contents = holds(name, value)
+        if contents is None or (contents == "flag" and _is_one(value)):
             continue
-        if found == "text" and isinstance(value, str) and _is_copy(value, texts):
-            found = "identifier"
-        yield UnreadCount(name=name, holds=found, num_rows=1, row_offset=0, example=_short(value))
+        if contents == "text" and isinstance(value, str) and _is_copy(value, texts):
+            contents = "identifier"
+        yield UnreadCount(name=name, holds=contents, num_rows=1, row_offset=0, example=_short(value))
 
 
 def unread_turn_fields(
-    turns: Iterable[Mapping[str, Any]], known: Set[str], is_read: Callable[[str], bool]
+    turns: Iterable[Mapping[str, Any]], known_fields: Set[str], is_read: Callable[[str], bool]
 ) -> dict[str, Any]:
     """Return `messages.FIELD` -> its first value, for fields of turns that nobody reads and that hold something."""
-    found: dict[str, Any] = {}
+    first_values: dict[str, Any] = {}
     for turn in turns:
         for name, value in turn.items():
-            if name not in known and f"{TURN_FIELD}{name}" not in found and not is_empty(value) and not is_read(name):
-                found[f"{TURN_FIELD}{name}"] = value
-    return found
+            if (
+                name not in known_fields
+                and f"{TURN_FIELD}{name}" not in first_values
+                and not is_empty(value)
+                and not is_read(name)
+            ):
+                first_values[f"{TURN_FIELD}{name}"] = value
+    return first_values
 
 
 def losses_of(fields: Iterable[UnreadCount]) -> Iterator[Loss]:
@@ -69,8 +74,8 @@ def _is_one(value: Any) -> bool:
 
 
 def _is_copy(value: str, texts: Iterable[str]) -> bool:
-    stripped = value.strip()
-    return any(stripped == text.strip() for text in texts)
+    words = value.strip()
+    return any(words == text.strip() for text in texts)
 
 
 def _short(value: Any) -> str:

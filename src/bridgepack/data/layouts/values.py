@@ -59,20 +59,25 @@ class TextMaker:
 
     def __init__(self, texts: str | tuple[str, ...], *, strips_spaces: bool = False) -> None:
         """Take a text, or pieces of which the empty ones are left out; `strips_spaces` around each column."""
-        self._whole = parts_of(texts) if isinstance(texts, str) else None
+        self._parts_of_text = parts_of(texts) if isinstance(texts, str) else None
         self._pieces = [parts_of(piece) for piece in texts] if isinstance(texts, tuple) else []
         self._strips_spaces = strips_spaces
-        parts = [*(self._whole or ()), *(part for piece in self._pieces for part in piece)]
+        parts = [*(self._parts_of_text or ()), *(part for piece in self._pieces for part in piece)]
         self.columns = tuple(part for part in parts if isinstance(part, Column))
 
     def has_columns(self, row: Mapping[str, Any]) -> bool:
         """Return whether a row has the columns: all of a text, one of pieces."""
-        chosen = all if self._whole is not None else any
-        return not self.columns or chosen(part.is_in(row) for part in self.columns)
+        quantifier = all if self._parts_of_text is not None else any
+        return not self.columns or quantifier(part.is_in(row) for part in self.columns)
 
     def is_empty(self, row: Mapping[str, Any]) -> bool:
         """Return whether the columns hold nothing in a row."""
         return bool(self.columns) and all(is_empty(value_of(row, column)) for column in self.columns)
+
+    def has_texts(self, row: Mapping[str, Any]) -> bool:
+        """Return whether the columns hold texts or nulls, and not all of them nothing."""
+        values = [value_of(row, column) for column in self.columns]
+        return all(value is None or isinstance(value, str) for value in values) and not self.is_empty(row)
 
     def says_something(self, row: Mapping[str, Any]) -> bool:
         """Return whether the text is constant, or a column is neither null nor empty; white space says something."""
@@ -80,8 +85,16 @@ class TextMaker:
 
     def parts(self, row: Mapping[str, Any]) -> list[Any] | None:
         """Return a list of content parts that the only column of the text holds, or None."""
-        value = value_of(row, self._whole[0]) if self._whole and isinstance(self._whole[0], Column) else None
-        return value if isinstance(value, list) and self._whole is not None and len(self._whole) == 1 else None
+        value = (
+            value_of(row, self._parts_of_text[0])
+            if self._parts_of_text and isinstance(self._parts_of_text[0], Column)
+            else None
+        )
+        return (
+            value
+            if isinstance(value, list) and self._parts_of_text is not None and len(self._parts_of_text) == 1
+            else None
+        )
 
     def text(self, row: Mapping[str, Any]) -> str:
         """Return the text of a row.
@@ -89,13 +102,13 @@ class TextMaker:
         Raises:
             RowError: a column is missing, null or not text; of pieces, all are empty.
         """
-        if self._whole is not None:
-            return self._fill(self._whole, row)
-        kept = [piece for piece in self._pieces if not self._is_left_out(piece, row)]
-        if not kept:
+        if self._parts_of_text is not None:
+            return self._fill(self._parts_of_text, row)
+        pieces = [piece for piece in self._pieces if not self._is_left_out(piece, row)]
+        if not pieces:
             names = ", ".join(column.path for column in self.columns)
             raise RowError(DropReason.MISSING_FIELD, f"{names} are empty or missing; it has: {names_of(row)}")
-        return _BETWEEN.join(self._fill(piece, row) for piece in kept)
+        return _BETWEEN.join(self._fill(piece, row) for piece in pieces)
 
     @staticmethod
     def _is_left_out(piece: Sequence[str | Column], row: Mapping[str, Any]) -> bool:
@@ -128,7 +141,7 @@ def turns_at(row: Mapping[str, Any], column: Column) -> Sequence[Any]:
     if value is None:
         return ()
     if isinstance(value, str) and value.lstrip()[:1] == "[":
-        value = parsed(value, column.path)
+        value = value_of_json(value, column.path)
     if isinstance(value, str) or not isinstance(value, Sequence):
         detail = f"{column.path} is a {type(value).__name__}; it must be a list of turns"
         raise RowError(DropReason.INVALID_FIELD, detail)
@@ -142,7 +155,7 @@ def objects_in(value: Any, name: str) -> list[Mapping[str, Any]]:
         RowError: it is something else.
     """
     if isinstance(value, str):
-        value = parsed(value, name) if value.strip() else None
+        value = value_of_json(value, name) if value.strip() else None
     if isinstance(value, Mapping):
         value = [value] if value else None
     if value is None:
@@ -169,13 +182,13 @@ def variables_in(value: Any, name: str) -> dict[str, Any]:
         RowError: it is no object, or sets a reserved variable.
     """
     if isinstance(value, str):
-        value = parsed(value, name) if value.strip() else None
+        value = value_of_json(value, name) if value.strip() else None
     if value is None:
         return {}
     if not isinstance(value, Mapping):
         raise RowError(DropReason.INVALID_FIELD, f"{name} is a {type(value).__name__}; it must be an object")
-    if own := sorted(OWN_TEMPLATE_VARIABLES.intersection(value)):
-        raise RowError(DropReason.INVALID_FIELD, f"{name} sets {', '.join(own)}, which is reserved")
+    if own_names := sorted(OWN_TEMPLATE_VARIABLES.intersection(value)):
+        raise RowError(DropReason.INVALID_FIELD, f"{name} sets {', '.join(own_names)}, which is reserved")
     return {key: item for key, item in value.items() if item is not None}
 
 
@@ -190,12 +203,14 @@ def variable_at(row: Mapping[str, Any], variable: VariableColumn) -> Any:
         return value
     text = value if isinstance(value, str) else json.dumps(value)
     if text not in variable.values:
-        allowed = ", ".join(variable.values)
-        raise RowError(DropReason.INVALID_FIELD, f"{variable.column} is {text!r}; the layout has values for: {allowed}")
+        values_of_layout = ", ".join(variable.values)
+        raise RowError(
+            DropReason.INVALID_FIELD, f"{variable.column} is {text!r}; the layout has values for: {values_of_layout}"
+        )
     return variable.values[text]
 
 
-def parsed(text: str, where: str) -> Any:
+def value_of_json(text: str, where: str) -> Any:
     """Return the value of a JSON text; raises RowError if it is not JSON."""
     try:
         return parse_json(text)

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from bridgepack.config.errors import nearest_name, quoted
 from bridgepack.config.recipe.data import DEFAULT_SPLIT, DataSource, Source, path_of
+from bridgepack.config.recipe.readings import Reading
 from bridgepack.data.files import hub_or_cache
 from bridgepack.data.reading.lines import open_stream
 from bridgepack.data.reading.remote import CloudFile, Readable, checked_url, find_objects, scheme_of
@@ -55,6 +56,11 @@ class RowView(Protocol):
         """Kind of the rows, which chooses their settings."""
         ...
 
+    @property
+    def reading(self) -> Reading:
+        """The layouts of the rows."""
+        ...
+
     def read(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a row with the columns that encoders read; raises RowError if it cannot be read."""
         ...
@@ -87,14 +93,15 @@ def find_inputs(
     field: str,
     split: str,
     scratch: Path,
-    view_of: Callable[[Source], RowView] | None = None,
+    view_of: Callable[[Source, Sequence[InputFile], str], RowView] | None = None,
     below: FilesBelow | None = None,
 ) -> list[InputFile]:
     """Return the files of a split in the recipe's order; the files of each folder and glob are sorted.
 
     Messages name the recipe's `field`. The split chooses among those of a saved DatasetDict. Hugging Face data sets are
-    first written to `scratch`, as Parquet. `view_of` returns how the rows of a source are read; without it they stay as
-    they are. `below` gets all files of folders and prefixes, those that are not read, too.
+    first written to `scratch`, as Parquet. `view_of` returns how the rows of a source are read, by its files and
+    the recipe's field; without it they stay as they are. `below` gets all files of folders and prefixes, those that are
+    not read, too.
 
     Raises:
         DataError: a source is missing, empty or of an unknown kind.
@@ -108,7 +115,7 @@ def find_inputs(
         else:
             assert isinstance(source, DataSource)
             found = [_materialise(source, field, scratch / f"{split}-{index}.parquet")]
-        view = None if view_of is None else view_of(source)
+        view = None if view_of is None else view_of(source, found, field)
         files += [replace(file, source=index, view=view) for file in found]
     return files
 

@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from bridgepack.config.errors import quoted
 from bridgepack.config.load import load_recipe
-from bridgepack.config.recipe.data import ColumnName, DataSource
-from bridgepack.config.recipe.preprocessing import CONVERSATION_COLUMNS
+from bridgepack.config.recipe.data import COLUMNS_OF_ROWS, DataSource
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.files import make_folders, replaced_when_whole
 from bridgepack.data.reading.remote import scheme_of
@@ -27,7 +26,6 @@ _ROWS_OF_BATCH = 1000
 _FIELDS = re.compile(r"data\.(train|validation)(\.\d+)?(\.sources\.\d+)*(\.path)?")
 #: Fields of a source's section that say where its rows are; and columns that no such section has.
 _PLACES = frozenset({"path", "dataset", "sources"})
-_OF_ROWS = frozenset({*get_args(ColumnName), *CONVERSATION_COLUMNS})
 #: Rows whose columns tell a list of rows from a list of sources.
 _LOOKED_AT = 100
 #: Likeness of two names (0-1) from which one is the other misspelt.
@@ -124,7 +122,7 @@ def _is_rows(values: list[Any] | tuple[Any, ...]) -> bool:
     names = {str(name) for one in values[:_LOOKED_AT] for name in one}
     others = names - known.keys()
     if names & _PLACES:
-        return bool(others & _OF_ROWS)
+        return bool(others & COLUMNS_OF_ROWS)
     return any(not get_close_matches(name.lower(), known, n=1, cutoff=_MISSPELT) for name in others)
 
 

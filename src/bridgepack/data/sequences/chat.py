@@ -208,7 +208,7 @@ class ChatEncoder:
             unread |= {f"{_VARIABLES}.{name}": value for name, value in own.items()}
         if not unread:
             return ()
-        ignored: frozenset[str] = getattr(columns, "ignored", frozenset())
+        ignored: frozenset[str] = getattr(columns, "ignored_names", frozenset())
         contents = [message["content"] for message in conversation.messages if isinstance(message["content"], str)]
         fields = unread_fields({name: value for name, value in unread.items() if name not in ignored}, contents)
         is_obeyed = self._settings.message_weights == "mask"

@@ -7,7 +7,7 @@ from bridgepack.config.layouts.contents import flag_of, is_mask_claim, plain_nam
 from bridgepack.config.recipe.layout import TURN_FIELD
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.layouts.unread import FLAGS, flags_of
-from bridgepack.data.layouts.values import parsed
+from bridgepack.data.layouts.values import value_of_json
 from bridgepack.data.reading.inputs import names_of
 from bridgepack.data.sequences.markers import ASSISTANT
 from bridgepack.data.sequences.mending import Mender
@@ -106,7 +106,7 @@ class ConversationReader:
         reads_weights, untrained = self._settings.message_weights == "mask", frozenset[int]()
         flags = flags_of(columns)
         if not is_plain or flags:  # fast path: most are plain
-            ignored = {name.removeprefix(TURN_FIELD) for name in getattr(columns, "ignored", ())}
+            ignored = {name.removeprefix(TURN_FIELD) for name in getattr(columns, "ignored_names", ())}
             untrained = _find_untrained(turns, messages, flags, ignored, refuses_others=reads_weights)
             pairs = enumerate(zip(turns, messages, strict=True), 1)
             messages = [
@@ -184,7 +184,7 @@ def _with_calls(turn: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     calls = turn.get("tool_calls")
     if not isinstance(calls, str):
         return turn
-    return {**turn, "tool_calls": parsed(calls, f"{where}: tool_calls") if calls.strip() else []}
+    return {**turn, "tool_calls": value_of_json(calls, f"{where}: tool_calls") if calls.strip() else []}
 
 
 def _find_untrained(
@@ -232,7 +232,7 @@ def _check_content(content: Any, where: str) -> None:
 
 def _function_call(value: Any, where: str) -> dict[str, Any]:
     """Return a ShareGPT `function_call` turn (JSON text of one call or a list) as an assistant turn with tool calls."""
-    calls = parsed(value, f"{where}: function_call") if isinstance(value, str) else value
+    calls = value_of_json(value, f"{where}: function_call") if isinstance(value, str) else value
     calls = calls if isinstance(calls, list) else [calls]
     if not calls:
         raise RowError(DropReason.INVALID_FIELD, f"{where}: function_call is an empty list")

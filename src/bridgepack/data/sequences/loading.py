@@ -41,6 +41,7 @@ class _Pending:
         self.drops: list[RowNote] = []
         self.losses: list[RowNote] = []
         self.unread: dict[tuple[str, str], UnreadCount] = {}
+        self.num_read: list[int] = []
         self.num_rows = self.num_blank_lines = self.num_characters = 0
 
     def add(self, encoder: Encoder, offset: int, item: Row | RowError, limit: TimeLimit) -> None:
@@ -49,6 +50,7 @@ class _Pending:
         try:
             if isinstance(item, RowError):
                 raise item
+            self._count_layout(getattr(item, "layout", 0))
             prepared = limit(encoder.prepare, item)
         except RowError as error:
             self.drops.append(RowNote(offset, error.reason, error.detail))
@@ -64,6 +66,10 @@ class _Pending:
             known = self.unread.setdefault(field[:2], field._replace(num_rows=0, row_offset=offset))
             self.unread[field[:2]] = known._replace(num_rows=known.num_rows + 1)
         self.num_characters += prepared.num_characters
+
+    def _count_layout(self, layout: int) -> None:
+        self.num_read += [0] * (layout + 1 - len(self.num_read))
+        self.num_read[layout] += 1
 
     def encode(self, encoder: Encoder) -> TokenBatch:
         """Return the sequences of the rows; rows without a mask or with fewer than two tokens are drops.
@@ -93,6 +99,7 @@ class _Pending:
             drops=tuple(sorted(self.drops)),
             losses=tuple(self.losses),
             unread=tuple(self.unread.values()),
+            num_read=tuple(self.num_read),
             num_rows=self.num_rows,
             num_blank_lines=self.num_blank_lines,
         )

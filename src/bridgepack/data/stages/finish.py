@@ -115,6 +115,7 @@ class RangeResult:
     num_rows: int = 0  #: rows read, drops included
     num_blank_lines: int = 0  #: blank lines
     unread: tuple[UnreadCount, ...] = ()  #: what nobody reads in its rows, dropped ones included
+    num_read: tuple[int, ...] = ()  #: rows that each layout of the source has read
     was_tokenized: bool = False  #: tokenised now; False if the tokens were in the store
     num_bytes: int = 0  #: its share of the input file's size; 0 if unknown
     longest: int = 0  #: stored tokens of its longest sequence before sizes apply
@@ -166,6 +167,7 @@ def finish_range(
         num_rows=index.num_rows,
         num_blank_lines=index.num_blank_lines,
         unread=index.unread,
+        num_read=index.num_read,
         longest=int(index.stored_lengths.max(initial=0)),
     )
 

@@ -148,6 +148,7 @@ def _merge(index: TokenIndex, arrays: TokenArrays, again: frozenset[int], made: 
         drops=made.drops,
         losses=tuple(sorted([*losses, *made.losses], key=lambda loss: loss.row_offset)),
         unread=index.unread or made.unread,
+        num_read=index.num_read,  # the rows are the same
         num_rows=index.num_rows,
         num_blank_lines=index.num_blank_lines,
     )

@@ -21,6 +21,7 @@ from bridgepack.data.stages.notes import Drops, Losses, join_notes
 from bridgepack.errors import DataError
 from bridgepack.geometry import IntArray, aligned_runtime_lengths
 from bridgepack.records import VALIDATION, DropReason, InputRecord, PackPlan, SourceRecord, SplitStatistics, UnreadField
+from bridgepack.records.sequences import summed_counts
 
 #: Stored tokens per shard. The host keeps every shard open in every loader process, so there should be few.
 _SHARD_TOKENS = 1 << 25
@@ -175,14 +176,21 @@ def unread_fields(sources: Sequence[int], results: Sequence[RangeResult]) -> tup
 def _counted_inputs(
     split: str, inputs: Sequence[InputRecord], results: Sequence[RangeResult]
 ) -> tuple[InputRecord, ...]:
-    """Return the inputs with their numbers of rows, and of duplicates in the split."""
+    """Return the inputs with their numbers of rows, by layout, and of duplicates in the split."""
     totals = np.zeros((len(inputs), 2), dtype=np.int64)
+    parts: list[list[tuple[int, ...]]] = [[] for _ in inputs]
     for result in results:
         num_duplicates = result.parts[split].drops.counts.get(DropReason.DUPLICATE, 0)
         totals[result.place.file_index] += result.num_rows, num_duplicates
+        parts[result.place.file_index].append(result.num_read)
     return tuple(
-        replace(record, num_rows=num_rows, num_duplicates=num_duplicates)
-        for record, (num_rows, num_duplicates) in zip(inputs, totals.tolist(), strict=True)
+        replace(
+            record,
+            num_rows=num_rows,
+            num_duplicates=num_duplicates,
+            read_as=dict(zip(record.read_as, (*summed_counts(counts), *[0] * len(record.read_as)), strict=False)),
+        )
+        for record, (num_rows, num_duplicates), counts in zip(inputs, totals.tolist(), parts, strict=True)
     )
 
 

@@ -26,10 +26,10 @@ from bridgepack.data.shards.row_groups import arrow_array, arrow_lists, arrow_te
 from bridgepack.errors import StoreError
 from bridgepack.geometry import IntArray
 from bridgepack.records import INPUT_IDS, LOSS_MASK, MaskArray, TokenArray
-from bridgepack.records.sequences import RowNote, TokenBatch, UnreadCount, joined_counts, token_counts
+from bridgepack.records.sequences import RowNote, TokenBatch, UnreadCount, joined_counts, summed_counts, token_counts
 
 #: Version of the file's layout; part of every key.
-TOKEN_FILE_VERSION = 5
+TOKEN_FILE_VERSION = 6
 _MARK = b"bptoken%d" % TOKEN_FILE_VERSION
 #: Bytes of ids of a range that are kept in memory until its file is written; more are spooled to a file.
 _KEPT_BYTES = 1 << 24
@@ -40,6 +40,7 @@ Int32Array = npt.NDArray[np.int32]
 _INDEX_ARRAYS = ("stored_lengths", "row_offsets", "num_trained", "num_learned", "num_context")
 _NOTE_ARRAYS = ("drop_rows", "drop_kinds", "loss_rows", "loss_kinds")
 _KINDS, _UNREAD, _NUM_ROWS, _NUM_BLANK_LINES = "kinds", "unread", "num_rows", "num_blank_lines"
+_NUM_READ = "num_read"
 _ORIGIN = "origin"
 _SCHEMA = pa.schema(
     {
@@ -48,6 +49,7 @@ _SCHEMA = pa.schema(
         **{name: pa.list_(pa.int32()) for name in (*_INDEX_ARRAYS, *_NOTE_ARRAYS)},
         _KINDS: pa.string(),
         _UNREAD: pa.string(),
+        _NUM_READ: pa.string(),
         _NUM_ROWS: pa.int64(),
         _NUM_BLANK_LINES: pa.int64(),
         _ORIGIN: pa.string(),
@@ -81,6 +83,7 @@ class TokenIndex:
     loss_kinds: Int32Array  #: shape [num_losses], int32, index into `kinds`
     kinds: tuple[tuple[str, str], ...]  #: (reason, detail) of drops, (kind, detail) of losses
     unread: tuple[UnreadCount, ...]  #: what nobody reads, each name and what it holds once
+    num_read: tuple[int, ...]  #: rows that each layout of the source has read; shorter if the last ones read none
     num_rows: int  #: rows read, drops included
     num_blank_lines: int  #: blank lines
 
@@ -107,6 +110,7 @@ class TokenFileWriter:
         self._index: dict[str, list[Int32Array]] = {name: [] for name in (*_INDEX_ARRAYS, *_NOTE_ARRAYS)}
         self._kinds: dict[tuple[str, str], int] = {}
         self._unread: list[UnreadCount] = []
+        self._num_read: tuple[int, ...] = ()
         self._num_tokens = self._num_rows = self._num_blank_lines = 0
 
     def add(self, batch: TokenBatch, eos_token_id: int) -> None:
@@ -121,6 +125,7 @@ class TokenFileWriter:
         self._add_notes("drop", batch.drops)
         self._add_notes("loss", batch.losses)
         self._unread += batch.unread
+        self._num_read = summed_counts([self._num_read, batch.num_read])
         self._num_rows += batch.num_rows
         self._num_blank_lines += batch.num_blank_lines
 
@@ -147,7 +152,8 @@ class TokenFileWriter:
             arrow_lists(values, np.array([0, len(values)]), _SCHEMA.field(name).type) for name, values in arrays.items()
         ]
         counts = [arrow_array(np.array([count])) for count in (self._num_rows, self._num_blank_lines)]
-        texts = [arrow_text(json.dumps(part)) for part in (list(self._kinds), joined_counts(self._unread))]
+        notes = (list(self._kinds), joined_counts(self._unread), self._num_read)
+        texts = [arrow_text(json.dumps(part)) for part in notes]
         origin = arrow_text(json.dumps(asdict(self._origin) if self._origin else None))
         batch = pa.RecordBatch.from_arrays([*lists, *texts, *counts, origin], schema=_SCHEMA)
         with path.open("wb") as sink, pa.ipc.new_stream(sink, _SCHEMA) as stream:
@@ -178,6 +184,7 @@ def read_token_index(path: Path) -> TokenIndex:
         **{name: numpy_array(row.column(name).values).copy() for name in (*_INDEX_ARRAYS, *_NOTE_ARRAYS)},
         kinds=tuple((str(reason), str(detail)) for reason, detail in json.loads(row.column(_KINDS)[0].as_py())),
         unread=tuple(UnreadCount(*part) for part in json.loads(row.column(_UNREAD)[0].as_py())),
+        num_read=tuple(json.loads(row.column(_NUM_READ)[0].as_py())),
         num_rows=row.column(_NUM_ROWS)[0].as_py(),
         num_blank_lines=row.column(_NUM_BLANK_LINES)[0].as_py(),
     )

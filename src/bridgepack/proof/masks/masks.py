@@ -201,12 +201,13 @@ def check_masks(target: str | Path | SFTRecipe, options: MaskOptions | None = No
     options = options or MaskOptions()
     is_artifact = not isinstance(target, SFTRecipe) and bool(str(target)) and Path(target).is_dir()
     if not isinstance(target, SFTRecipe) and is_artifact:
-        recipe = recorded_recipe(opened_artifact(Path(target)), options.overrides)
+        artifact = opened_artifact(Path(target))
+        recipe, manifest = recorded_recipe(artifact, options.overrides), artifact.manifest
     else:
-        recipe = load_recipe(target, options.overrides)
+        recipe, manifest = load_recipe(target, options.overrides), None
     tokenizer = stage_tokenizer(recipe, is_built=is_artifact)
     comparison = _Comparison(recipe, judge_of(recipe, tokenizer), options)
-    with found_sources(recipe) as found:
+    with found_sources(recipe, manifest) as found:
         if found.gone:
             raise DataError("; ".join(found.gone))
         comparison.run(input_files(recipe, found.files, options.split))

@@ -45,7 +45,7 @@ class Origin:
 @contextmanager
 def opened_origin(artifact: Artifact, recipe: SFTRecipe, progress: Progress) -> Iterator[Origin]:
     """Yield the input files and tokenizer of a recipe as an origin, compared with the manifest."""
-    with found_sources(recipe) as sources:
+    with found_sources(recipe, artifact.manifest) as sources:
         inputs, changed_inputs = compare_inputs(artifact, sources, progress)
         checks, changed, is_loaded = compare_tokenizer(artifact, recipe)
 

@@ -23,6 +23,7 @@ from bridgepack.records import (
 from bridgepack.records.words import counted
 from bridgepack.reporting.blocks import Block, Column, Figure, Figures, Line, Picture, PictureBar, Section, Table
 from bridgepack.reporting.results import shows
+from bridgepack.reporting.results.layouts import reading_text
 from bridgepack.reporting.results.served import kinds_table
 from bridgepack.reporting.text import MOST_LINES, without_middle
 
@@ -101,12 +102,14 @@ def ledger_blocks(split: SplitRecord) -> Iterator[Block]:
     """Yield how many rows of a split were read, packed and dropped, with the reasons."""
     numbers, num_dropped = split.statistics, sum(split.drops.values())
     files = "" if split.skipped_files is None else f"\n{split.skipped_files.describe()}"
+    reading = reading_text(split)
     yield _figures(
         {
             "rows in": (
                 f"{numbers.num_rows_in:,}",
                 _if_any(numbers.num_blank_lines, " (and {} blank lines)") + files,
             ),
+            **({"read as": (reading, "")} if reading else {}),
             "sequences packed": (
                 f"{numbers.num_sequences:,}",
                 _if_any(numbers.num_truncated, ", of which {} truncated")

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from bridgepack.config.layouts.sayings import choice_of_pair
 from bridgepack.data.artifact.inspection import SequenceView
 from bridgepack.planning.preview import Note, Preview, SourcePreview
 from bridgepack.planning.sample import STOPPED_EARLY
@@ -19,6 +20,7 @@ from bridgepack.reporting.results.artifacts import (
     unread_blocks,
 )
 from bridgepack.reporting.results.builds import run_line
+from bridgepack.reporting.results.layouts import layouts_text
 from bridgepack.reporting.results.packs import sequence_block
 from bridgepack.reporting.results.served import sample_blocks
 from bridgepack.reporting.text import without_middle
@@ -39,7 +41,11 @@ def preview_blocks(preview: Preview) -> Iterator[Block]:
 
 def _source_blocks(source: SourcePreview) -> Iterator[Block]:
     columns = "; ".join(f"{name}: {kind}" for name, kind in source.columns.items())
-    yield _figures({"format": f"{source.format}, {columns or 'no column is known'}", "rows read": _rows(source)})
+    reading = layouts_text(source.read_as)
+    figures = {"format": f"{source.format}, {columns or 'no column is known'}", "rows read": _rows(source)}
+    yield _figures({**figures, **({"read as": reading} if reading else {})})
+    if choice := choice_of_pair(source.read_as, source.kind):
+        yield Line(f"  {choice}")
     if source.sequences:
         yield Legend("first sequences")
     yield from map(_sequence, source.sequences)
