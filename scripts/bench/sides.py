@@ -44,7 +44,7 @@ def build_artifact(values: dict[str, Any], output: Path, *arguments: str, good: 
 def build(data: str, tokenizer: str, output: str, engine: str, workers: int) -> dict[str, Any]:
     """Return what `build --check` takes, with its start and an empty store, and `repack` of what it built."""
     folder, found = _fresh(output), {}
-    artifact, other, processes = folder / "artifact", folder / "other", ("--workers", str(workers))
+    artifact, other, processes = folder / "artifact", folder / "other", ("--num-workers", str(workers))
     with timed(found):
         build_artifact(recipe(data, tokenizer, engine), artifact, *processes, "--check", good=(0, 1))
     changes = [part for change in _REPACKED for part in ("--set", change)]
@@ -77,7 +77,7 @@ def check(artifact: str, workers: int) -> dict[str, Any]:
     """Return what the command `check` takes."""
     found: dict[str, Any] = {}
     with timed(found):
-        _run("check", artifact, "--workers", str(workers), good=(0, 1))
+        _run("check", artifact, "--num-workers", str(workers), good=(0, 1))
     return found
 
 

@@ -311,7 +311,7 @@ def test_the_command_prints_one_page_and_exits_with_1_for_a_fault(
 ) -> None:
     """The process with the host is that of the other tests; what it does is the command's."""
     monkeypatch.setattr("bridgepack.canaries.canary.HostProcess", lambda *_, **__: nullcontext(host))
-    finished = command("prove", "training", artifact, "--context", 2, "--packs", 2)  # built for one rank
+    finished = command("prove", "training", artifact, "--context", 2, "--num-packs", 2)  # built for one rank
 
     assert finished.code == 1, finished.errors
     lines = finished.output.splitlines()

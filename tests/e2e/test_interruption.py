@@ -67,7 +67,7 @@ class Project:
         signal, and makes the file `held` before.
         """
         program = (sys.executable, "-c", PROGRAM.format(file_bytes=file_bytes, held=held))
-        build = ("build", "recipe.yaml", "--output", "out", "--workers", num_workers)
+        build = ("build", "recipe.yaml", "--output", "out", "--num-workers", num_workers)
         return started(
             *program, *build, folder=self.folder, variables=small.environment(self.folder), has_own_group=True
         )

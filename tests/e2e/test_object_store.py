@@ -85,7 +85,7 @@ def test_inputs_of_a_prefix(project: Path, chatml_tokenizer: Path, store: dict[s
     small.build(recipe_of("data", chatml_tokenizer), project / "disk")
 
     small.write_recipe(project / "recipe.yaml", recipe_of("s3://inputs/sets", chatml_tokenizer))
-    arguments = ("--output", "cloud", "--workers", "2", "--store", "another", "--json")
+    arguments = ("--output", "cloud", "--num-workers", "2", "--store", "another", "--json")
     result = small.run_cli(project, "build", "recipe.yaml", *arguments, **store)
 
     assert result.returncode == 0, result.stderr
@@ -217,7 +217,8 @@ def test_artifact_is_read_where_it_lies(
     built = upload_of(recipe, "s3://read/packed").output
     monkeypatch.setattr("bridgepack.data.artifact.checking.BYTES_PER_WORKER", 1 << 16)
     here, there = (
-        json.loads(command("check", place, "--json", "--workers", "2").output) for place in (built, "s3://read/packed")
+        json.loads(command("check", place, "--json", "--num-workers", "2").output)
+        for place in (built, "s3://read/packed")
     )
     assert {**there, "target": ""} == {**here, "target": ""}
     assert there["summary"]["num_rows"] > 0

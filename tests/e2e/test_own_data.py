@@ -202,7 +202,7 @@ def test_own_data(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPa
     write, expected = FORMS[form]
     tokenizer = write_tokenizer(tmp_path / "tokenizer", QWEN)
     data = write(tmp_path)
-    options = ("--model", "Qwen/Qwen3-1.7B", "--gpus", "1", "--seq-length", "1024", "--method", "lora")
+    options = ("--model", "Qwen/Qwen3-1.7B", "--num-gpus", "1", "--seq-length", "1024", "--method", "lora")
     lines = (
         ("new", "mine", *options, "--data", data.name, "--tokenizer", tokenizer.name),
         ("check", "mine.yaml"),

@@ -73,7 +73,7 @@ def locally(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(split, "_SHARD_TOKENS", 20_000)
 
     def run(name: str, *arguments: str) -> str:
-        ran = command(name, *arguments, "--workers", "1")
+        ran = command(name, *arguments, "--num-workers", "1")
         assert ran.code == 0, ran.errors
         return ran.output
 

@@ -267,10 +267,10 @@ def test_inspect_without_the_tokenizer_or_the_plan(command: Command) -> None:
         (["biuld"], "No such command 'biuld'. Did you mean 'build'? `bridgepack --help` lists"),
         (["xyz"], "No such command 'xyz'. `bridgepack --help` lists"),
         (["build"], "Missing argument 'RECIPE'."),
-        (["new", "mine", "--model", "Qwen/Qwen3-8B"], "Missing option '--gpus'"),
+        (["new", "mine", "--model", "Qwen/Qwen3-8B"], "Missing option '--num-gpus'"),
         (["new", "mine"], "Missing option '--model'"),
         (["build", "recipe.yaml", "--nope"], "No such option"),
-        (["build", "recipe.yaml", "--workers", "0"], "Invalid value for '--workers'"),
+        (["build", "recipe.yaml", "--num-workers", "0"], "Invalid value for '--num-workers'"),
         (["build", "none.yaml"], "error: recipe is 'none.yaml'; there is no such file."),
         (["build", "."], "error: recipe is '.'; allowed: FILE.yaml, "),
         (["build", "recipe.yaml", "--set", "data.train=none.jsonl"], "error: data.train is 'none.jsonl'; there is no"),
@@ -319,7 +319,7 @@ def test_a_folder_with_the_name_of_a_recipe_is_said_to_be_taken(command: Command
 @pytest.mark.parametrize(
     ("former", "today"),
     [
-        ("recipes new mine --gpus 8", "`bridgepack recipes new` is now `bridgepack new`."),
+        ("recipes new mine --num-gpus 8", "`bridgepack recipes new` is now `bridgepack new`."),
         ("rules padding", "`bridgepack rules` is now `bridgepack explain`."),
         ("verify packed --all", "`bridgepack verify` is now `bridgepack prove sources`."),
         ("masks mine.yaml", "`bridgepack masks` is now `bridgepack prove masks`."),

@@ -17,7 +17,7 @@ COMMANDS = (
     ("check",),
     ("trace", "--pack", "0"),
     ("trace", "--source", "rows.jsonl:1"),
-    ("prove sources", "--sample", "2"),
+    ("prove sources", "--num-packs", "2"),
     ("inspect",),
     ("inspect", "--pack", "0"),
     ("repack", "--set", "packing.packed_sequence_size=32", "--dry-run"),

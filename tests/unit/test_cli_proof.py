@@ -80,14 +80,14 @@ def test_verify_says_what_differs_and_why(artifact: Path, tmp_path: Path, comman
 
     shutil.copytree(artifact, tmp_path / "copy")
     change_shard(tmp_path / "copy", 4, "input_ids", 8, 17)
-    code, printed, _ = command("prove", "sources", tmp_path / "copy", "--sample", 1, "--seed", 3)
+    code, printed, _ = command("prove", "sources", tmp_path / "copy", "--num-packs", 1, "--seed", 3)
     assert code == 1
     place = "(index 4 in training/shard-00000-of-00001.idx.parquet)"
     assert f"first difference: training pack 4 {place}, sequence 1" in printed
     assert "  column   input_ids, token 1 of the sequence\n  artifact 17\n  sources  5\n" in printed
     assert "  cause    artifact changed: training/shard-00000-of-00001.idx.parquet was changed" in printed
 
-    ran = command("prove", "sources", tmp_path / "copy", "--all", "--json", "--workers", 1)
+    ran = command("prove", "sources", tmp_path / "copy", "--all", "--json", "--num-workers", 1)
     assert ran.code == 1
     found = json.loads(ran.output)
     assert (found["outcome"], found["mode"], found["num_packs_different"]) == ("differs", "all", 1)
@@ -135,11 +135,11 @@ def test_diff(artifact: Path, tmp_path: Path, command: Command) -> None:
         (("trace", "--step", "1", "--set", "batch.size=3"), "batch.size"),
         (("trace", "--step", "1", "--recipe", "no-such.yaml"), "no-such.yaml"),
         (("trace", "--recipe", "{artifact}", "--step", "3"), "an artifact; allowed: a recipe"),
-        (("prove sources", "--all", "--sample", "3"), "--all and --sample contradict each other"),
+        (("prove sources", "--all", "--num-packs", "3"), "--all and --num-packs contradict each other"),
         (("prove sources", "--all", "--seed", "3"), "--all and --seed contradict each other"),
         (("prove sources", "--scratch", "x"), "--scratch needs --all"),
-        (("prove sources", "--workers", "2"), "--workers needs --all"),
-        (("prove sources", "--sample", "0"), "'0' is not a whole number of at least 1."),
+        (("prove sources", "--num-workers", "2"), "--num-workers needs --all"),
+        (("prove sources", "--num-packs", "0"), "'0' is not a whole number of at least 1."),
         (("diff", "."), "has no manifest.json"),
     ],
 )
@@ -189,7 +189,7 @@ def test_masks_that_disagree(recipe: Path, command: Command) -> None:
     assert lines[-3].split() == ["other-turn-trained", "4", "sequences"]
     assert lines[-1] == "masks disagree: 4 of 4 sequences with findings"
 
-    report = json.loads(command("prove", "masks", recipe, "--sample", 1, "--json", "--set", wrong).output)
+    report = json.loads(command("prove", "masks", recipe, "--num-rows", 1, "--json", "--set", wrong).output)
     assert (report["outcome"], report["num_rows_read"]) == ("disagree", 1)
     assert report["findings"][0]["finding"]["derivations"] == ["incremental rendering", "boundary markers"]
     assert report["derivations"][0]["name"] == "generation blocks"
@@ -209,9 +209,9 @@ def test_nothing_to_judge(recipe: Path, command: Command) -> None:
         (("nowhere.yaml",), "recipe is 'nowhere.yaml'; there is no such file"),
         (("",), "recipe is ''; allowed: FILE.yaml"),
         ((".",), "has no manifest.json, so it is not an artifact"),
-        (("RECIPE", "--all", "--sample", "3"), "--all and --sample contradict each other"),
+        (("RECIPE", "--all", "--num-rows", "3"), "--all and --num-rows contradict each other"),
         (("RECIPE", "--all", "--seed", "3"), "--all and --seed contradict each other"),
-        (("RECIPE", "--sample", "0"), "'0' is not a whole number of at least 1."),
+        (("RECIPE", "--num-rows", "0"), "'0' is not a whole number of at least 1."),
         (("RECIPE", "--split", "validation"), "data.validation has no files: it is not set"),
         (("RECIPE", "--set", "data.train=gone.jsonl"), "data.train is 'gone.jsonl'; there is no such file"),
     ],

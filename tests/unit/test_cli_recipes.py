@@ -17,7 +17,7 @@ from bridgepack.config.write import TOML_HEADER, YAML_HEADER, recipe_schema
 from tests.support.small_builds import CLI, Command, write_json_lines
 
 NAME = "qwen3_8b_sft_4gpu_h100_bf16_recipe"
-NEW = ("new", "mine", "--model", "Qwen/Qwen3-8B", "--gpus", "8", "--seq-length", "4096")
+NEW = ("new", "mine", "--model", "Qwen/Qwen3-8B", "--num-gpus", "8", "--seq-length", "4096")
 
 
 @pytest.fixture(autouse=True)
@@ -205,7 +205,7 @@ def test_new_asks_in_a_terminal(tmp_path: Path) -> None:
 
 
 def test_a_dry_run_writes_nothing_and_names_no_weights_after_the_tokenizer(command: Command) -> None:
-    arguments = ("--model", "Qwen/Qwen3-8B", "--gpus", 8, "--seq-length", 8192, "--tokenizer", "my/tokenizer")
+    arguments = ("--model", "Qwen/Qwen3-8B", "--num-gpus", 8, "--seq-length", 8192, "--tokenizer", "my/tokenizer")
     text = command("new", "mine", *arguments, "--dry-run").output
     assert SFTRecipe.from_mapping(YAML(typ="safe", pure=True).load(text)).name == "mine"
     assert list(Path().iterdir()) == []

@@ -24,7 +24,7 @@ def recipe(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPat
 
 @pytest.fixture
 def artifact(recipe: Path, command: Command) -> Path:
-    assert command("build", recipe, "--output", "packed", "--workers", "1").code == 0
+    assert command("build", recipe, "--output", "packed", "--num-workers", "1").code == 0
     return Path("packed")
 
 
@@ -46,7 +46,7 @@ def test_page_lies_in_a_valid_artifact_and_python_writes_the_same(artifact: Path
 
 
 def test_build_writes_the_page_with_what_the_recipe_breaks(recipe: Path, command: Command) -> None:
-    ran = command("build", recipe, "--output", "packed", "--workers", "1", "--report", "--check", "--json")
+    ran = command("build", recipe, "--output", "packed", "--num-workers", "1", "--report", "--check", "--json")
     found = json.loads(ran.output)
 
     assert (ran.code, found["report"], found["check"]["summary"]["num_errors"]) == (0, "packed/report.html", 0)

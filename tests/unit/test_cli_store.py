@@ -45,7 +45,7 @@ def test_store_commands(folder: Path, command: Command) -> None:
     code, output, _ = command("store", "list")
     assert (code, "1 range, 50 sequences" in output, "(exists): 1 range" in output) == (0, True, True)
     assert json.loads(command("store", "list", "--json")[1])["tokenizations"][0]["num_sequences"] == 50
-    code, output, _ = command("store", "verify", "--workers", "1")
+    code, output, _ = command("store", "verify", "--num-workers", "1")
     assert (code, "2 files verified, 0 broken" in output) == (0, True)
     code, output, _ = command("store", "prune", "--max-size", "0K", "--dry-run")
     assert (code, output.startswith("would remove 1 file")) == (0, True)
@@ -58,11 +58,11 @@ def test_broken_file_is_a_finding_until_it_is_removed(folder: Path, command: Com
     (path,) = folder.rglob("*.tokens")
     path.write_bytes(path.read_bytes()[:-1])
 
-    code, output, _ = command("store", "verify", "--workers", "1")
+    code, output, _ = command("store", "verify", "--num-workers", "1")
     assert (code, "it is truncated, " in output, path.exists()) == (1, True, True)
-    code, output, _ = command("store", "verify", "--remove", "--workers", "1")
+    code, output, _ = command("store", "verify", "--remove", "--num-workers", "1")
     assert (code, "They were removed" in output, path.exists()) == (1, True, False)
-    assert command("store", "verify", "--workers", "1")[0] == 0
+    assert command("store", "verify", "--num-workers", "1")[0] == 0
 
 
 def test_folder_in_place_of_a_file_is_named_and_removed(folder: Path, command: Command) -> None:
@@ -76,15 +76,15 @@ def test_folder_in_place_of_a_file_is_named_and_removed(folder: Path, command: C
 
     code, output, _ = command("store", "prune", "--max-size", "0K")
     assert (code, tokens.is_dir(), record.is_dir()) == (0, True, True)
-    code, output, _ = command("store", "verify", "--workers", "1")
+    code, output, _ = command("store", "verify", "--num-workers", "1")
     assert (code, "2 files verified, 2 broken" in output, f"'{tokens}' cannot be used: " in output) == (
         1,
         True,
         True,
     )
-    code, output, _ = command("store", "verify", "--remove", "--workers", "1")
+    code, output, _ = command("store", "verify", "--remove", "--num-workers", "1")
     assert (code, "They were removed" in output, tokens.exists(), record.exists()) == (1, True, False, False)
-    assert command("store", "verify", "--workers", "1")[0] == 0
+    assert command("store", "verify", "--num-workers", "1")[0] == 0
 
 
 @pytest.mark.parametrize(

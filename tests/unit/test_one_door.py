@@ -5,6 +5,7 @@ import re
 import tomllib
 from collections.abc import Callable
 from contextlib import nullcontext
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,15 @@ import click
 import pytest
 
 import bridgepack
+import bridgepack.api.recipes
 from bridgepack.canaries.processes import HostProcess
+from bridgepack.canaries.records import CanaryOptions
+from bridgepack.checking.options import CheckOptions
 from bridgepack.cli import bridgepack as bridgepack_command
+from bridgepack.proof.masks.masks import MaskOptions
+from bridgepack.proof.packs import RunOptions
+from bridgepack.proof.parts import ProofOptions
+from bridgepack.proof.verify.verify import VerifyOptions
 from tests.support import small_builds as small
 from tests.support.launches import launch_recipe
 from tests.support.small_builds import Command, file_bytes
@@ -25,7 +33,7 @@ NEW = {"model": "Qwen/Qwen3-8B", "num_gpus": 8, "seq_length": 4096}
 #: What a command line prints as JSON -> the function of the API and its arguments. In `{}`, each side has a folder of
 #: its own, so that neither finds the other's work.
 DOORS: dict[str, Callable[[str], Any]] = {
-    "build mine.yaml --output {}/new --store {}/store --workers 1": lambda own: bridgepack.build(
+    "build mine.yaml --output {}/new --store {}/store --num-workers 1": lambda own: bridgepack.build(
         "mine.yaml", output=f"{own}/new", store=f"{own}/store"
     ),
     "build mine.yaml --dry-run --output {}/new": lambda own: bridgepack.plan_build("mine.yaml", output=f"{own}/new"),
@@ -36,7 +44,7 @@ DOORS: dict[str, Callable[[str], Any]] = {
         bridgepack.plan_repack("packed", SIZE, output=f"{own}/wide")
     ),
     "preview mine.yaml -n 2": lambda _: bridgepack.preview("mine.yaml", num_rows=2),
-    "plan mine.yaml --gpus 8": lambda _: bridgepack.plan("mine.yaml", num_gpus=8),
+    "plan mine.yaml --num-gpus 8": lambda _: bridgepack.plan("mine.yaml", num_gpus=8),
     "check mine.yaml --artifact packed --set batch.global_batch_size=1": lambda _: bridgepack.check(
         "mine.yaml", artifact="packed", overrides=ONE
     ),
@@ -53,7 +61,7 @@ DOORS: dict[str, Callable[[str], Any]] = {
     "report packed --output {}/page.html": lambda own: bridgepack.report("packed", output=f"{own}/page.html"),
     "prove sources packed": lambda _: bridgepack.prove.sources("packed"),
     "prove sources packed --all": lambda _: bridgepack.prove.sources("packed", num_packs=None),
-    "prove masks packed --sample 3 --seed 1": lambda _: bridgepack.prove.masks("packed", num_rows=3, seed=1),
+    "prove masks packed --num-rows 3 --seed 1": lambda _: bridgepack.prove.masks("packed", num_rows=3, seed=1),
     "prove masks mine.yaml --all": lambda _: bridgepack.prove.masks("mine.yaml", num_rows=None),
     "trace packed --step 2 --world-size 1": lambda _: bridgepack.trace("packed", step=2, world_size=1),
     "trace packed --pack 0 --set batch.global_batch_size=1": lambda _: bridgepack.trace(
@@ -70,7 +78,7 @@ DOORS: dict[str, Callable[[str], Any]] = {
     "recipes show mine.yaml --artifact packed": lambda _: bridgepack.resolve_recipe("mine.yaml", artifact="packed"),
     "recipes layouts": lambda _: bridgepack.list_layouts(),
     "recipes schema": lambda _: bridgepack.recipe_schema(),
-    "new mine --model Qwen/Qwen3-8B --gpus 8 --seq-length 4096 --dry-run": lambda _: (
+    "new mine --model Qwen/Qwen3-8B --num-gpus 8 --seq-length 4096 --dry-run": lambda _: (
         bridgepack.new_recipe("mine", **NEW).text  # type: ignore[arg-type]
     ),
     "store list": lambda _: bridgepack.list_store(),
@@ -143,7 +151,7 @@ def _without(value: Any, names: set[str]) -> Any:
 
 
 def test_what_functions_write_is_what_commands_write(folder: Path, command: Command) -> None:
-    command("build", "mine.yaml", "--output", "one/new", "--workers", "1", "--report")
+    command("build", "mine.yaml", "--output", "one/new", "--num-workers", "1", "--report")
     command("check", "one/wrong.yaml", "--fix")
     command("diff", "packed", "other", "--html", "one/diff.html")
     command(
@@ -151,14 +159,14 @@ def test_what_functions_write_is_what_commands_write(folder: Path, command: Comm
         "mine",
         "--model",
         NEW["model"],
-        "--gpus",
+        "--num-gpus",
         8,
         "--seq-length",
         4096,
         "--output",
         "one/mine.yaml",
     )
-    command("plan", "mine.yaml", "--gpus", 8, "--write", "one/best.yaml")
+    command("plan", "mine.yaml", "--num-gpus", 8, "--output", "one/best.yaml")
     built = bridgepack.build("mine.yaml", output="two/new")
     bridgepack.report(built.output, recipe="mine.yaml")
     bridgepack.fix("two/wrong.yaml").write()
@@ -212,8 +220,8 @@ def test_the_canary_prints_what_its_function_returns(
     with HostProcess(tmp_path, is_on_cpu=True) as host:  # importing the host takes most of the time
         monkeypatch.setattr("bridgepack.canaries.canary.HostProcess", shared)
         # one rank: of several that fail alike, the first to end is named, which is another one in another run
-        ran = command("prove", "training", "packed", "--packs", 2, "--context", 1, "--device", "cpu", "--json")
-        expected = bridgepack.prove.training("packed", num_packs=2, context=1, uses_gpu=False)
+        ran = command("prove", "training", "packed", "--num-packs", 2, "--context", 1, "--device", "cpu", "--json")
+        expected = bridgepack.prove.training("packed", num_packs=2, context=1, device="cpu")
 
     assert places == [True, True]
     assert _without(json.loads(ran.output), {"seconds"}) == _without(_as_printed(expected), {"seconds"})
@@ -229,6 +237,56 @@ def test_every_command_is_compared() -> None:
 
     compared = {name for name in named(bridgepack_command) for words in DOORS if words.startswith(name)}
     assert compared | ELSEWHERE == named(bridgepack_command)
+
+
+#: Options that stand for an argument of another form.
+OTHER_FORMS = {
+    "--set": "PATH=VALUE for the mapping `overrides`",
+    "--cluster-set": "PATH=VALUE for the mapping `cluster_overrides`",
+    "--all": "None for the number of a sample",
+    "--no-files": "the opposite of `looks_at_files`",
+    "--older-than": "a time span for `older_than_s`",
+    "--artifact": "of `report`, where TARGET is a recipe then",
+}
+#: Options that choose another function, or say how a result is shown.
+OF_THE_SCREEN = {"--json", "--quiet", "--format", "--verbose", "--advice", "--skipped", "--strict", "--fix", "--diff"}
+OF_THE_SCREEN |= {"--dry-run", "--check", "--report", "--resolved", "--list-executors", "--detach", "--follow"}
+FUNCTIONS: dict[str, tuple[Callable[..., Any] | type, ...]] = {
+    "new": (bridgepack.new_recipe, bridgepack.api.recipes.NewRecipe.write),
+    "plan": (bridgepack.plan,),
+    "preview": (bridgepack.preview,),
+    "build": (bridgepack.build,),
+    "repack": (bridgepack.repack,),
+    "check": (CheckOptions,),
+    "inspect": (bridgepack.inspect,),
+    "report": (bridgepack.report,),
+    "prove TARGET": (ProofOptions,),
+    "prove sources": (VerifyOptions,),
+    "prove masks": (MaskOptions,),
+    "prove served": (MaskOptions,),
+    "prove training": (CanaryOptions,),
+    "trace": (bridgepack.trace, RunOptions),
+    "diff": (bridgepack.diff,),
+    "launch": (bridgepack.plan_launch,),
+    "recipes list": (bridgepack.list_recipes,),
+    "recipes show": (bridgepack.resolve_recipe,),
+    "store list": (bridgepack.list_store,),
+    "store prune": (bridgepack.prune_store,),
+    "store verify": (bridgepack.verify_store,),
+}
+
+
+@pytest.mark.parametrize("words", FUNCTIONS)
+def test_an_option_has_one_name_on_the_command_line_and_in_python(words: str) -> None:
+    command: Any = bridgepack_command
+    for word in words.split():
+        command = command.get_command(click.Context(command), word)
+    options = {max(item.opts, key=len) for item in command.params if isinstance(item, click.Option)}
+    arguments = {name for function in FUNCTIONS[words] for name in signature(function).parameters}
+
+    told = {name for name in options - OF_THE_SCREEN - OTHER_FORMS.keys() if name[2:].replace("-", "_") in arguments}
+    unlike = options - OF_THE_SCREEN - OTHER_FORMS.keys() - told
+    assert unlike <= {"inspect": {"--limit"}, "check": {"--output"}, "prove training": {"--output"}}.get(words, set())
 
 
 def test_the_command_line_may_import_only_the_api_and_what_prints() -> None:

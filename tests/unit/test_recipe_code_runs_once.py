@@ -55,16 +55,16 @@ def log(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     "words",
     [
-        "build mine.py --workers 1",
-        "build mine.py --workers 2 --check",
-        "build mine.py:mine_recipe --workers 1 --check --report --set packing.seed=3",
+        "build mine.py --num-workers 1",
+        "build mine.py --num-workers 2 --check",
+        "build mine.py:mine_recipe --num-workers 1 --check --report --set packing.seed=3",
         "build mine.py --dry-run",
         "check mine.py",
         "check mine.py --set batch.global_batch_size=1 --format sarif",
         "check mine.py --fix --set batch.micro_batch_size=2",
         "check mine.py --diff --set batch.micro_batch_size=2",
         "preview mine.py",
-        "plan mine.py --gpus 8",
+        "plan mine.py --num-gpus 8",
         "prove masks mine.py",
         pytest.param("prove training mine.py --device gpu", marks=[pytest.mark.bridge, pytest.mark.full]),
         "recipes show mine.py",
@@ -96,7 +96,7 @@ def test_a_build_that_checks_takes_the_recipe_of_a_file_that_has_a_config_too(lo
     with Path("mine.py").open("a") as file:
         file.write("\n\ndef mine_config():\n    raise ValueError('not asked for')\n")
 
-    assert command("build", "mine.py", "--workers", "1", "--check").code == 0
+    assert command("build", "mine.py", "--num-workers", "1", "--check").code == 0
 
 
 @pytest.mark.bridge
@@ -111,7 +111,7 @@ def test_a_launch_runs_a_recipe_s_code_once_and_its_tasks_do_not(
 
 
 def test_a_report_and_a_trace_take_the_recipe_from_the_artifact(log: Log, command: Command) -> None:
-    assert command("build", "mine.py", "--output", "packed", "--workers", "1").code == 0
+    assert command("build", "mine.py", "--output", "packed", "--num-workers", "1").code == 0
     assert log.lines() == _ONCE
     for words in ("report packed", "check packed", "trace packed --pack 0", "inspect packed", "prove sources packed"):
         assert command(*words.split()).code == 0, words

@@ -46,7 +46,7 @@ def plan(
     model: str | None = None,
     artifact: str | Path | None = None,
     store: str | Path | None = None,
-    log: str | Path | None = None,
+    calibrate: str | Path | None = None,
     dynamic_context: bool = False,
     output: str | Path | None = None,
     overrides: Mapping[str, Any] | None = None,
@@ -62,7 +62,7 @@ def plan(
         model: a model to plan for instead of the recipe's.
         artifact: packs to take sequence lengths from; by default a sample of the recipe's data is tokenised.
         store: token store with the recipe's rows, to take all sequence lengths from.
-        log: training log of this recipe; its step times calibrate the estimate.
+        calibrate: training log of this recipe; its step times calibrate the estimate.
         dynamic_context: also ask the installed megatron-core how dynamic context parallelism would pack at run time.
         output: new recipe file for the best candidate (default: none is written).
         overrides: dotted path -> value.
@@ -73,7 +73,7 @@ def plan(
     _refuse_contradictions(artifact, store, num_gpus)
     place = None if output is None else local_path(output, "output")
     if place is not None:
-        refuse_taken(place, option="--write")
+        refuse_taken(place, option="--output")
     tokens = None if store is None else store_folder(store)
     rows_store = tokens if tokens is not None and tokens.is_dir() else None
     loaded, machine = recipe_with_rows(recipe, overrides, store=rows_store), gpu_by_name(gpu)
@@ -81,12 +81,12 @@ def plan(
     shape_to_plan(loaded)  # fails before rows are read
     packs = None if artifact is None else local_path(artifact, "artifact")
     lengths = lengths_of(loaded, artifact=packs, store=tokens, sizes=SIZES)
-    speed = None if log is None else fit_speed(local_path(log, "log"), loaded, lengths, machine)
+    speed = None if calibrate is None else fit_speed(local_path(calibrate, "calibrate"), loaded, lengths, machine)
     found = plan_recipe(
         loaded, lengths, gpu=machine, num_gpus=num_gpus, speed=speed, has_dynamic_context=dynamic_context
     )
     if place is not None:
-        write_new(place, recipe_to_yaml(found.best_recipe), option="--write")
+        write_new(place, recipe_to_yaml(found.best_recipe), option="--output")
     return found
 
 

@@ -120,7 +120,7 @@ def training(target: str | Path, **options: Any) -> CanaryReport:
     Args:
         target: an artifact's folder or a recipe, as on the command line.
         options: fields of `CanaryOptions`: artifact, overrides, tensor, pipeline, context, num_packs, max_tokens,
-            uses_gpu, timeout_s, progress.
+            device, timeout_s, progress.
 
     Raises:
         ConfigError: the target or an option is unknown, the host is missing, or the model is not supported.

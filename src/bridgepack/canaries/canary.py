@@ -36,7 +36,7 @@ def _comparison(target: str, options: CanaryOptions) -> Iterator[Comparison]:
     _choose_packs(canary_target, options, RELEASES[-1])  # before the host's import: the newest trains the most labels
     with tempfile.TemporaryDirectory(prefix="bridgepack-canary-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        with HostProcess(folder, is_on_cpu=options.uses_gpu is False) as host:
+        with HostProcess(folder, is_on_cpu=options.device == "cpu") as host:
             options.progress.start("Megatron-Bridge", None, "imports")
             recipe = canary_target.recipe.model_dump(mode="json", exclude_unset=True)
             facts = host.open(recipe, canary_target.artifact, folder)
@@ -54,7 +54,7 @@ def _choose_packs(target: CanaryTarget, options: CanaryOptions, release: HostRel
     if not any(sequence.loss_mask.any() for sequence in packs.sequences):
         raise ConfigError(
             f"none of the {len(packs.packs)} packs has a trained token within --max-tokens {limit}, so there is no "
-            "loss to compare. Raise --max-tokens or --packs."
+            "loss to compare. Raise --max-tokens or --num-packs."
         )
     return packs
 
@@ -69,7 +69,7 @@ def _layouts(comparison: Comparison, user_layout: Layout | None) -> tuple[list[L
 
 def _kernel(facts: HostFacts, options: CanaryOptions) -> Kernel:
     is_there = facts.num_gpus > 0 and facts.has_transformer_engine
-    if options.uses_gpu and not is_there:
+    if options.device == "gpu" and not is_there:
         missing = "no GPU" if not facts.num_gpus else "no TransformerEngine"
         raise ConfigError(f"--device is gpu; there is {missing} here. Use --device cpu.")
-    return "transformer_engine" if is_there and options.uses_gpu is not False else "reference"
+    return "transformer_engine" if is_there and options.device != "cpu" else "reference"

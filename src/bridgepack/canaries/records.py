@@ -33,7 +33,7 @@ class CanaryOptions:
     context: int | None = None  #: context-parallel ranks
     num_packs: int = 4  #: number of packs to compare
     max_tokens: int = 1024  #: maximum runtime tokens per pack
-    uses_gpu: bool | None = None  #: whether to use GPUs and TransformerEngine (default: if available)
+    device: Literal["cpu", "gpu"] | None = None  #: `gpu` with TransformerEngine, or `cpu` (default: gpu if available)
     timeout_s: float = 300.0  #: timeout of a step in seconds
     progress: Progress = field(default_factory=SilentProgress)  #: receives the progress
 

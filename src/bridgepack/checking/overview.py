@@ -198,7 +198,7 @@ def _plan(artifact: Artifact, target_of_check: Target) -> Plan | str:
         recipe = target_of_check.recipe or recorded_recipe(artifact, {})
         num_gpus = recipe.parallelism.num_gpus
         if num_gpus is None:
-            return "parallelism.num_gpus is not set; `bridgepack plan` takes it as --gpus"
+            return "parallelism.num_gpus is not set; `bridgepack plan` takes it as --num-gpus"
         shape_to_plan(recipe)
         lengths = lengths_of(recipe, artifact=artifact.folder)
         return plan_recipe(recipe, lengths, gpu=gpu_by_name(DEFAULT_GPU), num_gpus=num_gpus)

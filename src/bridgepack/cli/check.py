@@ -61,7 +61,7 @@ from bridgepack.reporting.text import printable
 @click.option("--skipped", is_flag=True, help="List every skipped rule.")
 @real_validate_option("default: no")
 @click.option("--no-files", is_flag=True, help="Do not check that the run's paths exist on this machine.")
-@click.option("--workers", type=Count(), help="Maximum worker processes (default: CPU count).")
+@click.option("--num-workers", type=Count(), help="Maximum worker processes (default: CPU count).")
 @click.option(
     "--format",
     "output_format",
@@ -163,7 +163,7 @@ def _options(arguments: dict[str, Any]) -> dict[str, Any]:
         "ignore": _selectors(arguments["ignore"]),
         "looks_at_files": not arguments["no_files"],
         "real_validate": bool(arguments["real_validate"]),
-        "num_workers": arguments["workers"] or num_cores(),
+        "num_workers": arguments["num_workers"] or num_cores(),
     }
 
 

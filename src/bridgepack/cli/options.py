@@ -118,7 +118,7 @@ def overrides_option(meaning: str) -> Callable[[Any], Any]:
 set_option = overrides_option("Override a recipe field; repeatable.")
 _STORE_HELP = "Token store (default: $BRIDGEPACK_STORE, else .bridgepack/tokens beside the artifact)."
 _BUILD_OPTIONS = (
-    click.option("--workers", "num_workers", type=Count(), help="Maximum worker processes (default: CPU count)."),
+    click.option("--num-workers", type=Count(), help="Maximum worker processes (default: CPU count)."),
     click.option("--memory", metavar="SIZE", help="Memory limit, e.g. 8G (default: 75% of free memory)."),
     click.option("--store", type=PathOption("FOLDER"), help=_STORE_HELP),
     click.option(

@@ -12,7 +12,7 @@ from bridgepack.cli.output import CLEAN, echo, has_colour, print_json
 
 @click.command()
 @click.argument("recipe")
-@click.option("--gpus", "num_gpus", required=True, type=Count(), help="GPUs of the run.")
+@click.option("--num-gpus", required=True, type=Count(), help="GPUs of the run.")
 @click.option(
     "--gpu", metavar="GPU", default="h100-80gb", help="GPU type, e.g. a100-80gb, b200-180gb (default: h100-80gb)."
 )
@@ -20,12 +20,12 @@ from bridgepack.cli.output import CLEAN, echo, has_colour, print_json
 @click.option("--artifact", type=PathOption(), help="Artifact to take sequence lengths from (default: a data sample).")
 @click.option("--store", type=PathOption("FOLDER"), help="Token store to take RECIPE's sequence lengths from.")
 @click.option(
-    "--calibrate", "log", type=PathOption("FILE"), help="Training log of RECIPE; its step times calibrate the speed."
+    "--calibrate", type=PathOption("FILE"), help="Training log of RECIPE; its step times calibrate the speed."
 )
 @click.option(
     "--dynamic-context", is_flag=True, help="Also ask the installed megatron-core for dynamic context parallelism."
 )
-@click.option("--write", "output", type=PathOption("FILE"), help="Write the best candidate to this new recipe file.")
+@click.option("--output", "-o", type=PathOption("FILE"), help="Write the best candidate to this new recipe file.")
 @set_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
@@ -37,7 +37,7 @@ def plan(
     model: str | None,
     artifact: Path | None,
     store: Path | None,
-    log: Path | None,
+    calibrate: Path | None,
     dynamic_context: bool,
     output: Path | None,
     overrides: tuple[str, ...],
@@ -60,7 +60,7 @@ def plan(
         model=model,
         artifact=artifact,
         store=store,
-        log=log,
+        calibrate=calibrate,
         dynamic_context=dynamic_context,
         output=output,
         overrides=api.parse_overrides(overrides),
@@ -73,7 +73,7 @@ def plan(
 
 @click.command()
 @click.argument("recipe", shell_complete=complete_recipe)
-@click.option("-n", "num_rows", type=Count(minimum=0), default=5, help="Sequences to print per source (default: 5).")
+@click.option("--num-rows", "-n", type=Count(minimum=0), default=5, help="Sequences to print per source (default: 5).")
 @set_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj

@@ -91,10 +91,7 @@ def whole(is_whole_process: bool | None, /, target: str, **arguments: Any) -> in
     is served are asked; the table says why a part was not. Exits 1 if a part has findings, 2 if one could not run. For
     an artifact, --set only sets the paths of its sources and the section serving.
     """
-    for name in ("num_packs", "num_rows", "seed"):
-        if arguments["is_all"] and arguments[name] is not None:
-            option = name.replace("_", "-")
-            raise click.UsageError(f"--all and --{option} contradict each other; give one of them.")
+    _check_extent(arguments, "num_packs", "num_rows")
     if target in _PARTS:
         raise click.UsageError(f"{target!r} is a part, which stands first; a folder of that name is ./{target}.")
     if is_whole_process and Path(target).is_dir():
@@ -121,11 +118,11 @@ prove.add_command(training)
 @prove.command()
 @click.argument("artifact", type=PlaceOption())
 @click.option("--all", "is_all", is_flag=True, help="Rebuild everything and compare every byte.")
-@click.option("--sample", type=Count(), help="Packs to rebuild; all shards are always hashed (default: 100).")
+@click.option("--num-packs", type=Count(), help="Packs to rebuild; all shards are always hashed (default: 100).")
 @click.option("--seed", type=Count(minimum=0), help="Seed of the sample (default: 0).")
 @overrides_option("Set the current path of a source; repeatable.")
 @click.option("--scratch", type=PathOption("FOLDER"), help="Folder for --all (default: the system's temporary folder).")
-@click.option("--workers", type=Count(), help="Maximum worker processes for --all (default: CPU count).")
+@click.option("--num-workers", type=Count(), help="Maximum worker processes for --all (default: CPU count).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @quiet_option
 def sources(artifact: Path | str, **arguments: Any) -> int:
@@ -136,13 +133,13 @@ def sources(artifact: Path | str, **arguments: Any) -> int:
     template, a library, or the artifact itself. Exits 2 when sources are missing, and reports what could be compared
     without them.
     """
-    _check_extent(arguments, ("scratch", "workers"))
+    _check_extent(arguments, "num_packs", only_with_all=("scratch", "num_workers"))
     with shown_progress() as progress:
-        extent = {"num_packs": arguments["sample"], "seed": arguments["seed"]}
+        extent = {"num_packs": arguments["num_packs"], "seed": arguments["seed"]}
         report = api.prove.sources(
             artifact,
             overrides=api.parse_overrides(arguments["overrides"]),
-            num_workers=arguments["workers"] or num_cores(),
+            num_workers=arguments["num_workers"] or num_cores(),
             scratch=arguments["scratch"],
             progress=progress,
             **_extent(extent, is_all=arguments["is_all"]),
@@ -151,13 +148,18 @@ def sources(artifact: Path | str, **arguments: Any) -> int:
     return {"same": CLEAN, "differs": FINDINGS, "could not run": COULD_NOT_RUN}[report.outcome]
 
 
-def _check_extent(arguments: dict[str, Any], only_with_all: tuple[str, ...] = ()) -> None:
-    for name in ("sample", "seed"):
+def _check_extent(arguments: dict[str, Any], *sizes: str, only_with_all: tuple[str, ...] = ()) -> None:
+    """Check that options of a sample and of all do not meet; `sizes` are the numbers of a sample."""
+    for name in (*sizes, "seed"):
         if arguments["is_all"] and arguments[name] is not None:
-            raise click.UsageError(f"--all and --{name} contradict each other; give one of them.")
+            raise click.UsageError(f"--all and {_option(name)} contradict each other; give one of them.")
     for name in only_with_all:
         if not arguments["is_all"] and arguments[name] is not None:
-            raise click.UsageError(f"--{name} needs --all; a sample builds nothing.")
+            raise click.UsageError(f"{_option(name)} needs --all; a sample builds nothing.")
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _extent(extent: dict[str, Any], *, is_all: bool) -> dict[str, Any]:
@@ -169,7 +171,7 @@ def _extent(extent: dict[str, Any], *, is_all: bool) -> dict[str, Any]:
 _ROW_OPTIONS = (
     click.argument("target", shell_complete=complete_recipe),
     click.option("--all", "is_all", is_flag=True, help="Compare every row."),
-    click.option("--sample", type=Count(), help="Rows to compare, over all files (default: 1000)."),
+    click.option("--num-rows", type=Count(), help="Rows to compare, over all files (default: 1000)."),
     click.option("--seed", type=Count(minimum=0), help="Seed of the sample (default: 0)."),
     click.option("--split", type=click.Choice(["training", "validation"]), help="Split to compare (default: both)."),
     set_option,
@@ -223,11 +225,11 @@ def _of_rows(
     proof: Callable[..., Any], target: str, arguments: dict[str, Any], *, is_whole_process: bool | None
 ) -> Any:
     """Return the report of a proof that reads rows of sources."""
-    _check_extent(arguments)
+    _check_extent(arguments, "num_rows")
     if is_whole_process and Path(target).is_dir():
         api.import_transformers()
     with shown_progress() as progress:
-        extent = {"num_rows": arguments["sample"], "limit": arguments["limit"], "seed": arguments["seed"]}
+        extent = {"num_rows": arguments["num_rows"], "limit": arguments["limit"], "seed": arguments["seed"]}
         return proof(
             target,
             split=arguments["split"],

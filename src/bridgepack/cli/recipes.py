@@ -84,7 +84,7 @@ def show(
 @click.command()
 @click.argument("name", required=False)
 @click.option("--model", metavar="MODEL", help="Hub id, folder, or a recipe of Megatron-Bridge or the catalogue.")
-@click.option("--gpus", "num_gpus", type=Count(), help="GPUs of the run.")
+@click.option("--num-gpus", type=Count(), help="GPUs of the run.")
 @click.option("--seq-length", type=Count(minimum=2), help="Runtime tokens per pack.")
 @click.option("--method", type=click.Choice(["full", "lora", "dora"]), help="What is trained (default: full).")
 @click.option("--data", metavar="FILE", help="Training data (default: data/chats.jsonl).")

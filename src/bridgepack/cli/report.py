@@ -33,7 +33,7 @@ from bridgepack.reporting.text import printable
     metavar="NAME=VALUE",
     help="State what packs of other tools do not record, e.g. eos_token_id=151645; repeatable.",
 )
-@click.option("--workers", type=Count(), help="Maximum worker processes (default: CPU count).")
+@click.option("--num-workers", type=Count(), help="Maximum worker processes (default: CPU count).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 @quiet_option
@@ -62,7 +62,7 @@ def report(
             sign_off=arguments["sign_off"],
             recipe=None if artifact is None else str(target),
             given=api.parse_given(arguments["given"]),
-            num_workers=arguments["workers"] or num_cores(),
+            num_workers=arguments["num_workers"] or num_cores(),
             progress=progress,
         )
     judged = written.report

@@ -55,15 +55,17 @@ def prune(
 @store.command()
 @_store_option
 @click.option("--remove", is_flag=True, help="Remove broken files; the next build writes them again.")
-@click.option("--workers", type=Count(), help="Maximum worker processes (default: CPU count).")
+@click.option("--num-workers", type=Count(), help="Maximum worker processes (default: CPU count).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @quiet_option
-def verify(folder: Path | None, remove: bool, workers: int | None, as_json: bool) -> int:
+def verify(folder: Path | None, remove: bool, num_workers: int | None, as_json: bool) -> int:
     """Compare every file of the store with its checksum.
 
     Exits 1 when one is broken.
     """
     with shown_progress() as progress:
-        verification = api.verify_store(folder, remove=remove, num_workers=workers or num_cores(), progress=progress)
+        verification = api.verify_store(
+            folder, remove=remove, num_workers=num_workers or num_cores(), progress=progress
+        )
     print_json(verification.to_dict()) if as_json else echo(screen(verified_blocks(verification)))
     return FINDINGS if verification.broken else CLEAN

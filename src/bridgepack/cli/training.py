@@ -20,10 +20,10 @@ from bridgepack.reporting.screen import screen
 @click.option("--tensor", type=Count(), help="Compare one layout: tensor-parallel size (default: 1).")
 @click.option("--pipeline", type=Count(), help="Compare one layout: pipeline stages (default: 1).")
 @click.option("--context", type=Count(), help="Compare one layout: context-parallel size (default: 1).")
-@click.option("--packs", type=Count(), help="Packs to compare (default: 4).")
+@click.option("--num-packs", type=Count(), help="Packs to compare (default: 4).")
 @click.option("--max-tokens", type=Count(), help="Maximum tokens per pack; longer ones are cut (default: 1024).")
 @click.option("--device", type=click.Choice(["cpu", "gpu"]), help="(default: gpu if available with TransformerEngine)")
-@click.option("--timeout", type=Count(), metavar="SECONDS", help="Timeout of one step (default: 300).")
+@click.option("--timeout-s", type=Count(), metavar="SECONDS", help="Timeout of one step (default: 300).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--output", "-o", type=PathOption("FILE"), help="Write the report to this file.")
 @quiet_option
@@ -49,8 +49,6 @@ def training(target: str, **arguments: Any) -> int:
 
 
 def _options(arguments: dict[str, Any]) -> dict[str, Any]:
-    names = {"packs": "num_packs", "timeout": "timeout_s"}
-    own = ("artifact", "tensor", "pipeline", "context", "max_tokens", *names)
-    options = {names.get(name, name): arguments[name] for name in own if arguments[name] is not None}
-    uses_gpu = {} if arguments["device"] is None else {"uses_gpu": arguments["device"] == "gpu"}
-    return {"overrides": api.parse_overrides(arguments["overrides"]), **options, **uses_gpu}
+    names = ("artifact", "tensor", "pipeline", "context", "num_packs", "max_tokens", "device", "timeout_s")
+    options = {name: arguments[name] for name in names if arguments[name] is not None}
+    return {"overrides": api.parse_overrides(arguments["overrides"]), **options}

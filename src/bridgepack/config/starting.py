@@ -148,8 +148,8 @@ def _does_not_divide(wish: Wish, method: str, recipes: list[SFTRecipe]) -> str:
     recipe = min(recipes, key=lambda sft: (sft.packing.packed_sequence_size, sft.parallelism.num_gpus or 1))
     unit, least = _unit(recipe), recipe.parallelism.num_gpus or 1
     return (
-        f"--gpus is {wish.num_gpus}; allowed for {wish.model}, method {method}, at {size} tokens: multiples of {unit} "
-        f"from {-(-least // unit) * unit}, as in {recipe.name} of the catalogue. Use one of these, or a shorter "
+        f"--num-gpus is {wish.num_gpus}; allowed for {wish.model}, method {method}, at {size} tokens: multiples of "
+        f"{unit} from {-(-least // unit) * unit}, as in {recipe.name} of the catalogue. Use one of these, or a shorter "
         "--seq-length."
     )
 

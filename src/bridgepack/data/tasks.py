@@ -123,7 +123,7 @@ def result_of[R](outcome: R | TaskFailure) -> R:
         return outcome
     if outcome.trace:
         raise RuntimeError(f"a task failed in another process:\n{outcome.trace}")
-    raise DataError(f"a worker process died ({outcome.detail}); usually memory ran out. Try fewer --workers.")
+    raise DataError(f"a worker process died ({outcome.detail}); usually memory ran out. Try fewer --num-workers.")
 
 
 def is_meant_for_users(error: BaseException) -> bool:

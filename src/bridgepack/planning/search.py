@@ -110,7 +110,7 @@ class Search:
         if self.num_refused:
             code, count = self.num_refused.most_common(1)[0]
             return (
-                f"--gpus is {self.num_gpus}; the rules refuse every layout that fits, {count} of them by {code}: "
+                f"--num-gpus is {self.num_gpus}; the rules refuse every layout that fits, {count} of them by {code}: "
                 f"{self.reasons[code]}. Change the recipe as the rule says."
             )
         if not self._pack(max(sizes), 1).packs:
@@ -127,13 +127,15 @@ class Search:
         because = self._limits.because
         if least <= self.gpu.budget_gb:
             return (
-                f"--gpus is {self.num_gpus}; a step of {self._step_tokens:,} tokens has fewer packs than these GPUs "
-                "have copies of the model. Raise batch.tokens_per_step or batch.global_batch_size, or use fewer GPUs."
+                f"--num-gpus is {self.num_gpus}; a step of {self._step_tokens:,} tokens has fewer packs than these "
+                "GPUs have copies of the model. Raise batch.tokens_per_step or batch.global_batch_size, or use fewer "
+                "GPUs."
             )
         return (
-            f"--gpus is {self.num_gpus}; {self.shape.num_weights / 1e9:.1f} billion weights take {least:,.0f} GB of "
-            f"each {self.gpu.name} by estimate, in the best layout with packs of {smallest:,} tokens; allowed: at most "
-            f"{self.gpu.budget_gb:.0f} GB{because and f'; {because}'}. Use more GPUs, larger ones, or method.kind lora."
+            f"--num-gpus is {self.num_gpus}; {self.shape.num_weights / 1e9:.1f} billion weights take {least:,.0f} GB "
+            f"of each {self.gpu.name} by estimate, in the best layout with packs of {smallest:,} tokens; allowed: at "
+            f"most {self.gpu.budget_gb:.0f} GB{because and f'; {because}'}. Use more GPUs, larger ones, or "
+            "method.kind lora."
         )
 
     def _pack(self, size: int, multiple: int) -> PackedLengths:

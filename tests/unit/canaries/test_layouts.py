@@ -52,10 +52,10 @@ def test_gpus_are_used_only_where_they_and_the_kernels_are_there() -> None:
     both = replace(FACTS, num_gpus=1, has_transformer_engine=True)
 
     assert _kernel(both, CanaryOptions()) == "transformer_engine"
-    assert _kernel(both, CanaryOptions(uses_gpu=False)) == "reference"
+    assert _kernel(both, CanaryOptions(device="cpu")) == "reference"
     assert _kernel(FACTS, CanaryOptions()) == "reference"
     with pytest.raises(ConfigError, match="no TransformerEngine here"):
-        _kernel(replace(FACTS, num_gpus=1), CanaryOptions(uses_gpu=True))
+        _kernel(replace(FACTS, num_gpus=1), CanaryOptions(device="gpu"))
 
 
 def test_the_last_error_is_the_reason() -> None:

@@ -244,7 +244,7 @@ def test_ctrl_c_behind_the_end_says_that_the_artifact_is_complete(
     path = small.write_recipe(tmp_path / "recipe.yaml", recipe)
 
     with pytest.raises(SystemExit) as ended:
-        main(["build", str(path), "--output", str(tmp_path / "out"), "--workers", "1"])
+        main(["build", str(path), "--output", str(tmp_path / "out"), "--num-workers", "1"])
 
     assert ended.value.code == 130
     said = capsys.readouterr().err.strip().splitlines()[-1]

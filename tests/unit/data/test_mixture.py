@@ -125,7 +125,7 @@ def test_every_command_takes_mixtures(
     assert [line.index(line.strip()) for line in tree] == [4, 6, 6]
     assert command("check", out).code == 0
     assert command("prove", "sources", out).code == 0
-    assert command("prove", "sources", out, "--all", "--workers", 1).code == 0
+    assert command("prove", "sources", out, "--all", "--num-workers", 1).code == 0
     assert command("diff", out, out).code == 0
     twice = next(row for (file, row), count in _uses(out).items() if file == 1 and count == 2)
     traced = command("trace", out, "--source", f"{two[1]['path']}:{twice}", "--json")

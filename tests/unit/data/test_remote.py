@@ -105,7 +105,7 @@ def test_dry_run_refuses_where_the_build_cannot_write(
     (tmp_path / "file").touch()
     memory.pipe("/foreign/thesis.txt", b"x")
     memory.pipe("/other/manifest.json", b'{"fingerprint": "0123"}')
-    build_to = ("build", "r.yaml", "--workers", "1", "--output")
+    build_to = ("build", "r.yaml", "--num-workers", "1", "--output")
     refused = {
         "memory://foreign": "--output is 'memory://foreign', which has files that are not an artifact: thesis.txt.",
         "memory://other": "--output is 'memory://other', which holds another artifact: its fingerprint is 0123;",

@@ -182,7 +182,7 @@ def test_rows_that_end_workers_are_dropped(tmp_path: Path, chatml_tokenizer: Pat
     (site / "sitecustomize.py").write_text(f"{small.WITHOUT_TORCH}\nhide_torch()\n{SITE}")
     path = os.pathsep.join([str(site), *filter(None, sys.path)])
 
-    arguments = ("--output", "out", "--workers", "2", "--engine", engine)
+    arguments = ("--output", "out", "--num-workers", "2", "--engine", engine)
     ran = small.run_cli(tmp_path, "build", "recipe.yaml", *arguments, PYTHONPATH=path, RAY_ADDRESS="local")
 
     assert (ran.returncode, ran.stderr) == (0, errors)

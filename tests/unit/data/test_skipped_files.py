@@ -68,7 +68,7 @@ def test_commands_say_what_is_not_read(
 
     assert said in command("build", recipe, "--output", output, "--dry-run").output
     assert said in command("preview", recipe).output
-    assert said in command("build", recipe, "--output", output, "--workers", 1).output
+    assert said in command("build", recipe, "--output", output, "--num-workers", 1).output
     assert said in command("inspect", output).output
     checked = json.loads(command("check", output, "--select", "BP329", "--json").output)
     assert [(one["code"], one["severity"], one["found"]) for one in checked["findings"]] == [("BP329", "advice", said)]

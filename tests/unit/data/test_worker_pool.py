@@ -233,7 +233,7 @@ def test_plain_functions_and_their_surroundings() -> None:
 
 def test_worker_that_dies_is_a_message_where_nobody_asks_for_more() -> None:
     with (
-        pytest.raises(DataError, match=r"a worker process died .*SIGKILL.*Try fewer --workers."),
+        pytest.raises(DataError, match=r"a worker process died .*SIGKILL.*Try fewer --num-workers."),
         plain_runner(2) as runner,
     ):
         list(runner.run(_suicide, [1]))

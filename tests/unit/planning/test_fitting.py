@@ -35,7 +35,7 @@ from tests.zoo.families import write_tokenizer
 from tests.zoo.tokenizers import write_tokenizer as write_family
 
 TWO_TOKENS, WHOLE_PACK = tokenized_row(10, 11, 12), tokenized_row(*range(10, 51))
-NEW = ("new", "mine", "--model", "Qwen/Qwen3-8B", "--gpus", 8, "--seq-length", 4096)  # 2 data-parallel ranks
+NEW = ("new", "mine", "--model", "Qwen/Qwen3-8B", "--num-gpus", 8, "--seq-length", 4096)  # 2 data-parallel ranks
 
 
 def _recipe(folder: Path, tokenizer: Path, rows: list[Any], **changes: Any) -> SFTRecipe:

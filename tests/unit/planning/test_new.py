@@ -138,13 +138,13 @@ def test_new_recipes_check_clean(entries: tuple[CatalogueEntry, ...], num_gpus: 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"num_gpus": 7}, "--gpus is 7; allowed for Qwen/Qwen3-8B, method full, at 32768 tokens: multiples of 8 "),
+        ({"num_gpus": 7}, "--num-gpus is 7; allowed for Qwen/Qwen3-8B, method full, at 32768 tokens: multiples of 8 "),
         ({"seq_length": 65536}, "--seq-length is 65536; allowed for Qwen/Qwen3-8B: at most 32768, the longest"),
         (
             {"seq_length": 5001},
             "--seq-length is 5001; allowed: multiples of 4, which its ranks share evenly. Use",
         ),
-        ({"model": "zai-org/GLM-4.5-Air", "num_gpus": 8}, "--gpus is 8; 106."),
+        ({"model": "zai-org/GLM-4.5-Air", "num_gpus": 8}, "--num-gpus is 8; 106."),
         ({"model": "org/x-8b"}, "--model is 'org/x-8b', whose sizes are not known; allowed: a recipe of"),
         ({"model": "Qwen3-9B"}, "--model is 'Qwen3-9B'; allowed: an id on the hub (org/name), a folder, a recipe of"),
         ({"model": "qwen3_8b_sft_4gpu_h100_bf16_recip"}, "--model is 'qwen3_8b_sft_4gpu_h100_bf16_recip'; allowed: an"),

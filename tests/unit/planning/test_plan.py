@@ -283,7 +283,7 @@ def test_adapters_need_less_memory_and_time() -> None:
     ("num_gpus", "changes", "runtime", "message"),
     [
         (8, {"model__name": "meta-llama/Meta-Llama-3.1-405B"}, RUNTIME, r"405.8 billion weights take \d+ GB .* 80 GB"),
-        (100003, {}, RUNTIME, "--gpus is 100003; a step of 524,288 tokens has fewer packs"),
+        (100003, {}, RUNTIME, "--num-gpus is 100003; a step of 524,288 tokens has fewer packs"),
         (8, {}, [90000], "shortest sequence has 90,000 runtime tokens; allowed: at most 40,960, by the model"),
         (8, {"bridge_overrides__model": {"context_parallel_size": 2}}, RUNTIME, "model.context_parallel_size is set"),
     ],
@@ -319,16 +319,16 @@ def source(tmp_path: Path, chatml_tokenizer: Path) -> Path:
 def test_the_best_is_a_recipe_that_checks_clean(source: Path, command: Command) -> None:
     output = source.with_name("planned.yaml")
 
-    found = command("plan", source, "--gpus", 2, "--write", output)
+    found = command("plan", source, "--num-gpus", 2, "--output", output)
 
     assert found.code == 0
     assert found.output.endswith(f"wrote {output}\nnext: bridgepack check {output}\n")
     assert command("check", output).code == 0
     assert bridgepack.load_recipe(output) == bridgepack.plan(source, num_gpus=2).best_recipe
-    again = command("plan", source, "--gpus", 2, "--artifact", "nowhere", "--write", output)
+    again = command("plan", source, "--num-gpus", 2, "--artifact", "nowhere", "--output", output)
     assert again.code == 2
-    assert "already exists; allowed: a new file. Choose another name or --write" in again.errors
-    told = json.loads(command("plan", source, "--gpus", 2, "--json").output)
+    assert "already exists; allowed: a new file. Choose another name or --output" in again.errors
+    told = json.loads(command("plan", source, "--num-gpus", 2, "--json").output)
     assert told["lengths"]["origin"] == "all 2,000 sequences of the recipe's data"
     best = told["candidates"][0]
     assert best["changes"]["parallelism.num_gpus"] == 2
@@ -339,7 +339,7 @@ def test_the_best_is_a_recipe_that_checks_clean(source: Path, command: Command) 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--gpus 0", "'0' is not a whole number of at least 1"),
+        ("--num-gpus 0", "'0' is not a whole number of at least 1"),
         ("--gpu h1000", "--gpu is 'h1000'; allowed: a100-40gb"),
         ("--model org/unheard-8b", "model.name is 'org/unheard-8b', whose sizes are not known"),
         ("--model qwen3_8b", "whose sizes are not known.* Did you mean qwen3_8b_sft_config?"),
@@ -349,11 +349,11 @@ def test_the_best_is_a_recipe_that_checks_clean(source: Path, command: Command) 
         ("--artifact a --store b", "artifact is 'a' and store is 'b'; allowed: only one"),
         ("--store nowhere", "'nowhere' does not exist. Name the folder with --store"),
         ("--calibrate nowhere", "--calibrate is 'nowhere'; it cannot be read"),
-        ("--write plan.txt", "--write is 'plan.txt'; allowed: a file whose name ends in .yaml"),
+        ("--output plan.txt", "--output is 'plan.txt'; allowed: a file whose name ends in .yaml"),
     ],
 )
 def test_what_cannot_be_planned_is_refused(source: Path, command: Command, arguments: str, message: str) -> None:
-    found = command("plan", source, "--gpus", "2", *arguments.split())
+    found = command("plan", source, "--num-gpus", "2", *arguments.split())
 
     assert found.code == 2
     assert re.search(message, found.errors)

@@ -273,8 +273,8 @@ def rescued_range(runner: Runner, failure: TaskFailure) -> RangeResult:
         )
     raise DataError(
         f"{where}: the process that tokenises it died {_MAX_UNEXPLAINED + 1} times ({failure.detail}), although each "
-        "row alone works; usually memory ran out. Finished work is kept; use fewer --workers and run the same command "
-        "again."
+        "row alone works; usually memory ran out. Finished work is kept; use fewer --num-workers and run the same "
+        "command again."
     )
 
 

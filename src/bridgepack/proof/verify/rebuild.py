@@ -27,6 +27,7 @@ from bridgepack.records.words import counted
 
 #: Disk space for a rebuild, as a multiple of the artifact: its tokens are stored a second time meanwhile.
 _SPACE_FACTOR = 5
+_GONE = "sources are missing; --num-packs compares the packs that do not need them"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +67,7 @@ def opened_origin(artifact: Artifact, recipe: SFTRecipe, progress: Progress) -> 
             checks=(inputs, *checks),
             changed=(*changed_inputs, *changed, *compare_versions(artifact)),
             why_nothing=None if is_loaded else "the tokenizer cannot be loaded",
-            why_not_whole="sources are missing; --sample compares the packs that do not need them" if is_gone else None,
+            why_not_whole=_GONE if is_gone else None,
         )
 
 
@@ -176,5 +177,5 @@ def _check_space(artifact: Artifact, scratch: Path | None) -> None:
     if free < needed:
         raise ConfigError(
             f"{str(folder)!r} has {free / 1e9:.1f} GB free; rebuilding the artifact takes about {needed / 1e9:.1f} "
-            "GB. Choose another --scratch, or compare a --sample, which needs no space."
+            "GB. Choose another --scratch, or compare a sample with --num-packs, which needs no space."
         )
