@@ -29,21 +29,17 @@ from tests.support.tiny_recipes import ON_CPU, VOCAB_SIZE, write_weights
 pytestmark = [pytest.mark.bridge, pytest.mark.full]
 
 SPECS = "offline_packing_specs"
+#: Saves the config that the planted host makes of a recipe, and prints what is made of it live, with its packs and with
+#: its packing off; in one process, as it imports the host.
 TO_BRIDGE = """
-import sys
-from bridgepack.api import load_recipe
-config = load_recipe(sys.argv[1]).to_bridge(sys.argv[2])
-config.to_yaml(sys.argv[3])
-"""
-#: Prints what is made of a live config of the planted host, with its packs and with its packing off.
-ADOPTED = """
 import json, sys
 from bridgepack.api import load_recipe
 from bridgepack.bridge.adopting.adopt import from_bridge, pack_for
 config = load_recipe(sys.argv[1]).to_bridge(sys.argv[2])
+config.to_yaml(sys.argv[3])
 config.dataset.offline_packing_specs.{multiple} = 2
 packed = pack_for(config, sys.argv[2])
-mode = from_bridge(config, model=sys.argv[3], num_gpus=2).packing.mode
+mode = from_bridge(config, model=sys.argv[4], num_gpus=2).packing.mode
 config.dataset.{switch} = False
 config.dataset.offline_packing_specs = None
 plain = pack_for(config)
@@ -88,9 +84,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory, planted: Planted) -> Path:
     )
     build(recipe, folder / "packs")
     (folder / "recipe.yaml").write_text(recipe_to_yaml(recipe), encoding="utf-8")
-    (folder / "to_bridge.py").write_text(TO_BRIDGE, encoding="utf-8")
-    made = planted.run("to_bridge.py", "recipe.yaml", "packs", "run_config.yaml", folder=folder, has_host=True)
+    (folder / "to_bridge.py").write_text(TO_BRIDGE.format(multiple=NEW_NAME, switch=NEW_SWITCH), encoding="utf-8")
+    words = ("to_bridge.py", "recipe.yaml", "packs", "run_config.yaml", str(folder / "model"))
+    made = planted.run(*words, folder=folder, has_host=True)
     assert made.returncode == 0, made.stderr[-4000:]
+    (folder / "adopted.json").write_text(made.stdout.splitlines()[-1], encoding="utf-8")
     return folder
 
 
@@ -126,11 +124,8 @@ def test_to_bridge_writes_the_new_name(folder: Path) -> None:
     assert OLD_SWITCH not in dataset
 
 
-def test_a_live_config_is_packed_and_read_back_under_its_own_names(planted: Planted, folder: Path) -> None:
-    (folder / "adopted.py").write_text(ADOPTED.format(multiple=NEW_NAME, switch=NEW_SWITCH))
-    made = planted.run("adopted.py", "recipe.yaml", "packs", str(folder / "model"), folder=folder, has_host=True)
-    assert made.returncode == 0, made.stderr[-4000:]
-    found = json.loads(made.stdout.splitlines()[-1])
+def test_a_live_config_is_packed_and_read_back_under_its_own_names(folder: Path) -> None:
+    found = json.loads((folder / "adopted.json").read_text())
 
     assert (found["mode"], found["multiple"], found["switch"], found["size"]) == ("offline", 4, True, 256)
     assert found["changed"] == [f"dataset.{SPECS}.{OLD_NAME}", f"dataset.{OLD_SWITCH}"]
