@@ -19,6 +19,7 @@ from bridgepack.errors import RowError, TokenizerError
 from bridgepack.proof.masks.masks import check_masks
 from bridgepack.records import DropReason, LostKind
 from tests.support.judged_masks import Judged
+from tests.support.messages import mentions
 from tests.support.small_builds import build, dropped, small_recipe, write_json_lines
 from tests.zoo.endless import APERTUS, GLM, LLAMA_2, LLAMA_31
 from tests.zoo.families import Family, write_tokenizer
@@ -271,7 +272,7 @@ def test_an_empty_answer_without_end_is_dropped(tmp_path: Path) -> None:
     (made,) = encode_examples(encoder, [{"messages": [ASKED, {**ANSWERED, "content": ""}]}])
 
     assert isinstance(made, RowError)
-    assert str(made) == "no_assistant_mask: turn 2 (assistant) is empty and has no end marker"
+    assert mentions(made, "no_assistant_mask: ", "turn 2 (assistant)", "empty", "no end marker")
 
 
 @pytest.mark.parametrize("mode", ["assistant", "last_turn"])
@@ -305,7 +306,7 @@ def test_a_build_counts_answers_without_end(tmp_path: Path) -> None:
     assert dropped(tmp_path / "out") == []
     report = check_target(str(tmp_path / "out"), CheckOptions())
     (finding,) = [finding for finding in report.findings if finding.code == "BP550"]
-    assert "a.jsonl row 1: turn 4 (assistant), the last, has no end marker" in str(finding)
+    assert mentions(finding, "a.jsonl row 1: ", "turn 4 (assistant)", "the last", "no end marker")
 
 
 def _encoder(folder: Path, family: Family, **settings: Any) -> tuple[ChatEncoder, ChatTokenizer]:

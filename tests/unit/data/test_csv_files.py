@@ -19,6 +19,7 @@ from bridgepack.data.reading.rows import read_range, rows_apart
 from bridgepack.data.reading.sampling import file_windows
 from bridgepack.errors import DataError, RowError
 from tests.support.examples import examples
+from tests.support.messages import mentions
 from tests.support.small_builds import (
     Command,
     build,
@@ -85,14 +86,12 @@ def test_rows_that_cannot_be_read_keep_their_numbers(tmp_path: Path) -> None:
 
     found = _read_text(tmp_path, text)
 
-    assert found == [
-        (1, {"p": "1", "c": "2"}),
-        (2, "invalid_field: the row has 1 cell, and the header 2: 'p, c'"),
-        (3, "invalid_field: the row has 3 cells, and the header 2: 'p, c'"),
-        (4, "invalid_field: line 6: ',' expected after '\"'; a quote inside a cell must be doubled"),
-        (5, "invalid_field: not UTF-8. Save the file as UTF-8."),
-        (6, {"p": '5" pipe', "c": "9"}),
-    ]
+    assert [row for row, _ in found] == [1, 2, 3, 4, 5, 6]
+    assert [found[0][1], found[5][1]] == [{"p": "1", "c": "2"}, {"p": '5" pipe', "c": "9"}]
+    assert mentions(found[1][1], "invalid_field: ", "1 cell,", "header 2: 'p, c'")
+    assert mentions(found[2][1], "invalid_field: ", "3 cells,", "header 2: 'p, c'")
+    assert mentions(found[3][1], "invalid_field: line 6: ',' expected after '\"'", "must be doubled")
+    assert mentions(found[4][1], "invalid_field: not UTF-8. ")
 
 
 @pytest.mark.parametrize(
@@ -143,7 +142,7 @@ def test_rows_that_are_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert found[2] == (3, {"p": "4", "c": "5"})
 
     monkeypatch.setattr(csv_files, "_ROW_BYTES", 100)
-    with pytest.raises(DataError, match=r"begins at byte 8 has more than 100 bytes; probably a quote is not closed"):
+    with pytest.raises(DataError, match=r"byte 8 has more than 100 bytes; .*quote"):
         _read_text(tmp_path, text, max_row_bytes=50)
     assert len(_read_text(tmp_path, text, max_row_bytes=300)) == 3
 
@@ -152,7 +151,7 @@ def test_rows_that_are_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_file_without_rows_stops_the_build(tmp_path: Path, chatml_tokenizer: Path, content: bytes) -> None:
     (tmp_path / "a.csv").write_bytes(content)
 
-    with pytest.raises(DataError, match=r"the training split has no rows \(.*a\.csv\)"):
+    with pytest.raises(DataError, match=r"training split has no .*\(.*a\.csv\)"):
         build(small_recipe(tmp_path / "a.csv", chatml_tokenizer), tmp_path / "out")
 
 

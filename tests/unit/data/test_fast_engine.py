@@ -18,6 +18,7 @@ from bridgepack.data.tokenizers.engines import FAST, EngineDiffersError, load_en
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.workers.process import ENVIRONMENT
 from bridgepack.errors import ConfigError
+from tests.support.messages import mentions
 from tests.support.small_builds import build, tokenized_recipe, tokenized_row, write_json_lines
 
 LARGE = 1 << 30
@@ -56,12 +57,13 @@ def test_missing_engine_is_named(chatml_tokenizer: Path, monkeypatch: pytest.Mon
 
     assert name == "tokenizers"
     assert message is not None
-    assert message.startswith("tokenising with tokenizers, which is slower: fastokens is not installed (")
+    assert message.startswith("tokenising with tokenizers, ")
+    assert "fastokens is not installed (" in message
     assert message.endswith("Install it, or set tokenizer.engine to tokenizers")
 
 
 def test_unknown_tokenizer_is_left_to_the_reference() -> None:
-    with pytest.raises(Exception, match="fastokens cannot load this tokenizer: "):
+    with pytest.raises(Exception, match=r"fastokens cannot load .*: "):
         load_engine(b"{}")
 
 
@@ -78,15 +80,12 @@ def test_failing_engine_is_not_used(chatml_tokenizer: Path, monkeypatch: pytest.
     fake = SimpleNamespace(Tokenizer=SimpleNamespace(from_json_str=lambda text: broken))
     monkeypatch.setitem(sys.modules, FAST, fake)
 
-    with pytest.raises(EngineDiffersError, match=r"^tokenizer.engine: fastokens cannot encode this data: index out of"):
+    with pytest.raises(EngineDiffersError, match=r"^tokenizer.engine: fastokens .*: index out of"):
         load_engine(b"").encode_flat(["text"])
     tokenizer = load_tokenizer(TokenizerConfig(name_or_path=str(chatml_tokenizer)))
     name, message = use_engine(tokenizer, FAST, LARGE)
     assert (name, tokenizer.engine.name) == ("tokenizers", "tokenizers")
-    assert message == (
-        "tokenising with tokenizers, which is slower: "
-        "fastokens and tokenizers give different tokens with this tokenizer"
-    )
+    assert mentions(message, "tokenising with tokenizers", "fastokens and tokenizers", "different tokens")
 
 
 def test_removed_engine_is_refused_and_its_artifacts_are_read(tmp_path: Path, chatml_tokenizer: Path) -> None:
@@ -102,9 +101,8 @@ def test_removed_engine_is_refused_and_its_artifacts_are_read(tmp_path: Path, ch
     )
     read = SFTRecipe.from_mapping(recorded_recipe_values(old))
 
-    assert str(caught.value) == (
-        "tokenizer.engine is 'gigatoken', which bridgepack no longer uses; allowed: auto, tokenizers, fastokens. "
-        "Set it to auto: the tokens stay the same."
+    assert mentions(
+        caught.value, "tokenizer.engine is 'gigatoken'", "allowed: auto, tokenizers, fastokens.", "Set it to auto"
     )
     assert read == SFTRecipe.from_mapping(recorded_recipe_values(manifest))
     assert read.tokenizer.engine == "auto"

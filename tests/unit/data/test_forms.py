@@ -326,7 +326,7 @@ def test_keep_is_what_the_row_says(real: tuple[ChatTokenizer, str]) -> None:
     row = called(None, call('{"city": "Bern"}'))
 
     if text == QWEN_3:
-        with pytest.raises(RowError, match=r"a turn's content is null: preprocessing.null_content: auto may help$"):
+        with pytest.raises(RowError, match=r"content is null: preprocessing.null_content: auto may help$"):
             text_of(tokenizer, row, **AS_HOST)
     else:
         assert text_of(tokenizer, row, **AS_HOST) == text.format("", '{"city": "Bern"}')
@@ -336,8 +336,8 @@ def test_keep_is_what_the_row_says(real: tuple[ChatTokenizer, str]) -> None:
 @pytest.mark.parametrize(
     ("kind", "cure"),
     [
-        ("tool_use", "write Anthropic's calls as tool_calls of the turn"),
-        ("thinking", "write Anthropic's thoughts as reasoning_content of the turn"),
+        ("tool_use", "write .* as tool_calls of the turn"),
+        ("thinking", "write .* as reasoning_content of the turn"),
         ("image_url", "remove such parts"),
     ],
 )
@@ -349,7 +349,7 @@ def test_parts_that_are_no_text_are_named_where_the_template_rejects_them(tmp_pa
     ]
     turns = [QUESTION, {"role": "assistant", "content": parts}]
 
-    with pytest.raises(RowError, match=rf"rejects the row: .*; turn 2 has a part of type '{kind}': {cure}$"):
+    with pytest.raises(RowError, match=rf"rejects the row: .*; turn 2 .* type '{kind}': {cure}$"):
         text_of(loaded(tmp_path, "no calls"), turns)
 
 
@@ -389,7 +389,7 @@ def test_calls_that_no_template_shows_stay_and_are_told(tmp_path: Path) -> None:
 
     assert text_of(tokenizer, turns) == "Bern?<end><end>sunny<end>Sunny.<end>"
     assert losses_of(tokenizer, turns) == {"tool_call"}
-    with pytest.raises(RowError, match=r"rejects the row: .*is null, and the template does not write the turn's calls"):
+    with pytest.raises(RowError, match=r"rejects the row: .*is null, .* template .* the turn's calls"):
         text_of(tokenizer, called(None, call()))
 
 
@@ -485,7 +485,7 @@ def test_the_host_decides_where_it_reads_the_data(tmp_path: Path, chatml_tokeniz
 def test_repacking_for_the_host_to_read_is_refused(tmp_path: Path, chatml_tokenizer: Path) -> None:
     build(_recipe(tmp_path, chatml_tokenizer), tmp_path / "out")
 
-    with pytest.raises(ConfigError, match=r"packing\.mode would be changed, which changes the tokens"):
+    with pytest.raises(ConfigError, match=r"packing\.mode .* changes the tokens"):
         plan_repack(tmp_path / "out", {"packing.mode": "none"})
     build(_recipe(tmp_path, chatml_tokenizer, **AS_HOST), tmp_path / "host")
     assert plan_repack(tmp_path / "host", {"packing.mode": "none"}).spec.resolved.recipe.packing.mode == "none"

@@ -15,6 +15,7 @@ from bridgepack.data.reading.ranges import iter_ranges
 from bridgepack.data.reading.rows import read_range
 from bridgepack.errors import DataError
 from tests.support.catalogue import SMALL
+from tests.support.messages import mentions
 from tests.support.small_builds import write_json_lines
 
 FORMS = ".jsonl, .json, .csv, .tsv (each also .gz or .zst), .parquet, .arrow"
@@ -191,12 +192,12 @@ def test_hub_data_set_that_cannot_be_loaded(local_data_set: Path, content: str, 
 
     assert found.startswith(f"data.train is {{dataset: {local_data_set}, split: {split}}}; ")
     assert message in found
-    assert "Check dataset, name, split and revision" in found
+    assert "Check dataset, name, split" in found
 
 
 def test_hub_data_set_that_is_not_in_the_cache() -> None:
     message = _message(DataSource(dataset="nobody/nothing"))
-    assert "cannot load it: HF_HUB_OFFLINE is set, and the cache" in message
+    assert mentions(message, "nobody/nothing", "cannot load it: HF_HUB_OFFLINE is set")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
@@ -205,9 +206,9 @@ def test_file_without_permission(tmp_path: Path) -> None:
     Path("a.jsonl").chmod(0)
     Path("folder").chmod(0)
     try:
-        with pytest.raises(DataError, match="cannot be read: Permission denied"):
+        with pytest.raises(DataError, match=r"a.jsonl.*: Permission denied"):
             hash_file(Path("a.jsonl"))
-        assert "it cannot be accessed: Permission denied" in _message("folder/a.jsonl")
+        assert mentions(_message("folder/a.jsonl"), "folder/a.jsonl", ": Permission denied")
     finally:
         Path("folder").chmod(0o755)
 
@@ -242,9 +243,7 @@ def test_bytes_become_packs(rows: Path, sources: int, changes: dict[str, Any], p
     forecast = forecast_packs(_recipe(train=[str(rows)] * sources).override(values))
 
     assert forecast.num_packs == packs
-    assert changes or forecast.because == (
-        "forecast: 0.0 MB as JSON, 4.4 bytes per token, packs filled to 98%; the build counts exactly"
-    )
+    assert changes or mentions(forecast.because, "forecast: 0.0 MB", "4.4 bytes per token", "filled to 98%")
 
 
 def test_compressed_files_hold_more(rows: Path, tmp_path: Path) -> None:

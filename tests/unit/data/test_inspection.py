@@ -69,5 +69,5 @@ def test_ids_that_are_none_are_shown_as_numbers(artifact: Artifact, tmp_path: Pa
 def test_columns_of_other_kinds_are_refused(artifact: Artifact, tmp_path: Path, column: str, kind: pa.DataType) -> None:
     shutil.copytree(artifact.folder, tmp_path / "out")
     cast_column(tmp_path / "out", column, kind)
-    with pytest.raises(ArtifactError, match=f"column {column} holds .*; it must hold whole numbers"):
+    with pytest.raises(ArtifactError, match=f"column {column} holds (float64|object); .* whole numbers"):
         view_pack(Artifact(tmp_path / "out"), "training", 0)

@@ -15,6 +15,7 @@ from bridgepack.data.reading.kept_rows import recipe_with_rows
 from bridgepack.data.reading.ranges import iter_ranges
 from bridgepack.data.reading.rows import read_range, rows_apart
 from bridgepack.errors import RowError
+from tests.support.messages import mentions
 from tests.support.small_builds import build, data_bytes, dropped, small_recipe, write_json_lines
 
 FIELDS = {"role": Value("string"), "content": Value("string"), "tool_calls": List(Json()), "extra": Json()}
@@ -113,7 +114,8 @@ def test_type_of_arrow_is_decoded(tmp_path: Path, name: str, storage: Any) -> No
     assert third == {"tools": None, "items": [{}], "pairs": {}, "plain": "{}"}
     for bad in (fourth, fifth):
         assert isinstance(bad, RowError)
-        assert str(bad).startswith("invalid_json: column tools is of type JSON, and holds a text that is not JSON: ")
+        assert str(bad).startswith("invalid_json: column tools ")
+        assert " that is not JSON: " in str(bad)
 
 
 @pytest.mark.parametrize("column", ["tools", "content"])
@@ -126,10 +128,7 @@ def test_json_with_a_repeated_key_drops_its_row(tmp_path: Path, column: str) -> 
     bad, good = _read(str(tmp_path / "a.parquet"), tmp_path)
 
     assert good == {column: [{"type": "text", "text": "a"}]}
-    assert str(bad) == (
-        f'invalid_json: column {column} is of type JSON: an object has the key "text" twice, and only one value can be '
-        "meant"
-    )
+    assert mentions(bad, f"invalid_json: column {column} ", 'the key "text" twice')
 
 
 #: Content as its author wrote it, in a column whose values have several types.

@@ -10,6 +10,7 @@ import pytest
 
 from bridgepack.errors import DataError
 from bridgepack.records import DropReason, SplitRecord
+from tests.support.messages import mentions
 from tests.support.small_builds import (
     assert_balanced,
     build,
@@ -196,9 +197,5 @@ def test_two_answers_in_a_row_name_their_cure(tmp_path: Path) -> None:
 
     (example,) = build(recipe, tmp_path / "out").manifest.splits[0].drop_examples
 
-    assert (example.row, example.reason, example.detail) == (
-        2,
-        DropReason.NO_ASSISTANT_MASK,
-        "the rendered turns do not match the conversation's; turns 2 and 3 both have the role assistant, which the "
-        "template may write as one: join their texts in one turn, or use another template",
-    )
+    assert (example.row, example.reason) == (2, DropReason.NO_ASSISTANT_MASK)
+    assert mentions(example.detail, "turns 2 and 3", "the role assistant", "join their texts", "another template")

@@ -11,6 +11,7 @@ from bridgepack.errors import DataError, TokenizerError
 from bridgepack.proof.masks.masks import check_masks
 from bridgepack.proof.served.served import check_served
 from tests.support import small_builds as small
+from tests.support.messages import mentions
 
 _TWICE = "{%% set text = namespace(x='xxxxxxxx') %%}{%% for _ in range(99) %%}{%% set text.x = %s %%}{%% endfor %%}"
 #: Templates' parts that ask for 64 MiB or more.
@@ -75,9 +76,7 @@ def test_row_for_which_the_template_takes_too_much_memory_is_dropped(tmp_path: P
 def test_many_rows_that_take_too_much_memory_stop_the_build(tmp_path: Path, chatml_tokenizer: Path) -> None:
     bomb = "{% if messages | length > 10 %}" + _BOMBS["method"] + "{% endif %}"
 
-    with pytest.raises(
-        DataError, match=r"11 rows took too much time or memory .*of memory.*so the rows are not the cause"
-    ):
+    with pytest.raises(DataError, match=r"11 rows .*time or memory .*of memory.*not the cause"):
         small.build(_recipe(tmp_path, chatml_tokenizer, bomb, [12] * 20), tmp_path / "out")
 
     assert not (tmp_path / "out").exists()
@@ -126,13 +125,13 @@ def test_masks_that_transformers_cannot_derive_in_time_are_not_judged(tmp_path: 
     report = check_masks(_recipe(tmp_path, chatml_tokenizer, bomb, [4, 2]))
 
     assert (report.num_sequences, report.num_agreed, report.num_not_judged) == (2, 1, 1)
-    reasons = {reason for item in report.derivations for reason in item.reasons}
-    assert reasons == {"the chat template takes more than 0.3 seconds of CPU time for the conversation's parts"}
+    (reason,) = {reason for item in report.derivations for reason in item.reasons}
+    assert mentions(reason, "the chat template", "more than 0.3 seconds of CPU time")
 
 
 @pytest.mark.parametrize("text", ["'x' * 9000000000", "'x' * (messages | length * 900000000)"], ids=["constant", "row"])
 def test_repetition_that_transformers_allows_takes_no_memory(tmp_path: Path, chatml_tokenizer: Path, text: str) -> None:
     bomb = "{% if messages[-1].content == 'Qoneq' %}{{ (" + text + ")[:3] }}{% endif %}"
 
-    with pytest.raises(TokenizerError, match=r"takes more than 64 MiB of memory for a small conversation"):
+    with pytest.raises(TokenizerError, match=r"more than 64 MiB of memory"):
         check_masks(_recipe(tmp_path, chatml_tokenizer, bomb, [4]))

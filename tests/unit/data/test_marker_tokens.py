@@ -15,6 +15,7 @@ from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError, TokenizerError
 from bridgepack.records import DropReason
+from tests.support.messages import mentions
 from tests.zoo.families import write_tokenizer as write_quirks_tokenizer
 from tests.zoo.prompted import PHI_4
 from tests.zoo.tokenizers import CHATML, FAMILIES, Family, loaded_tokenizer
@@ -91,7 +92,7 @@ def test_a_marker_whose_end_joins_the_answer_is_named(tmp_path: Path) -> None:
     assert isinstance(made, RowError)
     told = "assistant_start, 'ASSISTANT:', occurs in the row's text, but "
     assert made.detail.startswith(told)
-    assert "without white space at its ends" in made.detail
+    assert "white space at its" in made.detail
     without = {**markers, "assistant_start": "ASSISTANT:"}
     assert trained(tokenizer, encoded(tokenizer, turns, assistant_markers=without)).strip() == "The user asks.<|stop|>"
 
@@ -102,10 +103,8 @@ def test_a_marker_that_the_template_does_not_write_is_named(tmp_path: Path) -> N
     made = encoded(tokenizer, TURNS, assistant_markers={"assistant_start": "<|bot|>", "assistant_end": "<|stop|>"})
 
     assert isinstance(made, RowError)
-    assert made.detail == (
-        "assistant_start, '<|bot|>', occurs in the row's text nowhere; set preprocessing.assistant_markers."
-        "assistant_start to the text that the chat template writes right before an answer"
-    )
+    assert mentions(made.detail, "assistant_start, '<|bot|>'", "nowhere")
+    assert mentions(made.detail, "set preprocessing.assistant_markers.assistant_start", "before an answer")
 
 
 def test_a_template_that_is_taken_for_a_family(tmp_path: Path) -> None:

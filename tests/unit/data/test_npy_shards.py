@@ -140,7 +140,7 @@ def test_columns(tmp_path: Path, rows: list[Any], columns: dict[str, str]) -> No
     ],
 )
 def test_rows_that_cannot_be_read(tmp_path: Path, rows: list[Any], message: str) -> None:
-    with pytest.raises(ArtifactError, match=f"s.npy cannot be read from pack 0 on: {message}."):
+    with pytest.raises(ArtifactError, match=f"s.npy cannot be read .*pack 0 .*: {message}."):
         _batches(_write(tmp_path / "s.npy", rows))
 
 
@@ -183,7 +183,7 @@ def test_code_in_a_pickle_is_named_and_not_run(tmp_path: Path) -> None:
     path = _write(tmp_path / "s.npy", [*ROWS, _RunsOnLoad(f"touch {marker}")])
 
     facts = read_npy_facts(path, "s.npy")
-    with pytest.raises(ArtifactError, match=r"its pickle imports \w+\.system, which bridgepack does not run"):
+    with pytest.raises(ArtifactError, match=r"pickle imports \w+\.system, .* not run"):
         _batches(path)
 
     assert facts.forbidden_globals == (f"{os.system.__module__}.system",)
@@ -244,7 +244,7 @@ def test_file_that_is_cut_off_or_not_there(tmp_path: Path, num_bytes: int | None
 
     assert (facts.exists, facts.format, bool(facts.read_error)) == (num_bytes is not None, "npy", num_bytes is not None)
     assert (facts.layout_error, facts.forbidden_globals, facts.num_rows) == (None, (), None)
-    with pytest.raises(ArtifactError, match=r"^s.npy cannot be read from pack 0 on: "):
+    with pytest.raises(ArtifactError, match=r"^s.npy cannot be read .*pack 0 .*: "):
         _batches(path)
 
 

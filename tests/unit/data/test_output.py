@@ -94,7 +94,7 @@ def test_folder_with_another_manifest_is_not_replaced(tmp_path: Path, content: s
     (tmp_path / "web" / "manifest.json").write_text(content, encoding="latin-1")
 
     assert not is_manifest(tmp_path / "web" / "manifest.json")
-    with pytest.raises(ArtifactError, match="a folder with files that are not an artifact"):
+    with pytest.raises(ArtifactError, match=r"web.* not an artifact"):
         refuse_foreign_folder(tmp_path / "web")
 
 
@@ -102,7 +102,7 @@ def test_folder_with_a_pipe_in_place_of_a_manifest_is_not_replaced(tmp_path: Pat
     (tmp_path / "out").mkdir()
     os.mkfifo(tmp_path / "out" / "manifest.json")
 
-    with pytest.raises(ArtifactError, match="a folder with files that are not an artifact"):
+    with pytest.raises(ArtifactError, match=r"out.* not an artifact"):
         refuse_foreign_folder(tmp_path / "out")
 
 
@@ -213,7 +213,7 @@ def test_place_that_is_full_is_named(tmp_path: Path, full: str) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
     sent = reduction.ForkingPickler.loads(reduction.ForkingPickler.dumps(caught.value))
     with (
-        pytest.raises(ArtifactError, match=f"^{re.escape(repr(str(folder)))} cannot be written: No space.*a.tokens"),
+        pytest.raises(ArtifactError, match=f"^{re.escape(repr(str(folder)))} cannot be written: .*space.*a.tokens"),
         kept_on_errors(kept),
     ):
         raise sent
@@ -224,8 +224,8 @@ def test_place_that_is_full_is_named(tmp_path: Path, full: str) -> None:
 def test_name_that_is_not_utf_8_is_refused_before_anything_is_made(tmp_path: Path) -> None:
     output = tmp_path / "caf\udce9" / "out"
     for refuse in (lambda: refuse_foreign_folder(output), lambda: refuse_unwritable(output, tmp_path / "tokens")):
-        with pytest.raises(ArtifactError, match="whose name is not UTF-8"):
+        with pytest.raises(ArtifactError, match="name is not UTF-8"):
             refuse()
-    with pytest.raises(StoreError, match=r"the token store is .* whose name is not UTF-8"):
+    with pytest.raises(StoreError, match=r"the token store is .* name is not UTF-8"):
         refuse_unwritable(tmp_path / "out", output)
     assert list(tmp_path.iterdir()) == []

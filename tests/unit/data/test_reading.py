@@ -24,6 +24,7 @@ from bridgepack.data.reading.lines import iter_array_lines
 from bridgepack.data.reading.ranges import InputRange
 from bridgepack.data.reading.rows import read_line, read_range, rows_apart
 from bridgepack.errors import DataError, RowError
+from tests.support.messages import mentions
 
 Found = list[tuple[int, Any]]
 LINES = b'{"a": 1}\n{"a": 2}\n\n{"a": 3}'
@@ -186,9 +187,7 @@ def test_row_with_a_repeated_key_is_dropped(
 
     assert found == list(enumerate([*["invalid_json"] * (len(REPEATED) - 1), *NOT_REPEATED], 1))
     for line, key in REPEATED:
-        assert str(read_line(line)) == (
-            f'invalid_json: an object has the key "{key}" twice, and only one value can be meant'
-        )
+        assert mentions(read_line(line), "invalid_json: ", f'the key "{key}" twice')
 
 
 @pytest.mark.parametrize(
@@ -215,8 +214,8 @@ def test_row_with_a_repeated_key_is_dropped(
 def test_broken_array_stops_the_build(tmp_path: Path, content: bytes, reason: str) -> None:
     message = _message(tmp_path, "a.json", content)
 
-    assert message.startswith(f"a.json is not a JSON array of objects: {reason}")
-    assert message.endswith("where a broken line costs only that row.")
+    assert message.startswith("a.json is not a JSON")
+    assert mentions(message, f": {reason}", "only that row.")
 
 
 JSON_VALUES = st.recursive(
@@ -255,8 +254,9 @@ def test_elements_do_not_depend_on_where_blocks_end(elements: list[Any], block_b
 def test_compressed_file_that_is_not_whole(tmp_path: Path, name: str, content: bytes) -> None:
     message = _message(tmp_path, name, content)
 
-    assert message.startswith(f"{name} is incomplete {name.rpartition('.')[2]} data: ")
-    assert message.endswith("Fetch or compress it again.")
+    assert message.startswith(f"{name} is incomplete ")
+    assert f" {name.rpartition('.')[2]} data: " in message
+    assert message.endswith("compress it again.")
 
 
 def _write_table(path: Path, table: pa.Table, *, rows_per_group: int) -> Path:
@@ -313,7 +313,7 @@ def test_arrow_file_with_a_damaged_offset(tmp_path: Path, name: str, value: Any,
 
     message = _message(tmp_path, name, content.replace(offsets, offsets[:8] + b"\xff\xff\xff\x3f" + offsets[12:]))
 
-    assert message.startswith(f"{name} is damaged after row 0: an offset lies outside its values. Write it again.")
+    assert mentions(message, f"{name} is damaged", " row 0: ", "an offset", "Write it again.")
 
 
 @pytest.mark.parametrize("range_bytes", [1, 7, 30, 1 << 20])
@@ -474,7 +474,7 @@ def test_a_file_that_goes_on_with_blank_lines_is_refused(tmp_path: Path, name: s
         return sum(part.num_rows for part in ranges.iter_ranges(file, sha256="", max_row_bytes=1 << 30))
 
     assert num_rows(200_000) == 200_001
-    with pytest.raises(DataError, match=r"1,048,576 bytes of blank lines from row \d+ on. Remove them"):
+    with pytest.raises(DataError, match=r"1,048,576 bytes of blank lines .*row \d+ .*Remove them"):
         num_rows(3 << 20)
 
 

@@ -18,6 +18,7 @@ from bridgepack.errors import ArtifactError
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
 from tests.support import small_builds as small
 from tests.support import thoughtful
+from tests.support.messages import mentions
 from tests.support.thoughtful import said
 from tests.zoo import tokenizers as families
 from tests.zoo.tokenizers import write_tokenizer
@@ -199,8 +200,8 @@ def test_inputs_that_are_gone_or_changed_are_refused(tmp_path: Path, tokenizer: 
 
     why = "repack to another packing.max_sequence_length reads the rows that preprocessing.over_long truncate_history "
     assert (gone.code, changed.code) == (2, 2)
-    assert f"error: {why}cuts again, but: data.train is {str(source)!r}; there is no such file" in gone.errors
-    assert f"error: {why}cuts again, but 1 of the training files differ from those that" in changed.errors
+    assert mentions(gone.errors, f"error: {why}", f"but: data.train is {str(source)!r}; ", "no such file")
+    assert mentions(changed.errors, f"error: {why}", "but 1 of", "training files differ")
     assert f"was built from: {source}. Restore them, or use `bridgepack build`" in changed.errors
     assert not (tmp_path / "again").exists()
     assert [item.name for item in tmp_path.iterdir() if "again" in item.name] == []
@@ -246,4 +247,4 @@ def test_the_plan_says_that_inputs_are_read(tmp_path: Path, tokenizer: Path, com
     plan = command("repack", built, "--dry-run", "--json", "--set", said_so[0]).output
     assert json.loads(plan)["tokenises_again"] is True
     done = command("repack", built, "--set", said_so[0], "--output", tmp_path / "again").output
-    assert "rows, which both lengths leave whole, were tokenised before; the others now" in done
+    assert mentions(done, "both lengths leave whole", "before; the others now")

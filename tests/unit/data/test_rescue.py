@@ -164,7 +164,7 @@ def test_a_fault_of_all_rows_is_fatal(tmp_path: Path, chatml_tokenizer: Path, mo
     _write(tmp_path / "a.jsonl", [small.tokenized_row(POISON, index) for index in range(60)])
     _poison(monkeypatch, ValueError("a bug of ours"))
 
-    with pytest.raises(RuntimeError, match=r"(?s)Traceback.*ValueError: a bug of ours"):
+    with pytest.raises(RuntimeError, match=r"(?s)Traceback.*ValueError: a bug"):
         small.build(small.tokenized_recipe(tmp_path / "a.jsonl", chatml_tokenizer), tmp_path / "out")
 
 
@@ -188,7 +188,7 @@ def test_rows_that_end_workers_are_dropped(tmp_path: Path, chatml_tokenizer: Pat
     assert (ran.returncode, ran.stderr) == (0, errors)
     assert hasattr(ray_runner, "_MAX_RETRIES")  # which SITE sets
     assert small.dropped(tmp_path / "out") == [(row, "tokenizer_failed") for row in (10, 32, 63)]
-    assert "the process ended with SIGABRT" in (tmp_path / "out" / "plan" / "dropped.jsonl").read_text()
+    assert "ended with SIGABRT" in (tmp_path / "out" / "plan" / "dropped.jsonl").read_text()
 
 
 def _write(path: Path, rows: list[Any]) -> None:

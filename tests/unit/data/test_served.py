@@ -24,6 +24,7 @@ from bridgepack.data.served.counts import count_trained
 from bridgepack.data.served.rows import ServedRows
 from bridgepack.data.served.tokens import KnownText, ServerEncoder
 from bridgepack.errors import ConfigError, RowError
+from tests.support.messages import mentions
 from tests.support.read_rows import read_row
 from tests.support.small_builds import small_recipe
 from tests.zoo.families import Family, write_tokenizer
@@ -243,7 +244,7 @@ def test_a_refused_prefix_says_so(tmp_path: Path) -> None:
     served = Served.of(tmp_path, replace(family, template=f"{refusal}{{%- endif -%}}{family.template}"))
     answers = served.answers(AGENTS)
     assert [str(answer.kind) for answer in answers] == [EQUAL, REFUSED, EQUAL]
-    assert answers[1].detail == "the chat template rejects the row: no results"
+    assert answers[1].detail.endswith("the row: no results")
     assert answers[1].num_trained_tokens == len("Answer 1.") + 1
 
 
@@ -305,10 +306,8 @@ def test_a_header_that_is_trained_is_told_with_its_tokens(tmp_path: Path) -> Non
     markers["other_role_starts"] = {"user": "<|im_start|>user"}
     served = Served.of(tmp_path, family, preprocessing={"assistant_markers": markers, "loss_mode": "last_turn"})
     (answer,) = served.answers({"messages": PLAIN["messages"][:2]})
-    assert (str(answer.kind), answer.detail) == (
-        BOUNDARY,
-        f"{len('assistant') + 1} tokens are trained that the server writes, in its generation prompt",
-    )
+    assert str(answer.kind) == BOUNDARY
+    assert mentions(answer.detail, f"{len('assistant') + 1} tokens are trained", "generation prompt")
 
 
 @pytest.mark.parametrize("size", [48, 64])
@@ -331,7 +330,7 @@ def test_an_answer_that_lost_its_end(tmp_path: Path) -> None:
     served = Served.of(tmp_path, BY_NAME["Qwen2.5"], preprocessing={"over_long": "truncate"}, packing=sizes)
     answers = served.answers(PLAIN)
     assert [(str(answer.kind), answer.num_trained_tokens) for answer in answers] == [(EQUAL, 10), ("cut-on-purpose", 5)]
-    assert answers[1].detail == "the sequence was truncated, and the answer lost its end"
+    assert mentions(answers[1].detail, "truncated", "answer lost its end")
 
 
 def test_a_server_keeps_the_flags_of_a_special_token(tmp_path: Path) -> None:
@@ -349,7 +348,7 @@ def test_a_server_keeps_the_flags_of_a_special_token(tmp_path: Path) -> None:
     served = Served(recipe, ServedRows.of(load_stage(recipe.model_dump_json())), family.ends)
     answers = served.answers(PLAIN)
     assert [str(answer.kind) for answer in answers] == [BOUNDARY, BOUNDARY] == _oracle_of_tokens(served, PLAIN)
-    assert "the server's tokenizer cuts the same text into other tokens" in answers[0].detail
+    assert mentions(answers[0].detail, "the server's tokenizer", "into other tokens")
 
 
 def _oracle_of_tokens(served: Served, row: Mapping[str, Any]) -> list[str]:

@@ -1,5 +1,6 @@
 """The sample of answers in every build, and the template's own switches that are found with it."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from bridgepack.data.artifact.manifest import read_manifest
 from bridgepack.records import ServedRecord
 from bridgepack.reporting.results.builds import build_blocks
 from bridgepack.reporting.screen import screen
+from tests.support.messages import mentions
 from tests.support.small_builds import build, data_bytes, small_recipe, write_json_lines
 from tests.zoo.families import Family, write_tokenizer
 from tests.zoo.served import SERVED_FAMILIES
@@ -107,13 +109,11 @@ def test_a_repack_that_cuts_otherwise_says_that_it_leaves_it_out(tmp_path: Path)
 
     assert shorter.manifest.served is None
     note = f"the sample of answers as served is left out, because sequences of more than {longest - 1} runtime tokens"
-    assert f"note: {note} are cut or dropped differently now; `bridgepack prove served`" in screen(
-        build_blocks(shorter)
-    )
+    assert re.search(f"note: {note} are .*; `bridgepack prove served`", screen(build_blocks(shorter)))
     assert build(recipe.override(changes), tmp_path / "fresh").manifest.served is not None
     other = bridgepack.repack(tmp_path / "packed", {"serving.system": "Be kind."}, output=tmp_path / "kind")
     assert other.manifest.served is None
-    assert "because preprocessing or serving has changed" in screen(build_blocks(other))
+    assert "preprocessing or serving has" in screen(build_blocks(other))
 
 
 def test_other_rows_have_none(tmp_path: Path, chatml_tokenizer: Path) -> None:
@@ -130,9 +130,7 @@ def test_preview_and_check_say_it(tmp_path: Path) -> None:
     findings = {item.code: item for item in bridgepack.check(tmp_path / "packed", select=["BP55"]).findings}
     found = findings["BP555"]
     assert "50.0% of 6 sampled answers: context-differs, e.g. " in found.found
-    assert "rows.jsonl row 1: turn 2: the tokens before the answer are not what the server sends" in found.found
-    assert found.allowed.startswith(
-        "none; set tokenizer.chat_template_kwargs.preserve_thinking to true and the same at"
-    )
+    assert mentions(found.found, "rows.jsonl row 1: turn 2: ", "tokens before the answer", "the server sends")
+    assert found.allowed.startswith("none; set tokenizer.chat_template_kwargs.preserve_thinking to true ")
     assert "--default-chat-template-kwargs '{\"preserve_thinking\": true}'" in found.allowed
     assert "preprocessing.mask_generation_prompt to true" in findings["BP557"].allowed

@@ -1,6 +1,7 @@
 """Artifacts and shards read back, ours and those of another tool, and what is said of broken ones."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from bridgepack.data.artifact.checking import ArtifactOnDisk
 from bridgepack.data.shards import row_groups
 from bridgepack.data.shards.row_groups import why_not_openable
 from bridgepack.errors import ArtifactError
+from tests.support.messages import mentions
 from tests.support.small_builds import run_cli
 from tests.support.traced_artifacts import build_traced
 
@@ -50,7 +52,7 @@ def test_check_finds_a_shard_one_bit_of_which_makes_arrow_abort(tmp_path: Path, 
     for folder in (artifact, foreign):
         finished = run_cli(tmp_path, "check", folder)
         assert finished.returncode == 1, finished.stderr
-        assert "opening it crashes the process with SIGABRT" in finished.stdout
+        assert re.search("opening it crashes .*SIGABRT", finished.stdout)
 
 
 def test_each_deadly_file_is_named_and_the_others_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,9 +63,8 @@ def test_each_deadly_file_is_named_and_the_others_are_not(tmp_path: Path, monkey
 
     found = why_not_openable(paths)
 
-    assert found == dict.fromkeys(
-        [path for path in paths if "fatal" in path.name], "opening it crashes the process with SIGKILL"
-    )
+    assert list(found) == [path for path in paths if "fatal" in path.name]
+    assert all(mentions(why, "crashes", "SIGKILL") for why in found.values())
     assert why_not_openable([]) == why_not_openable(paths[1:3]) == {}
 
 
@@ -92,5 +93,5 @@ def test_a_pipe_is_no_artifact(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     for path in (tmp_path / "packed.parquet", tmp_path / "folder" / "a.parquet", tmp_path / "folder" / "manifest.json"):
         os.mkfifo(path)
-        with pytest.raises(ArtifactError, match=r"neither a file nor a folder|no manifest|not a regular"):
+        with pytest.raises(ArtifactError, match=r"neither a file nor|no manifest|not a regular"):
             ArtifactOnDisk(path if path.parent == tmp_path else path.parent)

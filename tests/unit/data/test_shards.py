@@ -107,7 +107,7 @@ def test_shard_that_is_cut_off_or_not_there(shard: Path, num_bytes: int | None) 
 
     assert facts.exists == bool(facts.read_error) == (num_bytes is not None)
     assert facts.num_rows is None
-    with pytest.raises(ArtifactError, match=r"^s cannot be read from pack 0 on: "):
+    with pytest.raises(ArtifactError, match=r"^s cannot be read .*pack 0 .*: "):
         list(iter_row_groups(shard, "s", max_tokens=10))
     with pytest.raises(ArtifactError, match=r"^s pack 0 cannot be read: "):
         read_shard_rows(shard, "s", [0])
@@ -164,7 +164,7 @@ def test_a_range_of_row_groups_and_damage_in_one(tmp_path: Path) -> None:
     begin = damaged.column(0).data_page_offset
     content[begin : begin + damaged.total_byte_size] = bytes(damaged.total_byte_size)
     shard.write_bytes(content)
-    with pytest.raises(ArtifactError, match=r"^training/a cannot be read from pack 12 on: "):
+    with pytest.raises(ArtifactError, match=r"^training/a cannot be read .*pack 12 .*: "):
         list(iter_row_groups(shard, "training/a", max_tokens=1, row_groups=range(2, 6), first_row=8))
 
 

@@ -1,6 +1,7 @@
 """Builds with conversations that become several sequences: what counts rows, what counts pieces, what proves them."""
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from bridgepack.reporting.results.previews import preview_blocks
 from bridgepack.reporting.screen import screen
 from tests.support import small_builds as small
 from tests.support import thoughtful
+from tests.support.messages import mentions
 from tests.support.thoughtful import AGENT, PLAIN, TWO_THOUGHTS, said
 from tests.zoo.tokenizers import write_tokenizer
 
@@ -92,7 +94,7 @@ def test_every_command_knows_the_row_of_a_piece(tmp_path: Path, tokenizer: Path)
     agent = trace_source(run, "a.jsonl", 3, limit=1).placements[0].sequence
     assert numbers.num_added_tokens == first.runtime_length + agent.runtime_length
     share = numbers.num_added_tokens / (numbers.num_tokens - numbers.num_added_tokens)
-    assert f"again, {share:.0%} more than one sequence per row" in screen(manifest_blocks(built.manifest, artifact))
+    assert f"again, {share:.0%} more than" in screen(manifest_blocks(built.manifest, artifact))
     for options in (VerifyOptions(), VerifyOptions(num_packs=None)):
         assert verify_artifact(artifact, options).outcome == "same"
     same = diff_artifacts(artifact, artifact).splits[0]
@@ -114,8 +116,8 @@ def test_preview_and_plan_say_what_it_costs(tmp_path: Path, tokenizer: Path) -> 
     assert tokens is not None
     assert (tokens.sequences_per_row, tokens.added_fraction) == (5 / 3, share)
     text = screen(preview_blocks(preview))
-    assert f"1.67 sequences per row, {share:.0%} more tokens than one sequence per row" in text
-    assert f"show earlier turns again, {share:.0%} more tokens" in lengths_of(recipe).origin
+    assert f"1.67 sequences per row, {share:.0%}" in text
+    assert f" again, {share:.0%} more tokens" in lengths_of(recipe).origin
     never = recipe.override({"preprocessing.split_conversations": "never"})
     assert "sequences per row" not in screen(preview_blocks(preview_recipe(never)))
     assert "again" not in lengths_of(never).origin
@@ -165,7 +167,7 @@ def test_an_over_long_piece_is_dropped_cut_or_split_and_others_stay(
         assert (numbers.num_pieces, numbers.num_partly_packed, split.dropped_pieces) == (4, 1, {"over_long": 1})
         assert split.piece_examples[0].detail.startswith("piece 3 of 3: ")
         assert [drop.reason for drop in entries.drops] == ["over_long"]
-        assert "1, of 1 rows whose other pieces are packed" in screen(manifest_blocks(built.manifest, built.output))
+        assert re.search("pieces dropped +1, of 1 rows", screen(manifest_blocks(built.manifest, built.output)))
     elif over_long == "truncate":
         assert (numbers.num_pieces, numbers.num_truncated, numbers.num_partly_packed) == (5, 1, 0)
     else:
@@ -185,7 +187,7 @@ def test_check_reports_many_dropped_pieces(tmp_path: Path, tokenizer: Path) -> N
     found = [finding for finding in check(built.output).findings if finding.code == "BP510"]
 
     assert len(found) == 1
-    assert "1 of 43 pieces of split rows over-long" in str(found[0])
+    assert mentions(found[0], "1 of 43 pieces", "over-long")
 
 
 def test_an_over_long_piece_stops_a_build_that_shall_stop(tmp_path: Path, tokenizer: Path) -> None:
@@ -257,7 +259,7 @@ def test_the_ledger_tells_equal_pieces_from_those_that_are_too_long(tmp_path: Pa
     assert split.drop_examples[0].detail.startswith("all of its 2 pieces are dropped, piece 2 because: ")
     assert (split.statistics.num_rows_packed, split.statistics.num_partly_packed) == (3, 2)
     text = screen(manifest_blocks(built.manifest, built.output))
-    assert "pieces dropped      2, of 2 rows whose other pieces are packed\n    duplicate" in text
+    assert re.search(r"pieces dropped +2, of 2 rows .*\n    duplicate", text)
     _assert_adds_up(built.output, built.manifest)
     assert verify_artifact(built.output, VerifyOptions(num_packs=None)).outcome == "same"
 

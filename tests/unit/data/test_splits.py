@@ -10,6 +10,7 @@ from bridgepack.config.recipe.data import DataSource
 from bridgepack.data.reading.inputs import find_inputs
 from bridgepack.data.reading.splits import Splits, splits_of
 from bridgepack.errors import DataError
+from tests.support.messages import mentions
 from tests.support.small_builds import chat_row, write_json_lines
 
 
@@ -81,7 +82,8 @@ def test_folder_with_splits(files: str, train: list[str], validation: list[str],
         with pytest.raises(DataError) as raised:
             find_inputs(("F",), field, split, Path("scratch"))
         message = str(raised.value)
-        assert message.startswith(f"{field} is 'F', a folder with files of several splits (")
+        assert message.startswith(f"{field} is 'F', ")
+        assert "files of several splits (" in message
         assert f"data.validation to those of {name}" in message
         assert len(message) < 700
 
@@ -158,9 +160,7 @@ def test_saved_data_without_one_training_split(splits: str) -> None:
         splits_of("F", "--data")
 
     named = ", ".join(splits.split())
-    assert str(raised.value).startswith(
-        f"--data is 'F', a saved DatasetDict with splits {named}; allowed: one with one"
-    )
+    assert mentions(raised.value, "--data is 'F', ", f" DatasetDict with splits {named}; ", "allowed: one")
 
 
 def test_several_splits_of_one_kind_are_used_together() -> None:
@@ -177,5 +177,5 @@ def test_saved_data_set_has_no_splits() -> None:
     source: Any = DataSource(path="F", split="train")
 
     assert splits_of("F", "--data") is None
-    with pytest.raises(DataError, match="only a saved DatasetDict has splits"):
+    with pytest.raises(DataError, match=r"data.train.*only a saved DatasetDict"):
         find_inputs((source,), "data.train", "training", Path("scratch"))

@@ -15,6 +15,7 @@ from bridgepack.data.tokenizers.templates import variables_of
 from bridgepack.errors import RowError
 from bridgepack.records import ServedKind, ServedRecord
 from bridgepack.records.served import served_cure
+from tests.support.messages import mentions
 from tests.support.read_rows import read_row
 from tests.support.small_builds import build, small_recipe, write_json_lines
 from tests.zoo.families import write_tokenizer
@@ -156,10 +157,9 @@ def test_a_switch_for_all_rows_counts_before_one_for_some(tmp_path: Path) -> Non
 
 def test_what_is_said_of_a_partial_switch() -> None:
     record = ServedRecord(num_rows=2, counts=(), switch="think", switch_value=False, is_switch_partial=True)
-    assert record.cure(ServedKind.CONTEXT).startswith(
-        'give the rows that this cures {"think": false} in a column that data.layout.chat_template_kwargs names, and '
-        "requests like them the same; set for all rows, it makes answers of others differ; or set preprocessing.split_"
-    )
+    cure = record.cure(ServedKind.CONTEXT)
+    assert mentions(cure, '{"think": false} in a column', "data.layout.chat_template_kwargs", "preprocessing.split_")
+    assert mentions(cure, "for all rows, it")
 
 
 def test_variables_of_a_template() -> None:
@@ -196,13 +196,12 @@ def test_the_switch_of_a_prompt(tmp_path: Path, name: str, rows: list[Row], swit
 
 def test_what_is_said_of_a_switch_of_the_prompt() -> None:
     record = ServedRecord(num_rows=2, counts=(), prompt_switch="think", num_rows_tried=2, num_rows_dropped=1)
-    assert record.cure(ServedKind.BOUNDARY) == (
-        "set tokenizer.chat_template_kwargs.think to false and the same at the server: in requests "
-        '"chat_template_kwargs": {"think": false}, or vllm serve --default-chat-template-kwargs '
-        "'{\"think\": false}'; then set preprocessing.mask_generation_prompt to true, which alone would drop 1 of 2 "
-        "rows that were tried, and tokenizer.chat_template_kwargs as the server has them; where a token that the model "
-        "must write is never trained, set preprocessing.masks_control_tokens to false"
-    )
+    cure = record.cure(ServedKind.BOUNDARY)
+    assert cure.startswith("set tokenizer.chat_template_kwargs.think to false ")
+    assert mentions(cure, 'in requests "chat_template_kwargs": {"think": false}, ')
+    assert mentions(cure, """vllm serve --default-chat-template-kwargs '{"think": false}'; """)
+    assert mentions(cure, "then set preprocessing.mask_generation_prompt to true, ", "drop 1 of 2 rows")
+    assert cure.endswith("set preprocessing.masks_control_tokens to false")
     assert record.cure(ServedKind.CONTEXT) == served_cure(ServedKind.CONTEXT, {})
 
 

@@ -20,6 +20,7 @@ from bridgepack.errors import RowError, TokenizerError
 from bridgepack.examples import train_chatml_tokenizer
 from bridgepack.records import DropReason
 from tests.support.cutting import cut, policy_for
+from tests.support.messages import mentions
 from tests.support.read_rows import ReadingEncoder
 from tests.support.small_builds import AS_HOST, build, chat_row, tokenized_recipe, write_json_lines
 from tests.zoo.tokenizers import CHATML, THINKING, Family, TokenizerJson, loaded_tokenizer, write_tokenizer
@@ -88,7 +89,7 @@ def test_template_that_is_not_jinja_stops_the_build(tmp_path: Path) -> None:
     tokenizer = loaded_tokenizer(tmp_path, replace(CHATML, template=broken))
 
     for forms in ({}, AS_HOST):
-        with pytest.raises(TokenizerError, match="line 3 of its chat template is not valid Jinja"):
+        with pytest.raises(TokenizerError, match=r"line 3 .*chat template .*not valid Jinja"):
             ChatEncoder(tokenizer, ChatPreprocessing(**forms), {})
 
 
@@ -103,12 +104,12 @@ _TURNS = (
     [
         (
             "{% if true %}" * 200 + _TURNS + "{% endif %}" * 200,
-            r"nested too deeply to be compiled \(IndentationError\)",
+            r"nested too deeply .*\(IndentationError\)",
         ),
         ("{% for _ in [1] %}" * 30 + _TURNS + "{% endfor %}" * 30, "nested too deeply.*allowed: 20 loops"),
         (
             "{{ " + "(" * 3000 + "1" + ")" * 3000 + " }}" + _TURNS,
-            r"nested too deeply to be compiled \(RecursionError\)",
+            r"nested too deeply .*\(RecursionError\)",
         ),
         (_TURNS + "{{ [1, 2, 3] | random }}", "uses the filter `random`, which gives another text in every run"),
         (_TURNS + "{{ [[1, 2], [3, 4]] | map('random') | list }}", "uses the filter `random`"),
@@ -121,7 +122,7 @@ def test_template_that_cannot_be_compiled_or_repeated_stops_the_build(
     tokenizer = loaded_tokenizer(tmp_path, replace(CHATML, template=template))
 
     for forms in ({}, AS_HOST):
-        with pytest.raises(TokenizerError, match=f"its chat template .*{found}.*Correct the template, or set"):
+        with pytest.raises(TokenizerError, match=f"its chat template .*{found}.*or set tokenizer.chat_template"):
             ChatEncoder(tokenizer, ChatPreprocessing(**forms), {})
 
 
@@ -146,7 +147,7 @@ def test_rows_of_templates_that_write_another_text_in_every_run_are_dropped(
     if why is None:
         assert "<object at 0x7fA0>" in tokenizer.render_text(messages, None)
         return
-    with pytest.raises(RowError, match=f"template_error: the chat template rejects the row: {why}"):
+    with pytest.raises(RowError, match=f"template_error: .* rejects the row: {why}"):
         tokenizer.render_text(messages, None)
 
 
@@ -240,7 +241,7 @@ def test_text_that_a_wrong_class_loses_is_noticed_and_the_own_file_keeps_it(tmp_
 
     assert by_class.loses_text == (by_class.decode(by_class.encode(TEXT)) != TEXT)
     assert by_class.identity()["loses_text"] == by_class.loses_text
-    with pytest.raises(TokenizerError, match="of it: transformers loads it as a class that loses text"):
+    with pytest.raises(TokenizerError, match=r"of it: .* class that loses text"):
         refuse_lost_text(by_class, ["你好"], of_what="it")
     assert (own.loses_text, own.decode(own.encode(TEXT))) == (False, TEXT)
     assert own.chat_template is not None
@@ -286,14 +287,10 @@ def test_tokenizer_with_code_of_its_own_names_the_two_settings_that_load_it(tmp_
     with pytest.raises(TokenizerError) as lacking:
         load_tokenizer(TokenizerConfig(name_or_path=str(folder), trust_remote_code=True))
 
-    assert str(untrusted.value) == (
-        f"{where}transformers loads it with code from its own files only. Set tokenizer.trust_remote_code to true if "
-        "you trust that code, or try tokenizer.loader: tokenizer_json, which runs none."
+    assert mentions(
+        untrusted.value, where, "Set tokenizer.trust_remote_code to true", "tokenizer.loader: tokenizer_json"
     )
-    assert str(lacking.value) == (
-        f"{where}tokenization_own.py, which has its code, is not there. Copy it there, or try tokenizer.loader: "
-        "tokenizer_json, which needs none."
-    )
+    assert mentions(lacking.value, f"{where}tokenization_own.py", "Copy it there", "tokenizer.loader: tokenizer_json")
     assert load_tokenizer(TokenizerConfig(name_or_path=str(folder), loader="tokenizer_json")).encode("a small")
 
 
@@ -314,7 +311,7 @@ def _few_words(tokenizer: TokenizerJson) -> None:
 
 
 def test_tokenizer_without_ordinary_words_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(TokenizerError, match=r"it loses \d\d% of plain words and digits: its vocabulary lacks"):
+    with pytest.raises(TokenizerError, match=r"loses \d\d% of plain words.*: its vocabulary lacks"):
         loaded_tokenizer(tmp_path, replace(CHATML, edit=_few_words))
 
 
@@ -328,7 +325,7 @@ def test_rows_that_the_tokenizer_cannot_write_stop_the_build(tmp_path: Path) -> 
     files = {name: write_json_lines(tmp_path / f"{name}.jsonl", lines) for name, lines in rows.items()}
 
     assert build(tokenized_recipe(files["english"], tokenizer, **changes), tmp_path / "a").manifest.splits
-    with pytest.raises(TokenizerError, match=r"it loses \d\d% of the letters and digits of the first rows"):
+    with pytest.raises(TokenizerError, match=r"loses \d\d% of the letters .*first rows"):
         build(tokenized_recipe(files["other"], tokenizer, **changes), tmp_path / "b")
     assert not (tmp_path / "b").exists()
 
@@ -347,7 +344,7 @@ def test_template_without_an_end_is_refused(tmp_path: Path, code: str, reason: s
     template = unless + code + "{% endif %}{% endfor %}"
     tokenizer = loaded_tokenizer(tmp_path, replace(CHATML, template=template))
 
-    with pytest.raises(RowError, match=f"the chat template rejects the row: {reason}"):
+    with pytest.raises(RowError, match=f"rejects the row: {reason}"):
         tokenizer.render_text([{**QUESTION, "role": "x"}], None)
     assert tokenizer.render_text([QUESTION] * 3, None) == "<|im_start|>user" * 3
     assert end_of_turn_ids(loaded_tokenizer(tmp_path / "always", replace(CHATML, template=code))) == []
@@ -355,7 +352,7 @@ def test_template_without_an_end_is_refused(tmp_path: Path, code: str, reason: s
 
 def test_template_that_fills_memory_says_so(tmp_path: Path) -> None:
     template = "{{ 'a'.center(10**14) }}"
-    with pytest.raises(TokenizerError, match="takes more than 4,096 MiB of memory for a small conversation"):
+    with pytest.raises(TokenizerError, match="more than 4,096 MiB of memory"):
         end_of_turn_ids(loaded_tokenizer(tmp_path, replace(CHATML, template=template)))
 
 

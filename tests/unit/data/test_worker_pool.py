@@ -23,6 +23,7 @@ from bridgepack.data.workers import pool as module
 from bridgepack.data.workers.pool import WorkerPool, plain_runner
 from bridgepack.data.workplace import tasks_runner
 from bridgepack.errors import DataError
+from tests.support.messages import mentions
 from tests.support.processes import is_running, wait_until
 from tests.support.small_builds import tokenized_recipe
 
@@ -164,8 +165,9 @@ def test_worker_that_dies_costs_its_own_task_only(pool: WorkerPool) -> None:
         7,
     ]
     details = [outcome.detail for outcome in found if isinstance(outcome, TaskFailure)]
-    assert details[:2] == ["the process ended with SIGKILL", "the process ended with SIGABRT"]
-    assert details[3] == "thread panicked: memory allocation of 12 bytes failed; the process ended with exit code 3"
+    assert mentions(details[0], "ended with SIGKILL")
+    assert mentions(details[1], "ended with SIGABRT")
+    assert mentions(details[3], "memory allocation of 12 bytes", "ended with exit code 3")
     assert "ValueError: three" in found[3].trace  # type: ignore[union-attr]
 
 
@@ -201,9 +203,7 @@ def test_what_was_begun_is_there_in_the_first_worker_and_a_warm_up_in_the_others
             refusing()
         with pytest.raises(RuntimeError, match="ZeroDivisionError"):
             failing()
-        with pytest.raises(
-            DataError, match="loading the tokenizer: the process ended with SIGKILL; usually memory ran"
-        ):
+        with pytest.raises(DataError, match=r"loading the tokenizer: .* SIGKILL; .*memory"):
             pool.begin(partial(_suicide, 1))()
         pool.begin(partial(_load, "begun"))
         pool.widen(2, 400 << 20, partial(_load, "warmed up"))
