@@ -17,6 +17,7 @@ from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason, LostKind
+from tests.support.messages import mentions
 from tests.support.read_rows import ReadingEncoder, read_row
 from tests.support.small_builds import chat_row
 from tests.zoo.tokenizers import (
@@ -92,7 +93,7 @@ def test_arguments_of_a_function_call_turn_become_an_object() -> None:
 def test_part_of_content_that_can_hold_no_text_drops_the_row(parts: str, part: Any, kind: str) -> None:
     with pytest.raises(RowError) as raised:
         read(QUESTION, {"role": "assistant", "content": ["Deep.", part]}, content_parts=parts)
-    assert str(raised.value) == (f"invalid_field: turn 2: content: part 2 is a {kind}; it must be text or an object")
+    assert mentions(raised.value, "invalid_field: turn 2: content: ", f"part 2 is a {kind}; ", "text or an object")
 
 
 @pytest.mark.parametrize(
@@ -134,9 +135,8 @@ def test_parts_become_one_text(parts: list[Any], text: str) -> None:
     assert read(turn).messages == [turn]
     assert read(turn, content_parts="join_text").messages == [{"role": "user", "content": text}]
     assert read(turn, content_parts="join_text", null_content="empty").messages[0]["content"] == text
-    assert refusal(QUESTION, turn, content_parts="drop") == (
-        "turn 2: content is a list of parts; preprocessing.content_parts is drop"
-    )
+    told = refusal(QUESTION, turn, content_parts="drop")
+    assert mentions(told, "turn 2: content ", "list of parts; ", "preprocessing.content_parts is drop")
 
 
 def test_parts_of_the_system_column_become_one_text() -> None:
@@ -162,9 +162,9 @@ def test_parts_of_the_system_column_become_one_text() -> None:
 def test_part_that_is_no_text_drops_the_row(part: Any, kind: Any) -> None:
     turn = {"role": "user", "content": [TEXT_PART, part]}
 
-    assert refusal(turn, content_parts="join_text") == (
-        f"turn 1: content has a part of type {kind!r} without text; preprocessing.content_parts is join_text"
-    )
+    told = refusal(turn, content_parts="join_text")
+    assert mentions(told, "turn 1: content ", f"type {kind!r} without text; ")
+    assert told.endswith("preprocessing.content_parts is join_text")
     assert read(turn).messages == [turn]
 
 
@@ -216,7 +216,7 @@ def test_weights_count_from_the_turn_also_behind_a_system_column() -> None:
 def test_masks_that_are_true_or_false_drop_the_row() -> None:
     for value in (True, "false"):
         told = refusal(QUESTION, {"role": "assistant", "content": "b", "mask": value}, message_weights="mask")
-        assert told.startswith(f"turn 2: mask is {str(value).lower()}, which may mean trained or masked")
+        assert mentions(told, f"turn 2: mask is {str(value).lower()}, ", "trained or masked")
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,8 @@ def test_masks_that_are_true_or_false_drop_the_row() -> None:
 def test_other_weights_drop_the_row(key: str, value: Any, allowed: str) -> None:
     turns = [QUESTION, {"role": "assistant", "content": "b", key: value}]
 
-    assert refusal(*turns, message_weights="mask").startswith(f"turn 2: {key} is {value!r}; it must be {allowed}")
+    told = refusal(*turns, message_weights="mask")
+    assert mentions(told, f"turn 2: {key} is {value!r}; ", f"must be {allowed}")
     assert read(*turns).messages == turns
 
 
@@ -242,7 +243,7 @@ def test_turns_that_cannot_be_told_apart_drop_the_row(tmp_path: Path) -> None:
     found = encoded(tokenizer, turns, message_weights="mask")
     assert isinstance(found, RowError)
     assert found.reason == DropReason.NO_ASSISTANT_MASK
-    assert found.detail == "2 assistant turns but 1 trained spans, so untrained turns cannot be found"
+    assert mentions(found.detail, "2 assistant turns", "1 trained spans", "untrained turns")
 
 
 @pytest.mark.parametrize(
@@ -453,7 +454,7 @@ def test_aliases_name_roles_in_any_case_and_count_before_a_role(aliases: dict[st
 
 
 def test_name_without_an_alias_is_refused() -> None:
-    with pytest.raises(RowError, match="turn 1: role 'critic'; known: assistant, developer, system, tool, user"):
+    with pytest.raises(RowError, match=r"turn 1: role 'critic'; .*developer.*, user"):
         _roles({"bard": "assistant"}, {"from": "critic", "value": "No."})
 
 

@@ -16,6 +16,7 @@ from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.errors import ConfigError, RowError, TokenizerError
 from bridgepack.records import Manifest
 from tests.support import small_builds as small
+from tests.support.messages import mentions
 from tests.support.read_rows import ReadingEncoder
 
 TEXT = {"kind": "text"}
@@ -114,7 +115,7 @@ def test_a_document_without_a_text_is_dropped_by_name(tmp_path: Path, chatml_tok
         (6, "missing_field"),
     ]
     details = {drop.row: drop.detail for drop in manifest.splits[0].drop_examples}
-    assert details[6] == "text is missing; it has: body; set data.layout to {kind: text, text: '{body}'}"
+    assert mentions(details[6], "text is missing; ", ": body; ", "set data.layout to {kind: text, text: '{body}'}")
     small.assert_balanced(manifest)
 
 
@@ -202,9 +203,9 @@ def test_turns_are_told_by_what_the_chat_template_writes_between_them(chatml_tok
     template = "{% for m in messages %}{{ '@@' + m.role + '@@ ' + m.content + '\n' }}{% endfor %}"
     (folder / "chat_template.jinja").write_text(template)
 
-    assert _losses(folder, "@@user@@ Hi\n@@assistant@@ Hello\n") == [
-        ("rendered_chat", "the text has turns of a chat, '@@assistant@@'; all of them are trained")
-    ]
+    ((kind, detail),) = _losses(folder, "@@user@@ Hi\n@@assistant@@ Hello\n")
+    assert kind == "rendered_chat"
+    assert mentions(detail, "turns of a chat, '@@assistant@@'; ", "all ", "trained")
 
 
 def test_a_tokenizer_without_the_token_is_refused(chatml_tokenizer: Path, tmp_path: Path) -> None:
@@ -218,7 +219,7 @@ def test_a_tokenizer_without_the_token_is_refused(chatml_tokenizer: Path, tmp_pa
 
 
 def test_a_document_needs_a_text() -> None:
-    with pytest.raises(ConfigError, match=r"data\.layout\.text is 'text'; it must name a column"):
+    with pytest.raises(ConfigError, match=r"data\.layout\.text is 'text'; .* name a column"):
         small.small_recipe("", "x", data={"train": "a.jsonl", "layout": {"kind": "text", "text": "text"}})
 
 

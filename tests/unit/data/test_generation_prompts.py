@@ -18,6 +18,7 @@ from bridgepack.data.tokenizers.generation_prompt import fixed_prompt
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
 from tests.support.judged_masks import Judged
+from tests.support.messages import mentions
 from tests.zoo.families import Family, write_tokenizer
 from tests.zoo.prompted import (
     BLOCKS,
@@ -126,6 +127,14 @@ def test_as_transformers_renders_what_is_served(tmp_path: Path, family: Family, 
 ANSWERS = [asked(), answer(), asked(), answer("Five.")]
 THOUGHTS = [asked(), answer(thoughts="Hm."), asked(), answer("Five.", "So.")]
 OFF = {"enable_thinking": False}
+#: What a message proposes where an answer lacks the thought that the generation prompt begins.
+CURES_OF_A_BEGUN_THOUGHT = (
+    "; give the turn the thought ",
+    "as reasoning_content, ",
+    "set the template's switch ",
+    "give the turn weight 0 with preprocessing.message_weights mask, ",
+    "or set preprocessing.mask_generation_prompt to false",
+)
 #: (family, turns, variables, trained text with the setting; without it)
 CASES: list[tuple[Family, list[dict[str, Any]], Any, list[str], list[str]]] = [
     # the model must write the empty thought, unless the prompt holds it
@@ -312,7 +321,7 @@ def test_a_token_across_the_boundary_drops_the_row(
         assert "holds the end of" in made.detail
         if not settings:  # only the cure of a prompt that begins a thought is a thought
             assert made.detail.startswith("turn 2 (assistant): the token ")
-            assert "; use a template and a tokenizer with which the generation prompt ends" in made.detail
+            assert mentions(made.detail, "; use a template", "the generation prompt ends")
     else:
         assert isinstance(made, Encoded), made
         assert [words for _, words in spans(judge, made)] == [f"{wanted}<|im_end|>\n"]
@@ -345,11 +354,7 @@ def test_a_turn_without_the_thought_that_the_prompt_begins_says_what_to_do(tmp_p
     assert isinstance(made, RowError)
     assert made.reason == DropReason.BOUNDARY_IN_TOKEN
     assert made.detail.startswith("turn 2 (assistant): the token '\\n\\n' holds")
-    assert made.detail.endswith(
-        "; give the turn the thought that the generation prompt begins, e.g. as reasoning_content, set the template's "
-        "switch for turns without thoughts, if it has one, give the turn weight 0 with preprocessing.message_weights "
-        "mask, or set preprocessing.mask_generation_prompt to false"
-    )
+    assert mentions(made.detail, *CURES_OF_A_BEGUN_THOUGHT)
 
 
 #: Like SmolLM3's: a generation block holds a whole turn, header included.
@@ -399,9 +404,7 @@ def test_turns_that_no_server_begins_are_dropped(tmp_path: Path) -> None:
 
     assert isinstance(made, RowError)
     assert made.reason == DropReason.NO_ASSISTANT_MASK
-    assert made.detail.startswith(
-        "turn 1 (assistant): for the turns before it, the chat template rejects the row: no turns"
-    )
+    assert mentions(made.detail, "turn 1 (assistant): ", "turns before", "rejects the row: ", ": no turns")
 
 
 def test_turns_that_begin_otherwise_are_dropped(tmp_path: Path) -> None:
@@ -411,7 +414,7 @@ def test_turns_that_begin_otherwise_are_dropped(tmp_path: Path) -> None:
     made = judge.encode({"messages": ANSWERS})
 
     assert isinstance(made, RowError)
-    assert "turn 2 (assistant): the turn does not begin with the generation prompt" in made.detail
+    assert mentions(made.detail, "turn 2 (assistant): ", "does not begin with", "the generation prompt")
 
 
 def test_settings_that_do_not_fit() -> None:
@@ -444,7 +447,7 @@ def test_masked_reasoning_trains_the_empty_block_that_the_model_writes(
 
 def test_a_prompt_that_is_masked_needs_no_mask_of_empty_blocks() -> None:
     values = {"kind": "chat", "mask_generation_prompt": True, "reasoning_loss": "mask_empty"}
-    with pytest.raises(ValueError, match="Set reasoning_loss to keep or mask, or mask_generation_prompt to false"):
+    with pytest.raises(ValueError, match=r"reasoning_loss to keep or mask, .*mask_generation_prompt to false"):
         ChatPreprocessing.model_validate(values)
 
 
@@ -456,17 +459,10 @@ def test_a_call_without_the_thought_that_the_prompt_begins_says_what_to_do(tmp_p
     made = judge.encode({"messages": KINDS["tools"]})
     assert isinstance(made, RowError)
     assert made.reason == DropReason.BOUNDARY_IN_TOKEN
-    assert made.detail.startswith(
-        "turn 2 (assistant) lacks what the generation prompt begins: the token '\\n\\n' holds"
-    )
-    assert made.detail.endswith(
-        "; give the turn the thought that the generation prompt begins, e.g. as reasoning_content, set the template's "
-        "switch for turns without thoughts, if it has one, give the turn weight 0 with preprocessing.message_weights "
-        "mask, or set preprocessing.mask_generation_prompt to false"
-    )
+    assert mentions(made.detail, "turn 2 (assistant) lacks", "the generation prompt begins: ", "token '\\n\\n' holds")
+    assert mentions(made.detail, *CURES_OF_A_BEGUN_THOUGHT)
     stripped = judge.encode({"messages": KINDS["agents"]})
     assert isinstance(stripped, RowError)
-    assert (
-        "the template strips its thought: set preprocessing.split_conversations to when_context_diff" in stripped.detail
-    )
+    cure = "set preprocessing.split_conversations to when_context_diff"
+    assert mentions(stripped.detail, "template strips its thought: ", cure)
     assert not isinstance(judge.encode({"messages": KINDS["agents"][:4]}), RowError)

@@ -23,6 +23,7 @@ from bridgepack.errors import DataError, RowError
 from bridgepack.records import LostKind
 from bridgepack.reporting.results.builds import build_blocks
 from bridgepack.reporting.screen import screen
+from tests.support.messages import mentions
 from tests.support.read_rows import read_row, usual_layouts
 from tests.support.small_builds import build, dropped, small_recipe, with_changes, write_json_lines
 from tests.zoo.tokenizers import CHATML, loaded_tokenizer
@@ -253,14 +254,14 @@ def test_earlier_thoughts_count_where_they_are_trained(chatml: ChatTokenizer, mo
     details = [loss.detail for loss in found if loss.kind == LostKind.EARLIER_REASONING]
     first, second = "turn 2 (assistant): '<think>Old.'", "turn 4 (assistant): reasoning_content 'Old.'"
     wanted = {"assistant": [second, first], "last_turn": [], "full": [first]}[mode]
-    assert details == [f"{shown} is not in the text" for shown in wanted]
+    assert [detail.partition(" is not in ")[0] for detail in details] == wanted
 
 
 def test_details_name_turn_and_text(losses: Callable[..., dict[str, str]]) -> None:
     found = losses("ignores calls", _turns(LOOKUP))
 
-    assert found["tool_call"] == "turn 2 (assistant): the call of 'lookup' is not in the text"
-    assert found["null_as_none"] == "turn 2 (assistant): null is written as None"
+    assert mentions(found["tool_call"], "turn 2 (assistant): ", "call of 'lookup' is not in")
+    assert mentions(found["null_as_none"], "turn 2 (assistant): ", "null ", "as None")
     long = losses("knows no tool", [{"role": "system", "content": "word " * 99}, QUESTION, ANSWER])
     assert long["text"].startswith("turn 1 (system): 'word word")
     assert len(long["text"]) < 120
@@ -350,8 +351,8 @@ def test_losses_of_a_build_are_counted_listed_shown_and_errors_of_check(tmp_path
     assert [(lost.row, lost.kind) for lost in split.lost_examples] == _ledger(tmp_path / "out")
     assert _ledger(tmp_path / "out") == [(2, "tool_call"), (2, "no_schemas"), (3, "reasoning")]
     shown = screen(build_blocks(result))
-    assert "a.jsonl row 2: turn 2 (assistant): the call of 'lookup' is not in the text" in shown
-    assert "fix: leave preprocessing.null_content at auto, write calls as tool_calls, or set tokenizer" in shown
+    assert mentions(shown, "a.jsonl row 2: turn 2 (assistant): the call of 'lookup' is not")
+    assert mentions(shown, "fix: leave preprocessing.null_content at auto, ", "write calls as tool_calls, ")
     report = check_target(str(tmp_path / "out"), CheckOptions())
     codes = {finding.code: finding for finding in report.findings}
     assert {"BP540", "BP541"} <= set(codes)
@@ -418,10 +419,9 @@ def test_columns_that_fit_are_not_named_for_a_turn_or_tools_that_do_not(tmp_path
 
     examples = build(recipe, tmp_path / "out").manifest.splits[0].drop_examples
 
-    assert [example.detail for example in examples] == [
-        "turn 1: content is a dict; it must be text",
-        "tools is not JSON: Expecting value: line 1 column 1 (char 0)",
-    ]
+    content, tools = [example.detail for example in examples]
+    assert mentions(content, "turn 1: content is a dict; ", "must be text")
+    assert mentions(tools, "tools is not JSON: ", "line 1 column 1 (char 0)")
 
 
 def test_dropping_a_quarter_of_the_rows_is_an_error(tmp_path: Path, chatml_tokenizer: Path) -> None:

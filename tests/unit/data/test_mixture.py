@@ -79,7 +79,7 @@ def test_the_same_file_seen_in_two_ways_has_tokens_of_each(tmp_path: Path, chatm
 
 def test_rows_without_the_named_columns_are_drops_that_name_them(tmp_path: Path, chatml_tokenizer: Path) -> None:
     sources = [{"path": _rows(tmp_path / "a.jsonl", 2, 4), "layout": {"kind": "tokenized", "input_ids": "ids"}}]
-    with pytest.raises(DataError, match="ids is missing; it has: input_ids, labels"):
+    with pytest.raises(DataError, match=r"ids is missing; .*: input_ids, labels"):
         small.build(small.tokenized_recipe(sources, chatml_tokenizer), tmp_path / "out")
 
 
@@ -175,7 +175,7 @@ def test_sources_that_give_nothing_are_refused(tmp_path: Path, chatml_tokenizer:
     with pytest.raises(DataError, match=r"the source 'none' \(weight 1.0\) has no sequences: .* row 1: "):
         small.build(small.tokenized_recipe(sources, chatml_tokenizer), tmp_path / "out")
     limited = small.tokenized_recipe([{**two[0], "max_rows": 1}], chatml_tokenizer, data__validation_fraction=0.3)
-    with pytest.raises(DataError, match="the validation split has no sequences left"):
+    with pytest.raises(DataError, match=r"validation split .*no sequences left"):
         small.build(limited, tmp_path / "out")
 
 

@@ -21,6 +21,7 @@ from bridgepack.data.layouts.makers import ReadRow
 from bridgepack.data.layouts.values import as_function
 from bridgepack.errors import ConfigError, RowError
 from bridgepack.records import DropReason
+from tests.support.messages import mentions
 from tests.support.read_rows import read_row, reader_for
 from tests.support.small_builds import build, small_recipe, write_json_lines
 from tests.zoo.families import FAMILIES, write_tokenizer
@@ -32,6 +33,7 @@ TURNS = [
     {"role": "assistant", "content": "4"},
     {"role": "user", "content": "Sure?"},
 ]
+COLUMN_OF_WORDS = "asked with care"
 TOKENS = TokenizedPreprocessing(kind="tokenized")
 WEATHER = {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}
 
@@ -78,7 +80,7 @@ def test_a_text_without_its_column_drops_the_row(row: dict[str, Any]) -> None:
 def test_a_value_that_is_no_text_drops_the_row(value: Any) -> None:
     said = _said({"question": "2+2?", "answer": value}, ASKED, ANSWERED)
 
-    assert said == f"invalid_field: answer is a {type(value).__name__}; it must be text"
+    assert mentions(said, f"invalid_field: answer is a {type(value).__name__}; ", "must be text")
 
 
 def test_turns_of_a_column_and_turns_made_from_columns_are_joined() -> None:
@@ -88,9 +90,7 @@ def test_turns_of_a_column_and_turns_made_from_columns_are_joined() -> None:
 
     assert found["messages"] == [*TURNS, _turn("assistant", "Yes, 4.")]
     assert _read({"input": json.dumps(TURNS), "output": "Yes, 4."}, *parts) == found
-    assert (
-        _said({"input": "2+2?", "output": "4"}, *parts) == "invalid_field: input is a str; it must be a list of turns"
-    )
+    assert mentions(_said({"input": "2+2?", "output": "4"}, *parts), "invalid_field: input is a str; ", "list of turns")
 
 
 @pytest.mark.parametrize("others", [{}, {"id": 7}])
@@ -150,7 +150,7 @@ def test_variables_of_the_template_have_a_value_for_each_in_the_column() -> None
     assert [found["chat_template_kwargs"] for found in read] == [{"enable_thinking": True}, {"enable_thinking": False}]
     assert "chat_template_kwargs" not in _read(row, ASKED, ANSWERED, chat_template_kwargs=variable)
     said = _said({**row, "reasoning": "low"}, ASKED, ANSWERED, chat_template_kwargs=variable)
-    assert said == "invalid_field: reasoning is 'low'; the layout has values for: on, off"
+    assert mentions(said, "invalid_field: reasoning is 'low'; ", ": on, off")
 
 
 def test_a_path_names_a_value_inside_a_column_unless_a_column_has_that_name() -> None:
@@ -322,7 +322,7 @@ def _layouts_in(message: str) -> Iterator[Any]:
 
 
 def test_a_source_of_chats_needs_no_kind() -> None:
-    with pytest.raises(ConfigError, match=r"data\.train\.kind is 'chat'; .* The turns of a chat are detected\. Remove"):
+    with pytest.raises(ConfigError, match=r"data\.train\.kind is 'chat'; .* detected\. Remove"):
         small_recipe("", "tokenizer", data={"train": {"path": "a.jsonl", "kind": "chat"}})
 
 
@@ -396,7 +396,7 @@ def test_a_build_counts_what_nobody_reads(tmp_path: Path, chatml_tokenizer: Path
         "thinking": ("text", 2, 4, 2),
     }
     assert split.lost_content == {"unread": 2}
-    assert split.lost_examples[0].detail == "thinking is not read: 'One adds the two numbers, one by one.'"
+    assert mentions(split.lost_examples[0].detail, "thinking is not read: 'One adds ", " one by one.'")
 
 
 def test_text_that_is_not_read_drops_rows_where_lost_content_does(tmp_path: Path, chatml_tokenizer: Path) -> None:
@@ -406,7 +406,7 @@ def test_text_that_is_not_read_drops_rows_where_lost_content_does(tmp_path: Path
     split = build(_recipe(tmp_path, chatml_tokenizer, rows, **changes), tmp_path / "out").manifest.splits[0]
 
     assert split.drops == {DropReason.LOST_CONTENT: 1}
-    assert split.drop_examples[0].detail.startswith("unread: context is not read: 'The lake is deep and cold.'")
+    assert mentions(split.drop_examples[0].detail, "unread: context ", "not read: 'The lake ")
 
 
 def test_fields_of_turns_that_the_template_does_not_name_are_unread(tmp_path: Path, chatml_tokenizer: Path) -> None:
@@ -460,10 +460,10 @@ def test_rows_without_an_answer_are_dropped_by_the_name_of_its_column(answer: di
 @pytest.mark.parametrize(
     "layout",
     [
-        {"kind": "chat", "messages": [{"role": "user", "content": "{asked with care}"}, ANSWERED]},
-        {"kind": "prompt_completion", "prompt": "{asked with care}", "completion": "{answer}"},
-        {"kind": "text", "text": "{asked with care}"},
-        {"kind": "tokenized", "input_ids": "asked with care"},
+        {"kind": "chat", "messages": [{"role": "user", "content": f"{{{COLUMN_OF_WORDS}}}"}, ANSWERED]},
+        {"kind": "prompt_completion", "prompt": f"{{{COLUMN_OF_WORDS}}}", "completion": "{answer}"},
+        {"kind": "text", "text": f"{{{COLUMN_OF_WORDS}}}"},
+        {"kind": "tokenized", "input_ids": COLUMN_OF_WORDS},
     ],
 )
 def test_a_column_of_several_words_is_named_whole(layout: dict[str, Any]) -> None:
@@ -472,13 +472,13 @@ def test_a_column_of_several_words_is_named_whole(layout: dict[str, Any]) -> Non
     with pytest.raises(RowError) as caught:
         reader_for(settings, layout=layout).read({"answer": "4"})
 
-    assert caught.value.detail.startswith("asked with care is missing")
+    assert caught.value.detail.startswith(f"{COLUMN_OF_WORDS} is missing")
 
 
 def test_columns_of_several_words_that_have_no_turns_are_named_whole() -> None:
-    said = _said({"asked with care": []}, {"from_column": "asked with care"})
+    said = _said({COLUMN_OF_WORDS: []}, {"from_column": COLUMN_OF_WORDS})
 
-    assert said == "empty_conversation: asked with care has no turns"
+    assert said == f"empty_conversation: {COLUMN_OF_WORDS} has no turns"
 
 
 def test_a_field_of_turns_with_the_name_of_a_variable_of_the_template_is_unread(tmp_path: Path) -> None:

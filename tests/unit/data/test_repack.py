@@ -1,6 +1,7 @@
 """An artifact packed anew from the store has the bytes of a build, without inputs and without a tokenizer."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,8 @@ def test_change_that_makes_other_tokens_is_refused(tmp_path: Path, recipe: SFTRe
     with pytest.raises(ConfigError) as raised:
         repack_artifact(tmp_path / "out", {path: value})
 
-    assert str(raised.value).startswith(f"{path} would be changed, which changes the tokens; repack can only change")
+    assert str(raised.value).startswith(f"{path} would be changed, ")
+    assert "repack can only change" in str(raised.value)
     assert "Use `bridgepack build`" in str(raised.value)
 
 
@@ -91,7 +93,7 @@ def test_tokens_that_are_broken_or_not_in_the_store_are_named(tmp_path: Path, re
     path = sorted((tmp_path / ".bridgepack").rglob("*.tokens"))[0]
     path.write_bytes(path.read_bytes()[:-3])
 
-    with pytest.raises(StoreError, match=r"cannot be used: it is truncated.*store verify --remove"):
+    with pytest.raises(StoreError, match=rf"{re.escape(str(path))}.*truncated.*store verify --remove"):
         _repack(tmp_path / "out", packing__packed_sequence_size=64)
     path.unlink()
     missing = r"lacks the tokens of .*/[ab]\.jsonl from row .*Run `bridgepack build` with the changed recipe instead"
@@ -125,7 +127,7 @@ def test_record_that_was_changed_is_refused(
     ran = command("repack", tmp_path / "out", "--set", "packing.packed_sequence_size=64")
 
     assert (ran.code, ran.output) == (2, "")
-    assert f"error: {str(record)!r}, the store's record of an artifact, " in ran.errors
+    assert f"error: {str(record)!r}, the store's" in ran.errors
     assert message in ran.errors
     listed = command("store", "verify", "--remove", "--store", record.parents[1])
     assert ("store verify --remove" in ran.errors) == (listed.code == 1), "what the message says is what verify does"
@@ -139,13 +141,13 @@ def test_record_without_sense_is_refused_and_removed(tmp_path: Path, recipe: SFT
     record = next(store.glob("builds/*.json"))
     record.write_text(content)
 
-    with pytest.raises(StoreError, match="cannot be used: it is damaged"):
+    with pytest.raises(StoreError, match=rf"{re.escape(str(record))}.*damaged"):
         _repack(tmp_path / "out", packing__packed_sequence_size=64)
-    with pytest.raises(StoreError, match="the artifact's tokens then count as unused"):
+    with pytest.raises(StoreError, match=r"tokens .*count as unused"):
         prune_store(store, is_unused=True)
     assert [Path(path) for path, _ in verify_store(store, removes=True).broken] == [record]
     assert verify_store(store).broken == ()
-    with pytest.raises(StoreError, match="has no record of the artifact"):
+    with pytest.raises(StoreError, match=r"no record of .*artifact"):
         _repack(tmp_path / "out", packing__packed_sequence_size=64)
 
 
@@ -153,7 +155,7 @@ def test_store_that_knows_nothing_and_folder_that_is_no_artifact(tmp_path: Path,
     build(recipe, tmp_path / "other" / "out", store=tmp_path / "elsewhere")
     shutil.rmtree(tmp_path / "elsewhere" / "builds")
 
-    with pytest.raises(StoreError, match="has no record of the artifact"):
+    with pytest.raises(StoreError, match=r"no record of .*artifact"):
         _repack(tmp_path / "out", store=tmp_path / "elsewhere", packing__seed=4)
     with pytest.raises(StoreError, match="does not exist"):
         _repack(tmp_path / "out", store=tmp_path / "none", packing__seed=4)

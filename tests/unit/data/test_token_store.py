@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import shutil
 import time
 from contextlib import ExitStack, nullcontext
@@ -20,6 +21,7 @@ from bridgepack.data.store.token_file import check_token_file, read_token_index,
 from bridgepack.data.store.upkeep import list_store, prune_store, verify_store
 from bridgepack.errors import StoreError
 from bridgepack.records.sequences import RowNote
+from tests.support.messages import mentions
 from tests.support.packed_rows import token_batch
 from tests.support.small_builds import build, file_bytes, tokenized_recipe, tokenized_row, with_changes
 
@@ -144,9 +146,7 @@ def test_folder_in_place_of_tokens_stops_the_build_and_is_kept(tmp_path: Path, r
     with pytest.raises(StoreError) as raised:
         build(with_changes(recipe, {"packing__seed": 5}), tmp_path / "other")
 
-    assert str(raised.value) == (
-        f"'{path}' cannot be used: it is a folder. Run `bridgepack store verify --remove` to remove it."
-    )
+    assert mentions(raised.value, f"'{path}'", "is a folder. ", "`bridgepack store verify --remove`")
     assert (path / "mine").is_dir()
     assert not (tmp_path / "other").exists()
 
@@ -188,7 +188,7 @@ def test_tokens_of_other_rows_are_found_by_verify(tmp_path: Path, recipe: SFTRec
     verified = verify_store(store, removes=True)
 
     assert [Path(name) for name, _ in verified.broken] == swapped
-    assert all("its tokens are of other rows" in reason for _, reason in verified.broken)
+    assert all("of other rows" in reason for _, reason in verified.broken)
     assert verify_store(store).broken == ()
 
 
@@ -235,9 +235,9 @@ def test_store_is_pruned_by_age_and_by_size(tmp_path: Path, recipe: SFTRecipe) -
 @pytest.mark.on_disk
 def test_nothing_is_removed_while_a_build_uses_the_store(tmp_path: Path) -> None:
     with opened_store(tmp_path / "store"), opened_store(tmp_path / "store"):
-        with pytest.raises(StoreError, match="a build is using the token store"):
+        with pytest.raises(StoreError, match=r"build is using .*store"):
             prune_store(tmp_path / "store", is_unused=True)
-        with pytest.raises(StoreError, match="a build is using the token store"):
+        with pytest.raises(StoreError, match=r"build is using .*store"):
             verify_store(tmp_path / "store", removes=True)
         assert verify_store(tmp_path / "store").num_files == 0
     with (
@@ -252,9 +252,9 @@ def test_folder_that_is_no_store(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").touch()
 
-    with pytest.raises(StoreError, match="a folder with other files"), opened_store(tmp_path / "mine"):
+    with pytest.raises(StoreError, match=r"mine.* folder with other files"), opened_store(tmp_path / "mine"):
         pass
-    with pytest.raises(StoreError, match="is not a token store"):
+    with pytest.raises(StoreError, match=r"mine.* not a token store"):
         list_store(tmp_path / "mine")
     assert [entry.name for entry in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
 
@@ -263,7 +263,10 @@ def test_folder_that_is_no_store(tmp_path: Path) -> None:
     "name", ["../a.tokens", "/etc/a.tokens", "tokenizations/../../a.tokens", "tokenizations/k/ab/manifest.json"]
 )
 def test_record_that_names_a_file_outside_the_store_is_refused(tmp_path: Path, name: str) -> None:
-    with opened_store(tmp_path / "store") as store, pytest.raises(StoreError, match="which is not a token file"):
+    with (
+        opened_store(tmp_path / "store") as store,
+        pytest.raises(StoreError, match=f"{re.escape(name)}.* not a token file"),
+    ):
         store.path_of(name)
 
 
@@ -333,12 +336,12 @@ def test_pipe_is_no_token_file(path: Path) -> None:
     os.mkfifo(path)
 
     for read in (check_token_file, read_token_index, token_arrays):
-        with pytest.raises(StoreError, match="cannot be used: it is not a regular file"):
+        with pytest.raises(StoreError, match=f"{re.escape(str(path))}.* not a regular file"):
             read(path)
     path.unlink()
     path.mkdir()
     for read in (check_token_file, read_token_index, token_arrays):
-        with pytest.raises(StoreError, match="cannot be used: it is a folder"):
+        with pytest.raises(StoreError, match=f"{re.escape(str(path))}.* is a folder"):
             read(path)
 
 
@@ -362,5 +365,5 @@ def test_file_that_is_not_there_and_one_of_another_version(path: Path, monkeypat
     with pytest.raises(StoreError, match="it does not exist"):
         check_token_file(path.with_name("none"))
     monkeypatch.setattr(token_files, "_MARK", b"bptoken9")
-    with pytest.raises(StoreError, match="it is truncated, or not a token file of version 6"):
+    with pytest.raises(StoreError, match=r"truncated, or not .* of version 6"):
         read_token_index(path)

@@ -14,6 +14,7 @@ from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.sequences.conversation import ConversationReader
 from bridgepack.data.sequences.json_schemas import why_no_schema
 from bridgepack.data.sequences.tool_findings import ToolFindings
+from tests.support.messages import mentions
 from tests.support.read_rows import read_row
 from tests.support.small_builds import build, small_recipe, write_json_lines
 
@@ -194,5 +195,5 @@ def test_a_build_counts_both_and_check_warns(tmp_path: Path, chatml_tokenizer: P
 
     assert split.lost_content == {"no_schemas": 1, "tool_schema": 1}
     found = {finding.code: str(finding) for finding in check_target(str(tmp_path / "out"), CheckOptions()).findings}
-    assert "turn 2 (assistant) calls 'weather', of which there is no schema" in found["BP553"]
-    assert "the tool 'weather': parameters has city, but neither type nor properties" in found["BP554"]
+    assert mentions(found["BP553"], "turn 2 (assistant) calls 'weather'", "no schema")
+    assert mentions(found["BP554"], "the tool 'weather': ", "parameters has city", "neither type nor properties")

@@ -15,6 +15,7 @@ from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.local_template import local_template
 from bridgepack.data.tokenizers.templates import names_read
 from bridgepack.errors import ConfigError
+from tests.support.messages import mentions
 from tests.support.small_builds import Command, build, small_recipe, write_json_lines, write_recipe
 from tests.zoo.families import write_tokenizer
 from tests.zoo.served import SERVED_FAMILIES
@@ -63,7 +64,7 @@ def test_check_needs_no_tokenizer_to_refuse_one_and_says_when_it_does(tmp_path: 
     recipe = _recipe(tmp_path).override({"tokenizer.chat_template_kwargs": {"enable_thinking": False}})
     assert bridgepack.check(recipe).note == ""
     (tmp_path / "tokenizer" / "tokenizer.json").unlink()
-    with pytest.raises(ConfigError, match="has enable_thinkin, which the chat template does not read"):
+    with pytest.raises(ConfigError, match=r"chat_template_kwargs has enable_thinkin, .*not read"):
         bridgepack.check(recipe.override({"tokenizer.chat_template_kwargs": {"enable_thinkin": False}}))
     elsewhere = recipe.override({"tokenizer.name_or_path": "org/elsewhere"})
     told = "note: tokenizer.chat_template_kwargs is checked by `build`, which loads the tokenizer"
@@ -127,14 +128,14 @@ def test_one_that_is_read_passes(tmp_path: Path) -> None:
     kwargs = {"enable_thinking": False, "preserve_thinking": True}
     recipe = _recipe(tmp_path, serving={"chat_template_kwargs": kwargs})
     recipe = recipe.override({"tokenizer.chat_template_kwargs": {**kwargs, "eos_token": "<|im_end|>"}})
-    with pytest.raises(ConfigError, match="has eos_token, which the chat template does not read"):
+    with pytest.raises(ConfigError, match=r"chat_template_kwargs has eos_token, .*not read"):
         bridgepack.prove.served(recipe)
     assert bridgepack.prove.served(recipe.override({"tokenizer.chat_template_kwargs": kwargs})).record.num_answers == 6
 
 
 def test_rows_without_a_template_read_none(tmp_path: Path) -> None:
     recipe = _recipe(tmp_path, [{"text": "One two three four."}], preprocessing={"kind": "text"})
-    with pytest.raises(ConfigError, match="no row is rendered with a chat template, as the rows are of kind text"):
+    with pytest.raises(ConfigError, match=r"no row .* chat template, .* of kind text"):
         bridgepack.preview(recipe.override({"tokenizer.chat_template_kwargs": {"enable_thinking": False}}))
 
 
@@ -162,10 +163,8 @@ def test_those_of_rows_are_named_and_counted(tmp_path: Path, command: Command) -
         ("chat_template_kwargs.custom_instructions", "text", 1),
     }
     findings = {item.code: item for item in bridgepack.check(tmp_path / "packed").findings}
-    assert "row 1: chat_template_kwargs has enable_thinkin, which the chat template does not read; it reads" in (
-        findings["BP546"].found
-    )
-    assert findings["BP546"].fix.startswith("Correct the name in the rows, remove it, or train with a template that")
+    assert mentions(findings["BP546"].found, "row 1: chat_template_kwargs has enable_thinkin, ", "not read; it reads")
+    assert mentions(findings["BP546"].fix, "Correct the name in", "remove it, or train", "template")
     write_recipe(tmp_path / "mine.yaml", recipe)
     assert "enable_thinkin" in command("preview", tmp_path / "mine.yaml").output
 
