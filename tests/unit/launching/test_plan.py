@@ -96,7 +96,8 @@ def test_given_packs_are_not_built_but_checked(recipe: SFTRecipe, tmp_path: Path
 
 
 def test_runs_that_pack_while_they_train_build_nothing(recipe: SFTRecipe) -> None:
-    changes = {"packing.mode": "none", "preprocessing.kind": "chat", "schedule.train_iters": 10}
+    layout = {"kind": "chat", "messages": [{"from_column": "messages"}]}
+    changes = {"packing.mode": "none", "preprocessing.kind": "chat", "schedule.train_iters": 10, "data.layout": layout}
     plan = plan_launch(recipe, "local", overrides=changes, skip=["train"])
 
     assert (plan.tasks, plan.artifact) == (("check",), None)
