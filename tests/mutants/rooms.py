@@ -28,6 +28,7 @@ ROOMS = {
         "unit/data/test_tokenized_rows.py",
         "unit/data/test_unread_variables.py",
         "unit/data/test_lost_content.py",
+        "unit/data/test_chat_settings.py",
         "unit/planning/test_public_layouts.py",
     ),
     "rules": ("unit/rules/test_run_cases.py", "unit/rules", "property/test_rules.py"),

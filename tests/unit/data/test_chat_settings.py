@@ -308,6 +308,7 @@ def test_variables_of_recipe_and_row_reach_the_template(tmp_path: Path) -> None:
         ({"date_string": "2 May", "theme": "dark"}, "date_string"),
         ('{"enable_thinking": false, "date_string": "2 May"}', "date_string, enable_thinking"),
         ({"theme": "dark"}, None),
+        ({"date_string": None}, None),
         ("no JSON", None),
         ({}, None),
     ],
