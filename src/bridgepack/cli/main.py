@@ -34,7 +34,7 @@ COMMANDS = {
 #: Commands that tools call; help does not list them.
 _HIDDEN = {"hook": ("", "check", "")}
 #: Beginning of an older command line -> the command of today.
-_FORMER = {
+FORMER = {
     "recipes new": "new",
     "rules": "explain",
     "verify": "prove sources",
@@ -91,7 +91,7 @@ def _today(args: list[str]) -> str | None:
     if args[0] == "masks" and "--served" in args:
         return "`bridgepack masks --served` is now `bridgepack prove served`."
     former = " ".join(args[:2]) if args[0] == "recipes" else args[0]
-    return f"`bridgepack {former}` is now `bridgepack {_FORMER[former]}`." if former in _FORMER else None
+    return f"`bridgepack {former}` is now `bridgepack {FORMER[former]}`." if former in FORMER else None
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
