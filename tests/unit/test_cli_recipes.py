@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -132,7 +133,12 @@ def test_new_writes_a_recipe_that_checks_clean(command: Command) -> None:
     assert "error[BP225]: input-not-there\n  --> mine.yaml:7: data.train\n" in early.output
     unfitted = "the batch is not fitted to the data: data/chats.jsonl is not here yet\n"
     assert (ran.code, ran.errors) == (0, "")
-    assert ran.output == f"{unfitted}wrote mine.yaml\nnext: bridgepack check mine.yaml\n"
+    *printed, again = ran.output.splitlines(keepends=True)
+    assert "".join(printed) == f"{unfitted}wrote mine.yaml\nnext: bridgepack check mine.yaml\n"
+    assert again == (
+        "the same again: bridgepack new mine --model Qwen/Qwen3-8B --num-gpus 8 --seq-length 4096 --method full "
+        "--tokenizer Qwen/Qwen3-8B\n"
+    )
     assert (checked.code, checked.errors) == (0, "")
     assert Path("mine.yaml").read_text(encoding="utf-8").startswith(f"{YAML_HEADER}\n")
     assert load_recipe("mine.yaml").name == "mine"
@@ -196,7 +202,8 @@ def test_new_asks_in_a_terminal(tmp_path: Path) -> None:
     assert child.returncode == 0, errors
     unfitted = "the batch is not fitted to the data: the tokenizer Qwen/Qwen3-8B is not on this machine\n"
     told = output.lstrip(" ")  # click before 8.4 writes a space to standard output for each question
-    assert told == f"{unfitted}wrote qwen3-8b-sft.yaml\nnext: bridgepack check qwen3-8b-sft.yaml\n"
+    assert told.startswith(f"{unfitted}wrote qwen3-8b-sft.yaml\nnext: bridgepack check qwen3-8b-sft.yaml\n")
+    assert told.splitlines()[-1].startswith("the same again: bridgepack new qwen3-8b-sft --model Qwen/Qwen3-8B ")
     assert "recipes in the catalogue train it" in errors
     assert "  found" in errors
     recipe = load_recipe(str(tmp_path / "qwen3-8b-sft.yaml"))
@@ -229,7 +236,11 @@ def test_new_says_what_the_data_is_and_what_stays_unread(command: Command) -> No
     )
     assert (ran.code, ran.errors) == (0, "")
     fitted = "the batch is not fitted to the data: the tokenizer Qwen/Qwen3-8B is not on this machine\n"
-    assert ran.output == f"{said}{fitted}wrote mine.yaml\nnext: bridgepack check mine.yaml\n"
+    assert ran.output.startswith(f"{said}{fitted}wrote mine.yaml\nnext: bridgepack check mine.yaml\n")
+    again = shlex.split(ran.output.splitlines()[-1].removeprefix("the same again: bridgepack "))
+    assert again[-6:] == ["--data", "rows.jsonl", "--layout", "alpaca", "--tokenizer", "Qwen/Qwen3-8B"]
+    assert command(*again, "--output", "again.yaml").code == 0
+    assert Path("again.yaml").read_text() == Path("mine.yaml").read_text()
     assert (dry.code, dry.errors, dry.output) == (0, said + fitted, Path("mine.yaml").read_text(encoding="utf-8"))
     assert (checked.code, checked.errors) == (0, "")
     assert "    ignore: [id] # identifiers" in dry.output

@@ -1,5 +1,6 @@
 """API functions on recipes: load, list, show and resolve them, write a new one."""
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,6 +94,7 @@ class NewRecipe:
         fit: how the batch was fitted to the data, or why it was not.
         detection: layout of the data; None if it is not known, or its files have several.
         parts: file or folder -> layout of its rows, if the data's files have several.
+        command: the command line that says every choice, those that were made by default, too.
     """
 
     name: str
@@ -100,6 +102,7 @@ class NewRecipe:
     fit: Fit
     detection: Detection | None
     parts: Mapping[str, Detection]
+    command: str
 
     def write(self, output: str | Path | None = None) -> Path:
         """Write the file, by default `NAME.yaml`, and return its path; an existing file is never overwritten.
@@ -199,8 +202,10 @@ def new_recipe(
         DataError: `data` is not here and no URL; or a saved DatasetDict does not have one training split.
     """
     fits: list[Fit] = []
+    tokenizers: list[str] = []
 
     def fit(recipe: SFTRecipe) -> Fit:
+        tokenizers.append(recipe.tokenizer.name_or_path)
         if before_tokenizer is not None and not why_not_here(recipe):
             before_tokenizer()
         fits.append(fitted_batch(recipe))
@@ -212,8 +217,20 @@ def new_recipe(
     if data is not None:
         require_data(named)
     detection, parts = detected(named, layout)
-    text = text_of_new(Wish(detection=detection, parts=parts, **wish), catalogue(), fit)
-    return NewRecipe(name=name, text=text, fit=fits[0], detection=detection, parts=parts)
+    final = Wish(detection=detection, parts=parts, **wish)
+    text = text_of_new(final, catalogue(), fit)
+    choices = {
+        "model": model,
+        "num-gpus": num_gpus,
+        "seq-length": seq_length,
+        "method": final.kind,
+        "data": data,
+        "layout": layout or (None if detection is None else detection.entry.name),
+        "tokenizer": tokenizer or tokenizers[0],
+    }
+    options = [word for option, value in choices.items() if value is not None for word in (f"--{option}", str(value))]
+    command = shlex.join(["bridgepack", "new", name, *options])
+    return NewRecipe(name=name, text=text, fit=fits[0], detection=detection, parts=parts, command=command)
 
 
 def recipes_like(model: str) -> Sequence[SFTRecipe]:

@@ -1,5 +1,6 @@
 """The commands on recipes: new, and `recipes list | show | layouts | schema`."""
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -99,7 +100,8 @@ def new(context: click.Context, /, output: Path | None, dry_run: bool, layout: s
     The file is NAME.yaml. The layout of the data's rows is detected, one of those that `recipes layouts` lists, the
     batch is fitted to a sample of its rows (if the tokenizer is here, too), and the recipe passes `check`. Data that
     --data names has to be here, or a URL; without it, data/chats.jsonl may come later.
-    In a terminal, the command asks for missing values and proposes defaults.
+    In a terminal, the command asks for missing values and proposes defaults. It ends with the command line that says
+    the same.
     """
     missing = [
         parameter
@@ -119,7 +121,9 @@ def new(context: click.Context, /, output: Path | None, dry_run: bool, layout: s
         echo(recipe.text.rstrip("\n"))
         return CLEAN
     path = recipe.write(output)
+    place = "" if output is None else f" --output {shlex.quote(str(output))}"
     echo(f"{printable(recipe.fit.line)}\nwrote {path}\nnext: bridgepack check {path}")
+    echo(printable(f"the same again: {recipe.command}{place}"))
     return CLEAN
 
 

@@ -182,7 +182,7 @@ def test_rows_of_which_none_would_be_set_aside_are_built_at_the_first_try(
 
     ran = command(*NEW, "--data", "rows.jsonl", "--tokenizer", chatml_tokenizer)
 
-    line = ran.output.splitlines()[-3]
+    line = ran.output.splitlines()[-4]
     assert line.startswith("20 rows, ")
     assert line.endswith("steps an epoch; no validation data")
     assert "validation_fraction: 0.0 # no evaluation: 2% of 20 rows would be none" in Path("mine.yaml").read_text()
@@ -230,8 +230,8 @@ def test_the_command_says_the_fit_and_its_recipe_checks_clean(
     data = ("--data", "rows.jsonl", "--tokenizer", chatml_tokenizer)
 
     ran, dry = command(*NEW, *data), command(*NEW, *data, "--dry-run")
-    *layout, line = ran.output.splitlines()[:-2]
-    others = ran.output.splitlines()[-2:]
+    *layout, line = ran.output.splitlines()[:-3]
+    others = ran.output.splitlines()[-3:-1]
 
     assert (ran.code, ran.errors, others) == (0, "", ["wrote mine.yaml", "next: bridgepack check mine.yaml"])
     assert said in line
@@ -273,5 +273,5 @@ def test_a_tokenizer_in_the_cache_is_used_without_the_hub(
     unfitted = (
         "the batch is not fitted to the data: tokenizer.name_or_path is 'org/tokenizer'; it cannot be loaded: the"
     )
-    assert ran.stdout.splitlines()[-3].startswith("500 rows, " if is_whole else unfitted)
+    assert ran.stdout.splitlines()[-4].startswith("500 rows, " if is_whole else unfitted)
     assert load_recipe(tmp_path / "mine.yaml").tokenizer.name_or_path == "org/tokenizer"

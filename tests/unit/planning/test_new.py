@@ -50,7 +50,7 @@ def _recipe_or_none(wish: Wish, entries: tuple[CatalogueEntry, ...]) -> SFTRecip
     try:
         return _recipe(new_recipe(wish, entries))
     except ConfigError as error:
-        if re.match(r"--(gpus|seq-length) is \d+; ", str(error)):
+        if re.match(r"--(num-gpus|seq-length) is \d+; ", str(error)):
             return None
         raise
 
