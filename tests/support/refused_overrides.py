@@ -13,7 +13,7 @@ OVERRIDES: list[tuple[dict[str, Any], str]] = [
     ),
     ({"rng": {"seed": {"low": 1}}}, _DEEPER),
     ({"peft": {"dim": 8}}, "peft.dim is below peft, which is null; allowed: with method.kind lora or dora (BP044)."),
-    ({"comm_overlap": {"overlap_grad_reduce": True}}, "with comm_overlap.tp_comm_overlap (BP044). Set it, too"),
+    ({"comm_overlap": {"overlap_grad_reduce": True}}, "with bridge_overrides.comm_overlap.tp_comm_overlap (BP044)."),
     ({"model": {"num_moe_experts": {"x": 1}}}, "num_moe_experts, which is null; allowed: with bridge_overrides.model."),
     ({"model": [1]}, "bridge_overrides.model is [1]; allowed: a section with named fields (BP850). Use one of these."),
     ({"ft": 1}, "ft is 1; allowed: a section with named fields, or null for none (BP850)."),
@@ -40,7 +40,7 @@ OVERRIDES: list[tuple[dict[str, Any], str]] = [
     ({"scheduler": {"wd_incr_steps": 5}}, "(BP851). Set schedule.train_iters instead."),
     (
         {"model": {"cuda_graph_scope": "attn"}},
-        "Set cuda_graphs.implementation and bridge_overrides.model.cuda_graph",
+        "Set cuda_graphs.implementation and cuda_graphs.modules instead.",
     ),
     (
         {"model": {"sequence_parallel": True}},

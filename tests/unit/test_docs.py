@@ -25,6 +25,7 @@ from scripts.docs_pages.screens import PAGES, built, screens
 from scripts.docs_pages.site_files import README_PICTURES, site_files
 
 import bridgepack
+from bridgepack.bridge.wiring.fields import FIELDS
 from bridgepack.cli import bridgepack as command_line
 from bridgepack.config.cluster import ClusterConfig
 from bridgepack.config.recipe.recipe import SFTRecipe
@@ -34,6 +35,7 @@ from bridgepack.data.artifact.bridge_metadata import BridgeMetadataEntry
 from bridgepack.data.packing.plan import ALGORITHMS
 from bridgepack.examples.__main__ import write_examples
 from bridgepack.records import DropReason, Manifest, SplitRecord, SplitStatistics
+from bridgepack.records.messages import with_user_paths
 from bridgepack.reporting.rules import named_rule
 from bridgepack.rules.judging.rule import RULE_PAGES
 from bridgepack.rules.registry import ALL_RULES
@@ -247,7 +249,7 @@ def test_example_finding_is_the_rule_s() -> None:
 
     assert f"{rule.severity}[{rule.code}]: {rule.name}\n" in example
     assert f"why     {rule.why}\n" in example
-    assert f"fix     {rule.fix}\n" in example
+    assert f"fix     {with_user_paths(rule.fix, FIELDS.__getitem__)}\n" in example
 
 
 def test_links_of_the_readme_lead_to_what_is_in_git() -> None:

@@ -21,14 +21,12 @@ from bridgepack.bridge.refusing.overrides import refused_path, why_not_kept
 from bridgepack.bridge.refusing.recipes import models, readings
 from bridgepack.bridge.shipped import is_shipped_model
 from bridgepack.bridge.wiring import OVERRIDES, SPECS, Packs, Setting
-from bridgepack.bridge.wiring.data import EXCHANGE
-from bridgepack.bridge.wiring.training import BOOKKEEPING
+from bridgepack.bridge.wiring.fields import fields_of
 from bridgepack.config.installed import installed_version
 from bridgepack.config.recipe.data import as_sources, path_of
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.host import HostRelease
 from bridgepack.host.names import canonical_name, move_to_canonical_names
-from bridgepack.host.variables import DETERMINISTIC_VARIABLES, OFFLOADING_VARIABLES
 from bridgepack.records import Refusal, RunConfig
 from bridgepack.rules.judging.context import NO_PACKS
 
@@ -43,8 +41,6 @@ _PACK_PATHS = frozenset(
 _TEXT_DATASET, _DIRECT_DATASET = "GPTSFTDatasetConfig", "DirectHFSFTDatasetConfig"
 _PRECISION = "mixed_precision"
 _ADAPTERS = {"lora": "LoRA", "dora": "DoRA"}
-#: Variables that a rule misses where they are not set -> where a recipe sets them.
-_VARIABLES = {f"env_vars.{name}": f"environment.{name}" for name in (*DETERMINISTIC_VARIABLES, *OFFLOADING_VARIABLES)}
 #: Settings that depend on the number of packs.
 _LENGTH = ("train.num_epochs", "train.train_iters", "scheduler.lr_warmup_fraction")
 _FROM_FILES = "Megatron-Bridge computes it from the data; check the ConfigContainer"
@@ -85,6 +81,7 @@ def config_of_recipe(recipe: SFTRecipe, *, place: str | None = None, artifact: P
         bridge_version=recipe.bridge_version or installed_version(),
         place=place or recipe.name,
         user_paths=user_paths,
+        recipe_fields=fields_of(recipe),
         ignored=recipe.ignore,
         world_size=recipe.parallelism.num_gpus,
     )
@@ -137,7 +134,7 @@ def _write_settings(
     Returns:
         path -> field of the recipe, and the refused overrides.
     """
-    user_paths = {**BOOKKEEPING, **EXCHANGE, **_VARIABLES}
+    user_paths: dict[str, str] = {}
     refused: list[Refusal] = []
     kept: list[Setting] = []
     for setting in settings.values():
@@ -150,12 +147,11 @@ def _write_settings(
             user_paths |= {canonical_name(recipe.release, path): f"{OVERRIDES}.{path}" for path in above}
             lost = refused_path(values, setting, settings, recipe)
             if lost is not None:
-                user_paths.setdefault(lost.path, f"{OVERRIDES}.{lost.path}")
                 refused.append(lost)
                 continue
             kept.append(setting)
         _write(values, recipe.release, setting.path, setting.value)
-    lost_later = (why_not_kept(values, setting, user_paths, recipe.release.facts) for setting in kept)
+    lost_later = (why_not_kept(values, setting, recipe.release.facts) for setting in kept)
     return user_paths, (*refused, *filter(None, lost_later))
 
 
@@ -219,8 +215,3 @@ def inputs_of(recipe: SFTRecipe) -> tuple[tuple[str, str], ...]:
     is_folder = Path(name).is_absolute() or name.startswith((".", "~")) or (Path(name).parent.is_dir() and "/" in name)
     tokenizer = [("tokenizer.name_or_path", name)] if is_folder else []
     return (*files, *tokenizer, *([("tokenizer.chat_template", template)] if template else []))
-
-
-def recipe_field(config: RunConfig, path: str) -> str:
-    """Return the recipe's field for a path of the host, or an override if there is no field."""
-    return config.user_paths.get(path, f"{OVERRIDES}.{path}")

@@ -12,6 +12,7 @@ from bridgepack.errors import ConfigError
 from bridgepack.host import HostRelease, release_of
 from bridgepack.host.names import in_canonical_names
 from bridgepack.records import TRAIN, RunConfig
+from bridgepack.records.messages import say, setting
 from bridgepack.records.results import leaves
 from bridgepack.replay.settings import EvaluationSchedule, ReplaySettings, Topology, require_positive
 
@@ -106,7 +107,8 @@ class _Values:
     def value(self, path: str, default: Any = None, *, kinds: tuple[type, ...] = (), allowed: str = "") -> Any:
         found = self.flat.get(path)
         if found is not None and kinds and type(found) not in kinds:
-            raise ConfigError(f"{path} is {found!r}; allowed: {allowed}.")
+            message = say("{path} is {value!r}; allowed: {allowed}.", path=setting(path), value=found, allowed=allowed)
+            raise ConfigError(message)
         return default if found is None else found
 
     def host_default(self, path: str) -> Any:
@@ -117,7 +119,8 @@ class _Values:
     def integer(self, path: str, default: int | None = None) -> int:
         value = self.integer_or_none(path, default)
         if value is None:
-            raise ConfigError(f"{path} is not set in {self._place}; the order of packs depends on it. Set it.")
+            template = "{path} is not set in {place}; the order of packs depends on it. Set it."
+            raise ConfigError(say(template, path=setting(path), place=self._place))
         return value
 
     def integer_or_none(self, path: str, default: int | None = None) -> int | None:

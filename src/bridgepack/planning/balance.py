@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bridgepack.bridge.recipe import config_of_recipe
 from bridgepack.bridge.replay_settings import replay_settings
 from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.packing import BalanceConfig
@@ -25,6 +26,7 @@ from bridgepack.planning.estimate import cost_of
 from bridgepack.planning.shape import ModelShape, model_shape, shape_of_run
 from bridgepack.proof.packs import recorded_recipe
 from bridgepack.records import TRAIN, BalanceRecord, RunConfig, StepRatios, Waiting
+from bridgepack.records.messages import join, say, with_user_paths
 from bridgepack.replay.settings import ReplaySettings
 
 #: Cost of a token, and windows, as in `BalanceRecord`.
@@ -56,10 +58,9 @@ def balance_for(recipe: SFTRecipe) -> BalanceRecord | None:
         settings = replay_settings(recipe, num_packs={TRAIN: _MANY}, world_size=None, version=recipe.release.bridge)
         why_not = _why_not(settings)
         if why_not is not None:
-            raise ConfigError(f"{why_not}. Set packing.balance.kind to none.")
+            raise ConfigError(join([why_not, "Set packing.balance.kind to none."], ". "))
     except ConfigError as error:
-        text = str(error).replace("train.global_batch_size", "batch.global_batch_size")
-        raise ConfigError(text.replace("dataset.max_", "bridge_overrides.dataset.max_")) from None
+        raise ConfigError(with_user_paths(error.args[0], config_of_recipe(recipe).user_path)) from None
     if wanted.kind == "within_batch" and settings.global_batch_size == settings.topology.data_parallel_size:
         raise ConfigError(
             f"packing.balance.kind is within_batch, and each of the {settings.global_batch_size} packs of a step has a "
@@ -175,7 +176,11 @@ def _why_not(settings: ReplaySettings) -> str | None:
     num_ranks = settings.topology.data_parallel_size
     for is_refused, found, allowed in (
         (settings.micro_batch_size != 1, f"batch.micro_batch_size is {settings.micro_batch_size}", "1"),
-        (settings.max_samples is not None, f"dataset.max_train_samples is {settings.max_samples}", "null"),
+        (
+            settings.max_samples is not None,
+            say("{dataset.max_train_samples} is {number}", number=settings.max_samples),
+            "null",
+        ),
         (num_ranks == 1, "the run has one data-parallel rank", "at least 2, as one waits for no other"),
         (
             settings.global_batch_size % num_ranks > 0,
@@ -184,7 +189,7 @@ def _why_not(settings: ReplaySettings) -> str | None:
         ),
     ):
         if is_refused:
-            return f"{found}; allowed with packing.balance: {allowed}"
+            return say("{found}; allowed with packing.balance: {allowed}", found=found, allowed=allowed)
     return None
 
 

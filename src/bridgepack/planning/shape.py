@@ -17,12 +17,13 @@ from bridgepack.host.modules import LAYER_SYMBOLS
 from bridgepack.host.vocabularies import vocabulary_of
 from bridgepack.planning.activations import Kept, Part, dense_parts, expert_parts, logit_bytes
 from bridgepack.records import RunConfig
+from bridgepack.records.messages import join, setting
 
 #: Multiple that the host pads vocabularies to, for one rank of tensor parallelism.
 _VOCAB_MULTIPLE = 128
 #: Of a scan, 7 operations for each number of the state. Source: flop_utils.py of the host, `mamba_layer_flops`.
 _SCAN_STEPS = 3.5
-_NEEDED = ("hidden_size", "num_attention_heads", "vocab_size")
+_NAME, _NEEDED = setting("model.name"), ("hidden_size", "num_attention_heads", "vocab_size")
 #: Key of a config.json -> the host's name. Names that both have are taken as they are.
 _OF_HUB = {
     "num_hidden_layers": "num_layers",
@@ -108,10 +109,9 @@ def model_shape(recipe: SFTRecipe) -> ModelShape:
     try:
         return shape_of({**_settings(recipe), **overrides})
     except (LookupError, ValueError, TypeError, ZeroDivisionError, AttributeError) as error:
-        raise ConfigError(
-            f"model.name is {quoted(recipe.model and recipe.model.name)}; its sizes are not known: {error}. "
-            f"Allowed: a model that states {', '.join(_NEEDED)}. Set what is missing in bridge_overrides.model."
-        ) from None
+        needs = f"Allowed: a model that states {', '.join(_NEEDED)}. Set what is missing in bridge_overrides.model."
+        text = f" is {quoted(recipe.model and recipe.model.name)}; its sizes are not known: {error}. {needs}"
+        raise ConfigError(join([_NAME, text], "")) from None
 
 
 def shape_of_run(config: RunConfig) -> ModelShape:
@@ -138,20 +138,20 @@ def _settings(recipe: SFTRecipe) -> Mapping[str, Any]:
     if recipe.model is not None and not is_shipped_model(recipe.model) and Path(recipe.model.name).is_dir():
         return hub_settings(Path(recipe.model.name))
     base = base_of(recipe)
-    found = base.get("model")
-    if found is None:
+    if (model := base.get("model")) is None:
         name = recipe.model.name if recipe.model else ""
         hint = did_you_mean(name, recipe.release.facts.models, "Download its config.json and name that folder.")
-        raise ConfigError(
-            f"model.name is {f'{quoted(name)}, whose sizes are not known' if name else 'not set'}; allowed: a recipe "
+        text = (
+            f" is {f'{quoted(name)}, whose sizes are not known' if name else 'not set'}; allowed: a recipe "
             "of Megatron-Bridge, a model of the hub that its recipes train, e.g. Qwen/Qwen3-8B, or a folder with the "
             f"model's config.json. {hint_for_no_recipe(recipe) or hint}"
         )
+        raise ConfigError(join([_NAME, text], ""))
     names = (recipe.model.name if recipe.model else "", recipe.tokenizer.name_or_path)
     like: Mapping[str, Any] = next(filter(None, map(recipe.release.facts.model_by_name, names)), {})
-    vocabulary = found.get("vocab_size") or like.get("vocab_size")  # the host can take it from the tokenizer
+    vocabulary = model.get("vocab_size") or like.get("vocab_size")  # the host can take it from the tokenizer
     vocabulary = vocabulary or vocabulary_of((base["tokenizer"] or {}).get("tokenizer_model"))
-    return {**found, "vocab_size": vocabulary, "max_position_embeddings": like.get("seq_length")}
+    return {**model, "vocab_size": vocabulary, "max_position_embeddings": like.get("seq_length")}
 
 
 def hub_settings(folder: Path) -> dict[str, Any]:

@@ -1,11 +1,15 @@
 """The settings of a run, and what a check of them finds."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from bridgepack.records.manifests import Manifest
+from bridgepack.records.messages import paths_in, with_user_paths
 from bridgepack.records.sequences import RowBatch
+
+#: The recipe's section of settings of the host that have no field.
+OVERRIDES = "bridge_overrides"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,8 +54,11 @@ class RunConfig:
     #: host does not have; otherwise it is an unknown value.
     is_complete: bool
     place: str  #: the user's name for the settings, e.g. `recipes/mine.yaml`.
-    #: path here -> path in the user's file, if they differ
+    #: path here -> path in the user's file, of what is written there under another path
     user_paths: Mapping[str, str] = field(default_factory=dict)
+    #: of a recipe: path here -> the field that would say it; a path that ends with a dot is a section. None if the
+    #: settings are no recipe's: then they are written under their paths here.
+    recipe_fields: Mapping[str, str] | None = None
     #: code of an ignored rule -> the user's reason
     ignored: Mapping[str, str] = field(default_factory=dict)
     world_size: int | None = None  #: number of GPUs; None if the settings do not say
@@ -80,8 +87,13 @@ class RunConfig:
         return next((self.unknown[name] for name in above if name in self.unknown), None)
 
     def user_path(self, path: str) -> str:
-        """Return the path in the user's file."""
-        return self.user_paths.get(path, path)
+        """Return what the user writes for a setting: its path, or a recipe's field or override."""
+        if path in self.user_paths or self.recipe_fields is None:
+            return self.user_paths.get(path, path)
+        section, _, name = path.partition(".")
+        if f"{section}." in self.recipe_fields:
+            return f"{self.recipe_fields[f'{section}.']}.{name}"
+        return self.recipe_fields.get(path, f"{OVERRIDES}.{path}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,6 +126,27 @@ class Finding:
     noticed: str = ""
     file: str = ""
     line: int | None = None
+
+    def with_user_paths(self, user_path: Callable[[str], str]) -> "Finding":
+        """Return the finding with the user's name of each setting in its texts and changes."""
+        texts: Any = {
+            name: with_user_paths(getattr(self, name), user_path) for name in ("found", "allowed", "why", "fix")
+        }
+        return replace(
+            self,
+            where=_place(self.where, user_path),
+            examples=tuple(_place(place, user_path) for place in self.examples),
+            changes=tuple(replace(change, path=user_path(change.path)) for change in self.changes),
+            **texts,
+        )
+
+
+def _place(where: str, user_path: Callable[[str], str]) -> str:
+    """Return a place with the user's paths; settings of the host that are one field are named once."""
+    paths = paths_in(where)
+    if where == ", ".join(paths):
+        return ", ".join(dict.fromkeys(map(user_path, paths)))
+    return with_user_paths(where, user_path)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

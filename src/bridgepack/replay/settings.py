@@ -6,6 +6,7 @@ from typing import Literal
 from bridgepack import geometry
 from bridgepack.errors import ConfigError
 from bridgepack.host import HostRelease, release_of
+from bridgepack.records.messages import say, setting
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,7 +78,8 @@ class Topology:
 def require_positive(name: str, value: int) -> None:
     """Refuse anything but an integer above 0; raises ConfigError if the value is not one."""
     if type(value) is not int or value < 1:
-        raise ConfigError(f"{name} is {value!r}; allowed: whole numbers from 1.")
+        field = setting(name) if "." in name else name
+        raise ConfigError(say("{field} is {value!r}; allowed: whole numbers from 1.", field=field, value=value))
 
 
 Loader = Literal["batch", "single", "cyclic"]
@@ -147,14 +149,17 @@ class ReplaySettings:
 
     def _check_batches(self) -> None:
         if self.global_batch_size % self.packs_per_pass:
-            raise ConfigError(
-                f"train.global_batch_size is {self.global_batch_size}; allowed: multiples of micro_batch_size x "
-                f"data-parallel size, {self.micro_batch_size} x {self.topology.data_parallel_size}."
+            unit = (
+                f"micro_batch_size x data-parallel size, {self.micro_batch_size} x {self.topology.data_parallel_size}"
             )
+            template = "{train.global_batch_size} is {size}; allowed: multiples of {unit}."
+            raise ConfigError(say(template, size=self.global_batch_size, unit=unit))
         if self.max_samples is not None and self.num_packs == 1 and self.max_samples == 1:
             raise ConfigError(
-                "dataset.max_train_samples is 1 with one pack; Megatron-Bridge stops (IndexError, a sample mapping "
-                "without dimensions). Set it to null."
+                say(
+                    "{dataset.max_train_samples} is 1 with one pack; Megatron-Bridge stops (IndexError, a sample "
+                    "mapping without dimensions). Set it to null."
+                )
             )
 
 

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from bridgepack.records import HostVerdict
-from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, Decorator, Found, Rule, wrong
+from bridgepack.records.messages import join, setting
+from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, Decorator, Found, Rule, place, wrong
 
 
 class HostRule(Rule):
@@ -29,4 +30,5 @@ def refused_by_the_host_itself(verdict: HostVerdict) -> Found:
         allowed = f"what {host} accepts on {verdict.world_size} GPUs ({verdict.place})"
         if not verdict.place:
             allowed = f"what {host} can be given ({verdict.stage})"
-        yield wrong(", ".join(verdict.where) or "the run", verdict.reason, allowed)
+        where = join(map(setting, verdict.where)) if verdict.place else place(", ".join(verdict.where))
+        yield wrong(where or place("the run"), verdict.reason, allowed)

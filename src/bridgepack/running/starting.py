@@ -162,6 +162,7 @@ class Start:
         return replace(
             config_of_container(self.config, place=self.recipe.name),
             user_paths=of_recipe.user_paths,
+            recipe_fields=of_recipe.recipe_fields,
             ignored=self.recipe.ignore,
             world_size=self.world_size,
         )

@@ -9,7 +9,6 @@ from ruamel.yaml import YAML
 
 from bridgepack.bridge.artifact_paths import paths_of_artifact
 from bridgepack.bridge.locations import line_of
-from bridgepack.bridge.recipe import recipe_field
 from bridgepack.bridge.targets import load_target
 from bridgepack.errors import ConfigError
 
@@ -84,9 +83,9 @@ def test_recipe(folder: Path) -> None:
     assert (config.values["model"]["cp_comm_type"], config.values["model"]["seq_length"]) == ("a2a", 4096)
     assert config.values["dataset"]["offline_packing_specs"]["pad_seq_to_mult"] == 4
     assert config.values["dataset"]["dataset_kwargs"] == {"pad_to_max_length": False}
-    assert recipe_field(config, "train.micro_batch_size") == "batch.micro_batch_size"
+    assert config.user_path("train.micro_batch_size") == "batch.micro_batch_size"
     for path in ("model.cp_comm_type", "model.fp8"):
-        assert recipe_field(config, path) == f"bridge_overrides.{path}"
+        assert config.user_path(path) == f"bridge_overrides.{path}"
     there: Any = load_target("mine.yaml", {"parallelism.context_parallel_size": 4}, artifact=Path("packs")).config
     specs = there.values["dataset"]["offline_packing_specs"]
     assert (specs["pad_seq_to_mult"], specs["packed_train_data_path"]) == (8, "packs/training")

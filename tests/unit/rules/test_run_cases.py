@@ -138,4 +138,4 @@ def test_batches_that_divide_the_validation_packs_are_named() -> None:
 
     assert finding.found == "2 x 8 of 20 packs are read"
     assert finding.fix == "Use fewer GPUs, or validation data that give a multiple of 8 packs."
-    assert other.fix == "Use eval_global_batch_size 8 (eval_iters 3) or 24 (eval_iters 1)."
+    assert other.fix == "Set validation.eval_global_batch_size to 8 (eval_iters 3) or 24 (eval_iters 1)."

@@ -12,8 +12,8 @@ from bridgepack.bridge.live import value_in
 from bridgepack.bridge.plain import holder_of, plain_values, put, value_at
 from bridgepack.bridge.shipped import named_precision, shipped_name, shipped_recipes
 from bridgepack.bridge.wiring import OVERRIDES
-from bridgepack.bridge.wiring.data import EXCHANGE
-from bridgepack.bridge.wiring.training import BOOKKEEPING, RUN_NAMES
+from bridgepack.bridge.wiring.fields import BOOKKEEPING, EXCHANGE
+from bridgepack.bridge.wiring.training import RUN_NAMES
 from bridgepack.bridge.writing.assign import is_ignored
 from bridgepack.bridge.writing.values import declared_types
 from bridgepack.bridge.writing.write import HostConfig, host_config

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,7 +14,7 @@ from bridgepack.bridge.plain import value_at
 from bridgepack.bridge.shipped import import_host, named_precision
 from bridgepack.bridge.wiring import SPECS
 from bridgepack.bridge.wiring.columns import CONVERSATION_COLUMNS, PAIR
-from bridgepack.bridge.wiring.data import TOPOLOGY
+from bridgepack.bridge.wiring.fields import ADAPTER, OPTIMIZER, TOPOLOGY, read_fields
 from bridgepack.config.recipe.preprocessing import FORM_FIELDS, PromptCompletionPreprocessing
 from bridgepack.config.recipe.replaced import filled_template
 from bridgepack.config.recipe.training import CudaGraphConfig, PrecisionConfig
@@ -25,7 +26,6 @@ _DIRECT = "DirectHFSFTDatasetConfig"
 _ADAPTERS = {"LoRA": "lora", "VLMLoRA": "lora", "DoRA": "dora"}
 #: The host gives turns to the template as rows have them.
 _AS_HOST = dict.fromkeys(FORM_FIELDS, "keep")
-_OPTIMIZER = ("lr", "weight_decay", "adam_beta1", "adam_beta2", "clip_grad")
 
 
 def sections_of(config: Any, *, num_gpus: int | None, data: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -53,9 +53,9 @@ def sections_of(config: Any, *, num_gpus: int | None, data: Mapping[str, Any] | 
         "parallelism": _parallelism(config, num_gpus),
         "batch": _batch(config),
         "artifact": _artifact(config),
-        "method": _method(config.peft),
+        "method": _method(config),
         "schedule": _schedule(config),
-        "optimizer": {name: getattr(config.optimizer, name) for name in _OPTIMIZER}
+        "optimizer": read_fields(OPTIMIZER, partial(value_at, config))
         | {"min_lr": min(config.optimizer.min_lr or 0.0, config.optimizer.lr)},
         "precision": {"recipe": _precision(config.mixed_precision)},
         "cuda_graphs": _graphs(config.model),
@@ -86,10 +86,9 @@ def _packing(config: Any) -> dict[str, Any]:
 
 def _parallelism(config: Any, num_gpus: int | None) -> dict[str, Any]:
     model = config.model
-    return {field.partition(".")[2]: value_at(config, path) for path, field in TOPOLOGY.items()} | {
+    return read_fields(TOPOLOGY, partial(value_at, config)) | {
         "expert_model_parallel_size": getattr(model, "expert_model_parallel_size", None) or 1,
         "sequence_parallel": bool(model.sequence_parallel) and model.tensor_model_parallel_size > 1,
-        "eval_context_parallel_size": config.dist.eval_context_parallel_size,
         "num_gpus": num_gpus,
     }
 
@@ -113,7 +112,8 @@ def _artifact(config: Any) -> str | None:
     return str(Path(train).parent) if Path(train).name == "training" else None
 
 
-def _method(peft: Any) -> dict[str, Any]:
+def _method(config: Any) -> dict[str, Any]:
+    peft = config.peft
     if peft is None:
         return {"kind": "full"}
     name = type(peft).__name__
@@ -121,8 +121,8 @@ def _method(peft: Any) -> dict[str, Any]:
         raise ConfigError(
             f"peft is a {name}, which a recipe cannot express; allowed: LoRA and DoRA. Keep the ConfigContainer."
         )
-    values = {field: getattr(peft, field) for field in ("dim", "alpha", "dropout")}
-    return {"kind": _ADAPTERS[name], "target_modules": list(peft.target_modules), **values}
+    values = read_fields(ADAPTER, partial(value_at, config))
+    return {"kind": _ADAPTERS[name], **values, "target_modules": list(peft.target_modules)}
 
 
 def _schedule(config: Any) -> dict[str, Any]:

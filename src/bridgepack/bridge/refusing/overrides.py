@@ -11,7 +11,7 @@ from typing import Any
 from bridgepack.bridge.bases import is_left_out, new_section
 from bridgepack.bridge.inherited import is_decided
 from bridgepack.bridge.plain import value_at
-from bridgepack.bridge.wiring import OVERRIDES, Setting
+from bridgepack.bridge.wiring import Setting
 from bridgepack.config.errors import did_you_mean, known_names, quoted
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.host import HostRelease
@@ -19,6 +19,7 @@ from bridgepack.host.facts import CONTAINER, FUNCTION, ReleaseFacts, as_plain, c
 from bridgepack.host.names import name_in
 from bridgepack.host.overwritten import DECIDERS, DEPENDENT, OF_TOKENIZER, WORKED_OUT
 from bridgepack.records import Change, Refusal
+from bridgepack.records.messages import join, say, setting
 
 _PRECISION = "mixed_precision"
 #: Likeness of two names, from 0 to 1, from which one is the other misspelt.
@@ -59,32 +60,32 @@ class HostObject:
 
 
 def refused_path(
-    values: Mapping[str, Any], setting: Setting, settings: Mapping[str, Setting], recipe: SFTRecipe
+    values: Mapping[str, Any], override: Setting, settings: Mapping[str, Setting], recipe: SFTRecipe
 ) -> Refusal | None:
     """Return why an override cannot be written: its path leads nowhere, or its value does not fit; or None.
 
     Args:
         values: plain values of the config, before the override is written.
-        setting: the override.
+        override: the override.
         settings: path -> every setting of the recipe.
         recipe: the recipe, for its host, and for the correction of a misspelt name.
     """
     release, overrides = recipe.release, recipe.bridge_overrides
     node = {**dict.fromkeys(release.facts.sections), **values}
     owner = HostObject(node=node, kind=CONTAINER, above="", release=release)
-    *sections, leaf = setting.path.split(".")
+    *sections, leaf = override.path.split(".")
     for name in sections:
-        step = _step(owner, name, setting, settings, overrides)
+        step = _step(owner, name, override, settings, overrides)
         if not isinstance(step, HostObject):
             return step
         owner = step
     if owner.node is None:
         return None
-    return _nowhere(owner, leaf, settings, overrides) or _unfit(owner, leaf, setting)
+    return _nowhere(owner, leaf, settings, overrides) or _unfit(owner, leaf, override)
 
 
 def _step(
-    owner: HostObject, name: str, setting: Setting, settings: Mapping[str, Setting], overrides: Mapping[str, Any]
+    owner: HostObject, name: str, override: Setting, settings: Mapping[str, Setting], overrides: Mapping[str, Any]
 ) -> HostObject | Refusal | None:
     """Return the object at a field, a refusal, or None where nothing below is known."""
     refusal = _nowhere(owner, name, settings, overrides)
@@ -97,19 +98,18 @@ def _step(
         facts = owner.release.facts
         node = facts.registered_precision(node) or facts.precision_by_name("bf16_mixed")
     if node is None:
-        return _object_for_null(owner, name, setting, settings)
+        return _object_for_null(owner, name, override, settings)
     if isinstance(node, Mapping):
         return owner.inner(node, str(node.get("_target_", "")), path) if "_target_" in node else None
     if isinstance(node, (bool, int, float, str)):
-        below, position = setting.path.removeprefix(f"{path}.").partition(".")[0], f"below {path}, a plain value"
-        return _refusal(
-            f"{path}.{below}", f"{position}, {quoted(node)}", "fields of objects", f"Set {path} as a whole."
-        )
+        below, position = override.path.removeprefix(f"{path}.").partition(".")[0], f"below {path}, a plain value"
+        fix = say("Set {path} as a whole.", path=setting(path))
+        return _refusal(f"{path}.{below}", f"{position}, {quoted(node)}", "fields of objects", fix)
     return None if field_type == "any" or isinstance(node, (list, tuple)) else owner.inner({}, "", path)
 
 
 def _object_for_null(
-    owner: HostObject, name: str, setting: Setting, settings: Mapping[str, Setting]
+    owner: HostObject, name: str, override: Setting, settings: Mapping[str, Setting]
 ) -> HostObject | Refusal | None:
     """Return the object that the host makes of a field that is null, a refusal, or None for a mapping of any names."""
     field_type, path = owner.field_type(name), owner.below(name)
@@ -119,14 +119,15 @@ def _object_for_null(
         return None
     kind, position = class_in(field_type), f"below {path}, which is null"
     if path == "peft":
-        return _refusal(setting.path, position, "with method.kind lora or dora", "Set method.kind, or remove it.")
+        return _refusal(override.path, position, "with method.kind lora or dora", "Set method.kind, or remove it.")
     if kind is None:
-        return _refusal(setting.path, position, f"with {path}", f"Set {path} first, or remove it.")
+        fix = say("Set {path} first, or remove it.", path=setting(path))
+        return _refusal(override.path, position, say("with {path}", path=setting(path)), fix)
     missing = [field for field in owner.release.facts.required_of(kind) if f"{path}.{field}" not in settings]
     if missing:
-        names = ", ".join(f"{path}.{field}" for field in missing)
-        fix = f"Set it, too, or take a base recipe that has {path}."
-        return _refusal(setting.path, position, f"with {names}", fix)
+        names = join(setting(f"{path}.{field}") for field in missing)
+        cure = f"Set it, too, or take a base recipe that has {path}."
+        return _refusal(override.path, position, say("with {names}", names=names), cure)
     fields = owner.release.facts.types_of(kind)
     return owner.inner(new_section(owner.release, path) or dict.fromkeys(fields), kind, path) if fields else None
 
@@ -158,9 +159,9 @@ def _correction(
     return Change(path=owner.above, value=correction, why=f"{name} is a misspelt {matches[0]}")
 
 
-def _unfit(owner: HostObject, name: str, setting: Setting) -> Refusal | None:
+def _unfit(owner: HostObject, name: str, override: Setting) -> Refusal | None:
     """Return the refusal of a value of the wrong type, or None."""
-    value, path, facts = setting.value, setting.path, owner.release.facts
+    value, path, facts = override.value, override.path, owner.release.facts
     if path == _PRECISION and isinstance(value, str):
         if facts.registered_precision(value) is not None:
             return None
@@ -191,39 +192,36 @@ def _refusal(
 type _Refuse = Callable[[str, str], Refusal]
 
 
-def why_not_kept(
-    values: Mapping[str, Any], setting: Setting, user_paths: Mapping[str, str], facts: ReleaseFacts
-) -> Refusal | None:
+def why_not_kept(values: Mapping[str, Any], override: Setting, facts: ReleaseFacts) -> Refusal | None:
     """Return why the host would not keep an override when the run starts, or None.
 
     Args:
         values: plain values of the config, with every setting written.
-        setting: the override.
-        user_paths: path -> field of the recipe, for what to set instead.
+        override: the override.
         facts: of the host.
     """
-    path, field_type = setting.path, _declared_type(values, setting.path, facts)
+    path, field_type = override.path, _declared_type(values, override.path, facts)
     value = as_plain(value_at(values, path), field_type)
 
     def advice(*paths: str) -> str:
-        names = " and ".join(user_paths.get(field, f"{OVERRIDES}.{field}") for field in paths)
-        return f"Set {names} instead."
+        return say("Set {paths} instead.", paths=setting(*paths))
 
     def refusal(choices: str, fix: str) -> Refusal:
-        return _refusal(path, quoted(setting.value), choices, fix, kind="not_kept")
+        return _refusal(path, quoted(override.value), choices, fix, kind="not_kept")
 
     if path in WORKED_OUT:
         return refusal("what Megatron-Bridge computes", advice(*WORKED_OUT[path]))
     switch, without_effect = DEPENDENT.get(path, ("", None))
     if value and switch and value_at(values, switch) == without_effect:
-        name = user_paths.get(switch, switch)
-        return refusal(f"none: it has no effect while {name} is {without_effect}", f"Remove it, or change {name}.")
+        at = setting(switch)
+        choices = say("none: it has no effect while {path} is {value}", path=at, value=without_effect)
+        return refusal(choices, say("Remove it, or change {path}.", path=at))
     section, _, name = path.partition(".")
     for decider, sections in DECIDERS.items():
         final = _deciding_fields(values, decider, facts).get(name, ...) if section in sections else ...
         if final is not ... and final != value:
-            choices = f"{_text(final)}, which {decider} writes over it when the run starts"
-            return refusal(choices, advice(f"{decider}.{name}"))
+            written_over = f"{_text(final)}, which {decider} writes over it when the run starts"
+            return refusal(written_over, advice(f"{decider}.{name}"))
     return _recomputed_refusal(values, section, name, refusal)
 
 
@@ -276,7 +274,7 @@ def _tokenizer_refusal(node: Mapping[str, Any], name: str, refusal: _Refuse) -> 
     result = not value if is_negated else value
     if node[name] == result:
         return None
-    fix = f"Remove it, and set {OVERRIDES}.tokenizer.{mapping}.{key}."
+    fix = say("Remove it, and set {path}.", path=setting(f"tokenizer.{mapping}.{key}"))
     return refusal(f"{result}, to which TokenizerConfig sets it by itself", fix)
 
 

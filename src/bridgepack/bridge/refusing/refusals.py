@@ -1,9 +1,6 @@
 """The one question of every command: does the host refuse a recipe, in which words, and at which field?"""
 
-import re
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
 
 from bridgepack.bridge.recipe import config_of_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
@@ -17,8 +14,6 @@ from bridgepack.rules.registry import RUN_RULES
 #: Rules on what `to_bridge` refuses: models and overrides, then topologies that the host reports late or not clearly.
 OF_RECIPE = frozenset({"BP043", "BP044", "BP850", "BP851", "BP852", "BP853"})
 OF_TOPOLOGY = frozenset({"BP820", "BP821", "BP825", "BP827"})
-#: A dotted path of a setting in a text.
-_PATH = re.compile(r"\b[a-z_]+(?:\.[a-z_0-9]+)+\b")
 
 
 def refusals_of(recipe: SFTRecipe) -> tuple[Finding, ...]:
@@ -27,31 +22,19 @@ def refusals_of(recipe: SFTRecipe) -> tuple[Finding, ...]:
     Raises:
         ConfigError: `bridge_overrides` nest too deep, or changes of rules contradict each other.
     """
-    config = config_of_recipe(recipe)
-    rules = [rule for rule in RUN_RULES if rule.code in OF_RECIPE | OF_TOPOLOGY]
-    return tuple(in_users_words(finding, config) for finding in _findings(config, rules))
+    return _findings(config_of_recipe(recipe), [rule for rule in RUN_RULES if rule.code in OF_RECIPE | OF_TOPOLOGY])
 
 
 def errors_of(recipe: SFTRecipe) -> tuple[Finding, ...]:
     """Return the errors that `check` finds in a recipe without files and packs, in the recipe's own fields."""
     config = config_of_recipe(recipe)
     findings = _findings(config, [rule for rule in RUN_RULES if rule.severity is Severity.ERROR])
-    return tuple(in_users_words(finding, config) for finding in findings if finding.code not in config.ignored)
+    return tuple(finding for finding in findings if finding.code not in config.ignored)
 
 
 def _findings(config: RunConfig, rules: Sequence[RunRule]) -> tuple[Finding, ...]:
-    return judge_run(Run(config=config, versions=target_versions(config.bridge_version)), rules).findings
-
-
-def in_users_words(finding: Finding, config: RunConfig) -> Finding:
-    """Return a finding whose place and texts have the paths of the user's own file."""
-    texts: Any = {name: in_users_paths(getattr(finding, name), config) for name in ("found", "allowed", "why", "fix")}
-    return replace(finding, where=config.user_path(finding.where), **texts)
-
-
-def in_users_paths(text: str, config: RunConfig | None) -> str:
-    """Return a text with the paths of the user's own file."""
-    return text if config is None else _PATH.sub(lambda match: config.user_path(match[0]), text)
+    judgement = judge_run(Run(config=config, versions=target_versions(config.bridge_version)), rules)
+    return tuple(finding.with_user_paths(config.user_path) for finding in judgement.findings)
 
 
 def refusal_text(finding: Finding) -> str:

@@ -4,23 +4,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from bridgepack.bridge.wiring.columns import PAIR, columns_for_host, layouts_for_host
+from bridgepack.bridge.wiring.fields import EXCHANGE, PROMPT_COMPLETION, TOPOLOGY
 from bridgepack.bridge.wiring.settings import SPECS, Scope, Setting, derived
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing, PromptCompletionPreprocessing
 
-#: Path of the host -> field of the recipe with the same value.
-TOPOLOGY = {
-    f"model.{name}": f"parallelism.{name}"
-    for name in (
-        *("tensor_model_parallel_size", "pipeline_model_parallel_size", "virtual_pipeline_model_parallel_size"),
-        *("context_parallel_size", "expert_model_parallel_size", "expert_tensor_parallel_size", "sequence_parallel"),
-    )
-}
-#: Path of the host -> field of the recipe; if the field is null, the base's value stays.
-EXCHANGE = {f"model.{name}": f"parallelism.{name}" for name in ("cp_comm_type", "hierarchical_context_parallel_sizes")}
-#: Fields of prompt-completion preprocessing that have the same name and meaning in the host.
-_PROMPT_COMPLETION = (
-    *("separator", "loss_mode", "strip_whitespace", "add_bos", "add_sep", "add_eos", "truncation_method"),
-)
 #: Columns of rows that the host does not read, because they are packed.
 _ANY_COLUMNS = {"prompt_column": PAIR[0], "completion_column": PAIR[1], "prompt_template": "{prompt}"}
 #: How the loss counts tokens, whatever the recipe says.
@@ -34,7 +21,6 @@ def topology_settings(scope: Scope) -> Iterator[Setting]:
     """Yield the parallel sizes and the settings of the loss."""
     yield from scope.settings(TOPOLOGY)
     yield from scope.settings(EXCHANGE, if_set=True)
-    yield scope.setting("dist.eval_context_parallel_size", "parallelism.eval_context_parallel_size")
     if scope.recipe.model is not None and "/" in scope.recipe.model.name:
         yield scope.setting("model.hf_model_id", "model.name")
     yield from LOSS_SETTINGS
@@ -116,5 +102,5 @@ def _preprocessing(scope: Scope) -> dict[str, Any] | None:
     if isinstance(preprocessing, PromptCompletionPreprocessing):
         kind = f"{module}.PromptCompletionSFTPreprocessingConfig"
         columns = columns_for_host(layouts_for_host(scope.recipe)) or _ANY_COLUMNS
-        return {"_target_": kind, **columns, **{name: getattr(preprocessing, name) for name in _PROMPT_COMPLETION}}
+        return {"_target_": kind, **columns, **{name: getattr(preprocessing, name) for name in PROMPT_COMPLETION}}
     return None

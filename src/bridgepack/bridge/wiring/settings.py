@@ -6,8 +6,9 @@ from typing import Any, Literal
 
 from bridgepack import geometry
 from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.records.checks import OVERRIDES as OVERRIDES
 
-OVERRIDES, SPECS = "bridge_overrides", "dataset.offline_packing_specs"
+SPECS = "dataset.offline_packing_specs"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from bridgepack import geometry
+from bridgepack.bridge.wiring.fields import ADAPTER, BOOKKEEPING, OPTIMIZER
 from bridgepack.bridge.wiring.settings import Scope, Setting, derived
 from bridgepack.config.recipe.training import AdapterMethod
 
@@ -13,22 +14,6 @@ from bridgepack.config.recipe.training import AdapterMethod
 DEFAULT_LR: Mapping[str, float] = {"full": 5e-6, "lora": 1e-4, "dora": 1e-4}
 
 
-_OPTIMIZER = {
-    f"optimizer.{name}": f"optimizer.{name}"
-    for name in ("min_lr", "weight_decay", "adam_beta1", "adam_beta2", "clip_grad")
-}
-_ADAPTER = {f"peft.{name}": f"method.{name}" for name in ("target_modules", "dim", "alpha", "dropout")}
-#: Path of the host -> field of the recipe with the same value, where it says one.
-BOOKKEEPING = {
-    "checkpoint.pretrained_checkpoint": "checkpoint.pretrained",
-    "checkpoint.save": "checkpoint.folder",
-    "checkpoint.load": "checkpoint.folder",
-    "checkpoint.save_interval": "checkpoint.save_interval",
-    "logger.log_interval": "logging.log_interval",
-    "logger.tensorboard_dir": "logging.tensorboard_dir",
-    "logger.wandb_project": "logging.wandb_project",
-    "logger.mlflow_experiment": "logging.mlflow_experiment",
-}
 #: Where a tracker is set, what names the run in it -> its field; by default the recipe's name.
 RUN_NAMES = {
     "wandb_project": ("logger.wandb_exp_name", "wandb_exp_name"),
@@ -44,9 +29,9 @@ def optimizer_settings(scope: Scope) -> Iterator[Setting]:
         yield derived("optimizer.lr", DEFAULT_LR[kind], because, "optimizer.lr")
     else:
         yield scope.setting("optimizer.lr", "optimizer.lr")
-    yield from scope.settings(_OPTIMIZER)
+    yield from scope.settings({path: field for path, field in OPTIMIZER.items() if path != "optimizer.lr"})
     if isinstance(scope.recipe.method, AdapterMethod):
-        yield from scope.settings(_ADAPTER, if_set=True)
+        yield from scope.settings(ADAPTER, if_set=True)
 
 
 def kernel_settings(scope: Scope) -> Iterator[Setting]:

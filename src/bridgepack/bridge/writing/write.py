@@ -13,6 +13,7 @@ from bridgepack.bridge.container import config_of_container
 from bridgepack.bridge.inherited import is_decided, settings_over
 from bridgepack.bridge.live import place_in
 from bridgepack.bridge.plain import plain_values
+from bridgepack.bridge.recipe import config_of_recipe
 from bridgepack.bridge.refusing.recipes import builder_of, readings
 from bridgepack.bridge.refusing.refusals import OF_TOPOLOGY, refusal_text, refusals_of
 from bridgepack.bridge.shipped import import_host, installed_release, is_shipped_model, load_shipped, named_precision
@@ -52,8 +53,8 @@ def to_bridge(recipe: SFTRecipe, *, artifact: str | Path | None = None) -> Any:
     """
     host = host_config(recipe, artifact=artifact)
     for finding in findings_on(host.config, codes=OF_TOPOLOGY):
-        place = next((one.place for one in host.settings if one.path == finding.where), finding.where)
-        raise _error_of_check(ConfigError(refusal_text(dataclasses.replace(finding, where=place))), recipe)
+        in_recipe = finding.with_user_paths(config_of_recipe(recipe).user_path)
+        raise _error_of_check(ConfigError(refusal_text(in_recipe)), recipe)
     return host.config
 
 

@@ -17,6 +17,11 @@ _PLAIN_TEXT = ("prompt_completion", "text")
 class CannotJudgeError(Exception):
     """A fact that a rule needs is missing; `judge` reports the rule as skipped with this reason, never as passed."""
 
+    def __init__(self, text: str) -> None:
+        """Keep the reason: a message, if it names settings."""
+        super().__init__(text)
+        self.text = text
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckContext:

@@ -89,7 +89,7 @@ def _judge(
     try:
         return findings_of(rule, check(), max_examples=max_examples)
     except CannotJudgeError as reason:
-        reasons[rule.code] = str(reason)
+        reasons[rule.code] = reason.text
         return []
     except Exception as error:  # any exception of a rule is that rule's crash
         raise crash_of(rule, place, error) from error

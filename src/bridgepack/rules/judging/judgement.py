@@ -8,8 +8,9 @@ from itertools import chain
 
 from bridgepack.errors import BridgepackError
 from bridgepack.records import Finding
+from bridgepack.records.messages import Message, setting
 from bridgepack.rules.judging.rows import Offenders, Rows
-from bridgepack.rules.judging.rule import Rule, Violation
+from bridgepack.rules.judging.rule import Rule, RunRule, Violation
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,13 +109,19 @@ def finding_of(rule: Rule, tally: Tally) -> Finding:
         code=rule.code,
         name=rule.name,
         severity=rule.severity,
-        where=first.where,
+        where=_place(rule, first),
         found=first.found,
         allowed=first.allowed,
         why=rule.why,
         fix=first.fix or rule.fix,
         num_occurrences=tally.num_violations,
-        examples=tuple(violation.where for violation in tally.first),
+        examples=tuple(_place(rule, violation) for violation in tally.first),
         changes=tuple({repr(change): change for change in changes}.values()),  # a section cannot be hashed
         noticed=rule.noticed,
     )
+
+
+def _place(rule: Rule, violation: Violation) -> str:
+    """Return the place of a violation: of a run's it is a setting, unless the rule says that it is another place."""
+    where = violation.where
+    return setting(where) if isinstance(rule, RunRule) and not isinstance(where, Message) else where

@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import Any, ClassVar, TypedDict, Unpack
 
 from bridgepack.records import Change
+from bridgepack.records.messages import Message, read_references, say, setting
 from bridgepack.rules.judging.facts import ArtifactFacts
 from bridgepack.rules.judging.rows import Offenders, Rows
 from bridgepack.rules.judging.subject import Run
@@ -94,7 +95,8 @@ class Violation:
     """One place that breaks a rule: file, pack or field, its value, the allowed values, and changes that fix it.
 
     Violations of one rule with the same group become one finding. `fix` replaces the rule's own text, where the cure
-    can be said with its value.
+    can be said with its value. Texts that name settings are messages; what is no message is literal. `where` of a rule
+    on a run is the path of a setting, or a `place`.
     """
 
     where: str
@@ -128,6 +130,16 @@ def wrong(
     if to is not _NOTHING:
         changes = change(where, to, because, needs_repack=needs_repack)
     return Violation(where=where, found=found, allowed=allowed, group=group, changes=changes, fix=fix)
+
+
+def set_to(path: str, value: str) -> Message:
+    """Return the fix that sets one setting, of a rule whose own fix is on several."""
+    return say("Set {path} to {value}.", path=setting(path), value=value)
+
+
+def place(text: str) -> Message:
+    """Return the place of a violation that is no setting of the host: a file, a split, a package, a recipe's field."""
+    return Message(text)
 
 
 def change(path: str, value: Any, because: str, *, needs_repack: bool = False) -> tuple[Change, ...]:
@@ -225,6 +237,7 @@ def _rule_fields(check: Any, code: str, severity: Severity, source: str, facts: 
         "why": "Crash at start: validate() refuses it." if facts.get("noticed") == VALIDATE else "",
         **dict.fromkeys(("bad", "good", "fix"), ""),
         **sections,
+        **{name: read_references(sections[name]) for name in ("why", "fix") if name in sections},
         **facts,
         **sentences,
     }

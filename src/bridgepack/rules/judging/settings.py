@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from bridgepack.records import RunConfig
+from bridgepack.records.messages import say, setting
 from bridgepack.rules.judging.context import CannotJudgeError
 
 _MISSING: Final = object()
@@ -41,7 +42,8 @@ class Settings:
         config, section = self.loaded, path.partition(".")[0]
         if not config.is_whole_at(path):
             reason = config.why_unknown(path)
-            raise CannotJudgeError(reason or f"{config.user_path(path)} is not set in {config.place}")
+            unset = say("{path} is not set in {place}", path=setting(path), place=config.place)
+            raise CannotJudgeError(reason or unset)
         if section in _ALWAYS_SAVED and section not in config.values:
             raise CannotJudgeError(f"{config.place} has no section {section}")
         return None
@@ -68,7 +70,7 @@ class Settings:
         if value is None and default is not None:
             return default
         if type(value) is not int:
-            raise CannotJudgeError(f"{path} is {value!r}, not a whole number")
+            raise unfit(path, value, "not a whole number")
         return value
 
     def integer_or_none(self, path: str) -> int | None:
@@ -79,14 +81,14 @@ class Settings:
         """Return a number or None."""
         value = self.value(path)
         if value is not None and type(value) not in (int, float):
-            raise CannotJudgeError(f"{path} is {value!r}, not a number")
+            raise unfit(path, value, "not a number")
         return None if value is None else float(value)
 
     def flag(self, path: str) -> bool:
         """Return true or false; None reads as False."""
         value = self.value(path)
         if value is not None and type(value) is not bool:
-            raise CannotJudgeError(f"{path} is {value!r}, neither true nor false")
+            raise unfit(path, value, "neither true nor false")
         return bool(value)
 
     def text_or_none(self, path: str) -> str | None:
@@ -95,14 +97,14 @@ class Settings:
         if isinstance(value, Mapping) and isinstance(value.get("_name_"), str):
             return str(value["_name_"])
         if isinstance(value, (list, dict, bool, int, float)):
-            raise CannotJudgeError(f"{path} is {value!r}, not a string")
+            raise unfit(path, value, "not a string")
         return None if value is None else str(value)
 
     def mapping(self, path: str) -> Mapping[str, Any]:
         """Return a mapping; None reads as an empty one."""
         value = self.value(path)
         if value is not None and not isinstance(value, Mapping):
-            raise CannotJudgeError(f"{path} is {value!r}, not a mapping")
+            raise unfit(path, value, "not a mapping")
         return value or {}
 
     def items(self, path: str) -> tuple[Any, ...]:
@@ -119,7 +121,7 @@ class Settings:
             return None
         target = value.get("_target_") if isinstance(value, Mapping) else None
         if not isinstance(target, str):
-            raise CannotJudgeError(f"{path} has no class (_target_)")
+            raise CannotJudgeError(say("{path} has no class (_target_)", path=setting(path)))
         return target.rpartition(".")[2]
 
     def _find(self, path: str) -> Any:
@@ -129,6 +131,11 @@ class Settings:
                 return None if node is None else _MISSING
             node = node[name]
         return node
+
+
+def unfit(path: str, value: Any, why: str) -> CannotJudgeError:
+    """Return the error for a value of the wrong type, and why it is."""
+    return CannotJudgeError(say("{path} is {value!r}, {why}", path=setting(path), value=value, why=why))
 
 
 _PRECISION, _FP8, _FP4 = "mixed_precision", "model.fp8", "model.fp4"
@@ -173,7 +180,7 @@ def size_at(path: str) -> cached_property[int]:
     def read(run: Settings) -> int:
         size = run.integer(path, default=1)
         if size < 1:
-            raise CannotJudgeError(f"{path} is {size}")
+            raise CannotJudgeError(say("{path} is {size}", path=setting(path), size=size))
         return size
 
     return cached_property(read)

@@ -12,6 +12,7 @@ from typing import Any
 from bridgepack import geometry
 from bridgepack.host import HostRelease
 from bridgepack.records import RunConfig, Waiting
+from bridgepack.records.messages import say, setting
 from bridgepack.rules.judging.context import (
     NO_ENVIRONMENT,
     NO_PACKS,
@@ -26,7 +27,7 @@ from bridgepack.rules.judging.facts import ArtifactFacts
 from bridgepack.rules.judging.families import ARCHITECTURES, Family, family_of
 from bridgepack.rules.judging.files import Files
 from bridgepack.rules.judging.loaded import in_current_names, with_host_defaults
-from bridgepack.rules.judging.settings import Settings, integer_at, number_format_of, size_at
+from bridgepack.rules.judging.settings import Settings, integer_at, number_format_of, size_at, unfit
 
 #: Why a recipe's settings about rows are not compared with the packs'.
 NO_RECIPE = "no recipe of bridgepack was given"
@@ -221,7 +222,7 @@ class Run(Settings):
         Source: megatron/bridge/training/config.py:1016, `dist_train`.
         """
         if self.is_on("model.dist_train.use_dist_train"):
-            raise CannotJudgeError("model.dist_train gives the language model its own GPUs")
+            raise CannotJudgeError(say("{model.dist_train} gives the language model its own GPUs"))
         if self.is_stated("model._target_") and "MIMO" in (self.class_name("model") or ""):
             raise CannotJudgeError("the parts of a MegatronMIMO model have their own parallel sizes")
 
@@ -264,7 +265,7 @@ class Run(Settings):
         """
         rounding = self.dataset_kwargs.get("pad_seq_length_to_mult", DEFAULT_WIDTH_MULTIPLE)
         if type(rounding) is not int or rounding < 1:
-            raise CannotJudgeError(f"dataset.dataset_kwargs.pad_seq_length_to_mult is {rounding!r}")
+            raise unfit("dataset.dataset_kwargs.pad_seq_length_to_mult", rounding, "not a positive whole number")
         return self.pad_seq_to_mult if self.pad_seq_to_mult % rounding == 0 else rounding
 
     #: Rows per forward on one data-parallel rank.
@@ -307,9 +308,10 @@ class Run(Settings):
         path = f"model.{name}"
         if self._knows(path):
             return self.value(path)
-        name_of_family = self.family.name
-        reason = f"{path} is not set in {self.config.place}, and unknown for the family {name_of_family}"
-        return require(ARCHITECTURES.get(name_of_family), reason).get(name)
+        place, family = self.config.place, self.family.name
+        template = "{path} is not set in {place}, and unknown for the family {family}"
+        reason = say(template, path=setting(path), place=place, family=family)
+        return require(ARCHITECTURES.get(family), reason).get(name)
 
     @cached_property
     def cp_comm_types(self) -> tuple[str, ...]:

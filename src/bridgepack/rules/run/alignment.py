@@ -3,6 +3,7 @@
 import math
 import re
 
+from bridgepack.records.messages import say
 from bridgepack.rules.judging.context import CannotJudgeError
 from bridgepack.rules.judging.environment import BRIDGE
 from bridgepack.rules.judging.rule import (
@@ -17,6 +18,7 @@ from bridgepack.rules.judging.rule import (
     rule,
     wrong,
 )
+from bridgepack.rules.judging.settings import unfit
 from bridgepack.rules.judging.subject import DEFAULT_WIDTH_MULTIPLE, HAS_SPECS, SPECS, Run
 from bridgepack.rules.run.data.packed_paths import longest_sequence, splits_packed_by_host
 from bridgepack.rules.run.reading import has_constant_width, nearest_multiples, splits_context
@@ -60,8 +62,8 @@ def sequences_not_divisible_by_context_parallelism(run: Run) -> Found:
 
     Why: Crash at the first step with unfused RoPE; silent with fused RoPE: CP ranks get the wrong tokens.
     Bad: context_parallel_size 2, pad_seq_to_mult 1. Good: pad_seq_to_mult 4.
-    Fix: Set pad_seq_to_mult to lcm(2 x CP, CP x TP with sequence parallelism) over both CP sizes, and pack again.
-        Recipe functions compute it once: overriding context_parallel_size later does not change it.
+    Fix: Set {dataset.offline_packing_specs.pad_seq_to_mult} to lcm(2 x CP, CP x TP with sequence parallelism) over both
+        CP sizes, and pack again. A recipe function computes it before {model.context_parallel_size} is overridden.
     Evidence: read in the source; Bridge #1867, #1292. That the kernel's own assertion is compiled out is inferred.
     """
     needed = run.needed_sequence_multiple
@@ -80,7 +82,8 @@ def pack_not_divisible_by_sequence_parallelism(run: Run) -> Found:
 
     Why: Crash at the first full pack: first dimension of the tensor should be divisible by tensor parallel size.
     Bad: packed_sequence_size 4100, sequence_parallel, CP 2, TP 4. Good: packed_sequence_size 4096.
-    Fix: Make packed_sequence_size and seq_length a multiple of CP x TP, and pack again.
+    Fix: Make {dataset.offline_packing_specs.packed_sequence_size & model.seq_length & dataset.seq_length} a multiple of
+        CP x TP, and pack again.
     Evidence: read in the source; NeMo-RL #2110. Source: PSB102, PSC303, PSB812; core/tensor_parallel/mappings.py:74
     """
     if not _refused_with_seq_length(run):
@@ -93,7 +96,8 @@ def pack_not_divisible_by_context_parallelism(run: Run) -> Found:
 
     Why: Crash at the first step, or silent with fused RoPE: a pack's padding is one more sequence, not divisible.
     Bad: packed_sequence_size 4098, context_parallel_size 2. Good: packed_sequence_size 4096.
-    Fix: Make packed_sequence_size and seq_length a multiple of 2 x CP, and pack again.
+    Fix: Make {dataset.offline_packing_specs.packed_sequence_size & model.seq_length & dataset.seq_length} a multiple of
+        2 x CP, and pack again.
     Noticed: never; validate() checks model.seq_length only.
     """
     if run.packed_sequence_size % _shards_of_sequence(run) == 0 and not _refused_with_seq_length(run):
@@ -106,7 +110,8 @@ def seq_length_not_divisible_by_context_parallelism(run: Run) -> Found:
 
     Why: Crash at start: validate() refuses it, packed or not.
     Bad: model.seq_length 4098, context_parallel_size 2. Good: model.seq_length 4096.
-    Fix: Make packed_sequence_size and seq_length of model and dataset the same multiple of 2 x CP.
+    Fix: Make {dataset.offline_packing_specs.packed_sequence_size & model.seq_length & dataset.seq_length} the same
+        multiple of 2 x CP.
     Evidence: executed with the real 0.6.2.
     """
     needed = 2 * run.context_parallel_size
@@ -122,7 +127,7 @@ def recipe_derives_multiple_too_early(run: Run) -> Found:
 
     Why: Silent: a copy of the recipe with a higher context_parallel_size keeps pad_seq_to_mult 1 and breaks.
     Bad: llama3_8b_sft_config, with `if context_parallel_size > 1` above that line. Good: qwen3_600m_sft_config.
-    Fix: Set pad_seq_to_mult yourself whenever you set context_parallel_size.
+    Fix: Set {dataset.offline_packing_specs.pad_seq_to_mult} yourself whenever you set {model.context_parallel_size}.
     Evidence: read in the source: 26 functions of llama3, gemma2, gemma3 1b and gpt-oss.
     """
     name = re.split(r"[.:/]", run.config.place)[-1]
@@ -137,7 +142,7 @@ def multiple_exceeds_longest_sequence(run: Run) -> Found:
 
     Why: Crash when rank 0 packs: max_seq_length must be at least the effective padding multiple.
     Bad: seq_length 8, pad_seq_to_mult 16, no path to packs. Good: seq_length 4096.
-    Fix: Raise seq_length, or lower context and tensor parallelism.
+    Fix: Raise {model.seq_length & dataset.seq_length}, or lower context and tensor parallelism.
     """
     if run.pad_seq_to_mult > 1 and longest_sequence(run) < run.pad_seq_to_mult:
         yield wrong(_MULTIPLE, str(run.pad_seq_to_mult), f"1 to {longest_sequence(run)}")
@@ -149,7 +154,7 @@ def _host_multiple(run: Run) -> int | None:
         return None
     multiple = run.dataset_kwargs.get("pad_seq_length_to_mult")
     if multiple is not None and (type(multiple) is not int or multiple < 1):
-        raise CannotJudgeError(f"{_HOST_MULTIPLE} is {multiple!r}")
+        raise unfit(_HOST_MULTIPLE, multiple, "not a positive whole number")
     return multiple
 
 
@@ -164,7 +169,8 @@ def multiple_overridden_by_dataset_kwargs(run: Run) -> Found:
 
     Why: Silent: sequences are padded to pad_seq_length_to_mult, while the run relies on pad_seq_to_mult.
     Bad: pad_seq_to_mult 8, pad_seq_length_to_mult 4. Good: pad_to_max_length true.
-    Fix: Remove pad_seq_length_to_mult from dataset_kwargs and set pad_to_max_length there, or make both equal.
+    Fix: Remove {dataset.dataset_kwargs.pad_seq_length_to_mult} and set {dataset.dataset_kwargs.pad_to_max_length} to
+        true, or set the first to {dataset.offline_packing_specs.pad_seq_to_mult}.
     """
     real = _host_multiple(run)
     if real is not None and real % run.pad_seq_to_mult:
@@ -180,7 +186,8 @@ def multiple_below_recommendation(run: Run) -> Found:
     Why: Slow at most: lcm(2 x CP, CP x TP) also keeps single sequences on whole sequence-parallel shards. Packs of
         fixed width run without it, as in shipped recipes.
     Bad: CP 2, TP 4, sequence_parallel, pad_seq_to_mult 4. Good: pad_seq_to_mult 8.
-    Fix: Set pad_seq_to_mult to the recommended multiple and pack again, or keep pad_to_max_length.
+    Fix: Set {dataset.offline_packing_specs.pad_seq_to_mult} to the recommended multiple and pack again, or keep
+        {dataset.dataset_kwargs.pad_to_max_length}.
     Evidence: inferred from the source; shipped moonlight and qwen3 recipes use less.
     """
     multiple, best = run.pad_seq_to_mult, run.recommended_pad_seq_to_mult
@@ -194,7 +201,7 @@ def host_pads_to_undivided_multiple(run: Run) -> Found:
 
     Why: Crash at the first step with unfused RoPE; silent with fused RoPE. The correct pad_seq_to_mult is ignored.
     Bad: context_parallel_size 4, pad_seq_to_mult 8, pad_seq_length_to_mult 4. Good: pad_seq_length_to_mult 16.
-    Fix: Remove pad_seq_length_to_mult from dataset_kwargs, or make it a multiple of 2 x CP, and pack again.
+    Fix: Remove {dataset.dataset_kwargs.pad_seq_length_to_mult}, or make it a multiple of 2 x CP, and pack again.
     Evidence: the multiple executed with the real 0.6.2; the effect read in the source.
     """
     real = _host_multiple(run)
@@ -209,7 +216,8 @@ def pack_not_divisible_by_its_multiple(run: Run) -> Found:
 
     Why: Silent: the longest sequences are cut to the next lower multiple, and no pack can be full.
     Bad: packed_sequence_size 4096, pad_seq_to_mult 24. Good: packed_sequence_size 4104.
-    Fix: Make packed_sequence_size and seq_length a multiple of pad_seq_to_mult, and pack again.
+    Fix: Make {dataset.offline_packing_specs.packed_sequence_size & model.seq_length & dataset.seq_length} a multiple of
+        {dataset.offline_packing_specs.pad_seq_to_mult}, and pack again.
     """
     if run.pad_seq_to_mult > 1 and not run.config.builds_packs:
         yield from _undivided_pack(run, run.pad_seq_to_mult, near=run.pad_seq_to_mult)
@@ -235,7 +243,8 @@ def longest_sequence_one_short(run: Run) -> Found:
     Why: Silent: with multiple 1 the limit counts stored tokens, with a larger one it counts runtime tokens. An example
         of exactly seq_length runtime tokens is cut or dropped.
     Bad: seq_length 4096, pad_seq_to_mult 1: at most 4095 tokens. Good: pad_seq_to_mult 2: at most 4096.
-    Fix: Set pad_seq_to_mult to 2, or build the packs with `bridgepack build`: its limit is the same for all.
+    Fix: Set {dataset.offline_packing_specs.pad_seq_to_mult} to 2, or build the packs with `bridgepack build`: its limit
+        is the same for all.
     Evidence: executed with the real 0.6.2; Bridge #4598, #4056.
     """
     if run.pad_seq_to_mult == 1:
@@ -254,7 +263,8 @@ def pack_width_not_divisible(run: Run) -> Found:
 
     Why: Crash at the first step, or at a later step whose packs are all short.
     Bad: no pad_to_max_length, CP 4, TP 8, sequence_parallel: 16 where 32 is needed. Good: pad_to_max_length true.
-    Fix: Set dataset_kwargs.pad_to_max_length to true, or pad_seq_length_to_mult there to the multiple needed.
+    Fix: Set {dataset.dataset_kwargs.pad_to_max_length} to true, or {dataset.dataset_kwargs.pad_seq_length_to_mult} to
+        the multiple needed.
     Noticed: first step, or later.
     """
     if run.pads_to_max_length or run.width_multiple % run.needed_width_multiple == 0:
@@ -273,7 +283,7 @@ def pack_width_differs_among_experts(run: Run) -> Found:
 
     Why: Crash or hang: each data-parallel rank rounds the width of its own packs.
     Bad: expert size 8, allgather dispatcher, no pad_to_max_length. Good: pad_to_max_length true.
-    Fix: Set dataset_kwargs.pad_to_max_length to true, or use the alltoall dispatcher.
+    Fix: Set {dataset.dataset_kwargs.pad_to_max_length} to true, or use the alltoall dispatcher.
     Evidence: read in the source; the effect is inferred.
     Source: PSB113; bridge/data/samplers.py:306, core/transformer/moe/token_dispatcher.py
     """
@@ -296,17 +306,17 @@ def pipeline_expects_other_width(run: Run) -> Found:
 
     Why: Crash or hang at the first step: only the `batch` loader tells the pipeline the width of its packs.
     Bad: pipeline_model_parallel_size 2, dataloader_type single, no pad_to_max_length. Good: dataloader_type batch.
-    Fix: Set dataset.dataloader_type to batch. Noticed: first step. Source: PSB114; bridge/training/train.py:874
+    Fix: Set {dataset.dataloader_type} to batch. Noticed: first step. Source: PSB114; bridge/training/train.py:874
     """
     if run.pipeline_model_parallel_size == 1:
         return
     loader = run.text_or_none("dataset.dataloader_type")
     if loader not in ("single", "cyclic") or run.flag("model.variable_seq_lengths") or has_constant_width(run):
         return
-    width = f"{run.packed_sequence_size}" if run.pads_to_max_length else "different widths"
-    found, allowed = f"{loader}, which gives packs of {width}", f"batch, or packs of model.seq_length, {run.seq_length}"
-    because = "this loader tells the pipeline the width of each batch"
-    yield wrong("dataset.dataloader_type", found, allowed, to="batch", because=because)
+    width = str(run.packed_sequence_size) if run.pads_to_max_length else "different widths"
+    allowed = say("batch, or packs of {model.seq_length}, {length}", length=run.seq_length)
+    found, why = f"{loader}, which gives packs of {width}", "this loader tells the pipeline the width of each batch"
+    yield wrong("dataset.dataloader_type", found, allowed, to="batch", because=why)
 
 
 def _context_limit(run: Run) -> tuple[int, str]:
@@ -331,7 +341,8 @@ def sequence_exceeds_model_context(run: Run) -> Found:
 
     Why: Silent: rotary embeddings extrapolate. A pack may be longer: positions restart with every sequence.
     Bad: yarn_original_max_position_embeddings 4096, factor 2, seq_length 16384. Good: factor 4.
-    Fix: Cap single sequences with max_single_sequence_length, or scale the rotary embedding.
+    Fix: Cap single sequences with {dataset.offline_packing_specs.max_single_sequence_length}, or scale the rotary
+        embedding.
     Evidence: inferred; the host's documentation names the model's context limit.
     """
     limit, origin = _context_limit(run)

@@ -3,7 +3,7 @@
 from bridgepack.records import TRAIN
 from bridgepack.records.words import counted
 from bridgepack.rules.judging.context import CannotJudgeError
-from bridgepack.rules.judging.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
+from bridgepack.rules.judging.rule import ADVICE, ERROR, WARNING, Found, place, rule, wrong
 from bridgepack.rules.judging.subject import HAS_SPECS, IS_PACKED, PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.data.packed_paths import cached_packs, explicit_paths, raw_root, splits_packed_by_host
 from bridgepack.rules.run.reading import splits_context
@@ -37,7 +37,8 @@ def packing_outlasts_timeout(run: Run) -> Found:
 
     Why: Crash while the dataset is built: "Watchdog caught collective operation timeout", after all GPUs idled.
     Bad: 3 million rows, one process, distributed_timeout_minutes 10. Good: packs built before the job.
-    Fix: Build the packs before the job, set dist.distributed_timeout_minutes higher, or raise num_tokenizer_workers.
+    Fix: Build the packs before the job, set {dist.distributed_timeout_minutes} higher, or raise
+        {dataset.offline_packing_specs.num_tokenizer_workers}.
     Noticed: dataset build.
     Source: PSC401; bridge/data/builders/gpt_sft.py:733-742; bridge/data/packing/offline.py:48-68;
         bridge/training/initialize.py:744
@@ -105,7 +106,7 @@ def whole_artifact_read_for_throughput(run: Run) -> Found:
 
     Why: Slow: for a large artifact the first step takes minutes and much memory; only LoRA of Llama-3-70B on SQuAD.
     Bad: LoRA, hf_model_id meta-llama/Meta-Llama-3-70B, hf_dataset squad, packing on. Good: any other dataset.
-    Fix: Use a local dataset_root.
+    Fix: Use a local {dataset.dataset_root}.
     Source: PSC406; bridge/training/utils/flop_utils.py:762-795; bridge/data/packing/algorithms.py:346-420
     """
     if not run.stated("peft"):
@@ -183,4 +184,6 @@ def artifact_of_earlier_host(run: Run) -> Found:
                 f"{counted(truth.num_sequences, 'sequence')}, stored lengths multiples of {multiple}, "
                 "runtime lengths not"
             )
-            yield wrong(truth.split, found, f"runtime lengths that are multiples of {multiple}", group=truth.split)
+            yield wrong(
+                place(truth.split), found, f"runtime lengths that are multiples of {multiple}", group=truth.split
+            )

@@ -1,6 +1,18 @@
 """Rules on batch sizes and the GPUs that share them."""
 
-from bridgepack.rules.judging.rule import ADVICE, ERROR, EXECUTED, VALIDATE, WARNING, Found, fixable_rule, rule, wrong
+from bridgepack.records.messages import join, setting
+from bridgepack.rules.judging.rule import (
+    ADVICE,
+    ERROR,
+    EXECUTED,
+    VALIDATE,
+    WARNING,
+    Found,
+    fixable_rule,
+    place,
+    rule,
+    wrong,
+)
 from bridgepack.rules.judging.subject import SPECS, Run
 from bridgepack.rules.run.reading import fine_tunes, nearest_multiples
 
@@ -44,7 +56,8 @@ def global_batch_not_divisible(run: Run) -> Found:
 
     Why: Crash at setup: the microbatch calculator, or the sampler, refuses it.
     Bad: global_batch_size 12, micro_batch_size 1, 8 GPUs without model parallelism. Good: global_batch_size 16.
-    Fix: Make global_batch_size a multiple of micro_batch_size x GPUs / (tensor x pipeline x context parallelism).
+    Fix: Make {train.global_batch_size} a multiple of {train.micro_batch_size} x GPUs / (tensor x pipeline x context
+        parallelism).
     """
     run.require_plain_gpus()
     if _does_not_divide(run):
@@ -59,7 +72,8 @@ def evaluation_batch_not_divisible(run: Run) -> Found:
     Why: Crash at start: validate() refuses it, with or without validation data. Unset evaluation sizes are those of
         training; the context parallelism of evaluation may differ.
     Bad: eval_global_batch_size 12 on 8 GPUs without model parallelism. Good: eval_global_batch_size 16.
-    Fix: Make eval_global_batch_size a multiple of eval_micro_batch_size x data-parallel ranks of evaluation.
+    Fix: Make {validation.eval_global_batch_size} a multiple of {validation.eval_micro_batch_size} x data-parallel ranks
+        of evaluation.
     """
     run.require_plain_gpus()
     copies, batch = run.data_parallel_size_with(_evaluation_context(run)), run.eval_global_batch_size
@@ -98,7 +112,7 @@ def batch_size_not_positive(run: Run) -> Found:
 
     Why: Crash at start or setup: validate() divides by it, and the microbatch calculator needs at least one.
     Bad: train.global_batch_size null. Good: train.global_batch_size 64.
-    Fix: Set train.micro_batch_size and train.global_batch_size; the evaluation sizes may stay unset.
+    Fix: Set {train.micro_batch_size} and {train.global_batch_size}; the evaluation sizes may stay unset.
     """
     for path in ("train.micro_batch_size", "train.global_batch_size", *_EVAL_SIZES):
         size = run.stated_integer(path) if path in _EVAL_SIZES else run.integer_or_none(path)
@@ -129,7 +143,8 @@ def fewer_micro_batches_than_pipeline_stages(run: Run) -> Found:
     Why: Slow: stages wait for each other; with one micro batch only one stage works at a time. Packing makes this
         more likely, because a batch has fewer packs.
     Bad: PP 4, 4 copies of the model, micro_batch_size 1, global_batch_size 8. Good: global_batch_size 32.
-    Fix: Raise global_batch_size, or lower pipeline parallelism. Evidence: SkyRL #223; inferred from the schedule.
+    Fix: Raise {train.global_batch_size}, or lower pipeline parallelism. Evidence: SkyRL #223; inferred from the
+        schedule.
     """
     stages = run.pipeline_model_parallel_size
     if stages == 1:
@@ -147,7 +162,7 @@ def last_batch_kept_with_custom_dataset(run: Run) -> Found:
 
     Why: Crash at dataset build unless the batch divides the packs: only GPTSFTDatasetConfig can pad the last batch.
     Bad: dataloader_type batch and drop_last false with DirectHFSFTDatasetConfig. Good: drop_last true.
-    Fix: Set dataset.drop_last to true.
+    Fix: Set {dataset.drop_last} to true.
     """
     if run.is_text or run.value("dataset.dataloader_type") != "batch":
         return
@@ -171,7 +186,7 @@ def packs_balanced_for_another_run(run: Run) -> Found:
         here = ", ".join(f"{name} {there}" for name, (_, there) in changed.items())
         best = waiting.across_batches if built_for.kind == "across_batches" else waiting.within_batch
         yield wrong(
-            ", ".join(_BALANCED_FOR[name] for name in changed),
+            join(setting(_BALANCED_FOR[name]) if "." in _BALANCED_FOR[name] else name for name in changed),
             f"{here}, packs balanced for {built}: steps take {waiting.as_built.mean:.3f} times an even step",
             f"{best.mean:.3f} times, with packs balanced for this run",
         )
@@ -186,7 +201,7 @@ def balance_that_build_refuses(run: Run) -> Found:
     Fix: Set packing.balance.kind to none, or change the setting that the finding names.
     """
     if run.balance_refused is not None:
-        yield wrong("packing.balance.kind", run.balance_refused, "none, or a run that can be balanced")
+        yield wrong(place("packing.balance.kind"), run.balance_refused, "none, or a run that can be balanced")
 
 
 @rule("BP636", ADVICE, "bridge/training/utils/flop_utils.py, data/samplers.py")

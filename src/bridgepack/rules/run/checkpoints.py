@@ -3,6 +3,7 @@
 import re
 
 from bridgepack.host.checkpoints import HF_CONFIG, IMPORT, MARKERS, checkpoint_kind
+from bridgepack.records.messages import say
 from bridgepack.rules.judging.environment import BRIDGE
 from bridgepack.rules.judging.rule import ADVICE, ERROR, EXECUTED, WARNING, Found, fixable_rule, rule, wrong
 from bridgepack.rules.judging.subject import Run
@@ -67,7 +68,7 @@ def checkpoint_without_weights(run: Run) -> Found:
     """The folder to start from exists, but the host finds no checkpoint in it.
 
     Why: Crash after the model is built: FileNotFoundError; for adapters, Invalid pretrained checkpoint directory found.
-        checkpoint.load takes no model of Hugging Face.
+        {checkpoint.load} takes no model of Hugging Face.
     Bad: pretrained_checkpoint with a tokenizer alone. Good: a folder with latest_checkpointed_iteration.txt.
     Fix: Set the folder that import_ckpt or a training run wrote.
     Source: bridge/training/setup.py:174,614; bridge/training/checkpointing.py:2304,2670
@@ -82,7 +83,10 @@ def checkpoint_without_weights(run: Run) -> Found:
     if path is not None and is_read and checkpoint_kind(files.names(path)) is None:
         yield wrong(_PRETRAINED, f"{path}, without a checkpoint in it", _IS_ONE)
     if resumes is not None and checkpoint_kind(files.names(resumes)) == "hugging_face":
-        fix = f"Set it as {_PRETRAINED}, and {_LOAD} to the folder of this run's own checkpoints."
+        fix = say(
+            "Set it as {checkpoint.pretrained_checkpoint}, and {checkpoint.load} to the folder of this run's own "
+            "checkpoints."
+        )
         found = f"{resumes}, a model of Hugging Face"
         yield wrong(_LOAD, found, "checkpoints of Megatron-Bridge", fix=fix)
 
@@ -93,13 +97,15 @@ def nothing_to_resume_from(run: Run) -> Found:
 
     Why: Crash after the model is built: finetune() requires weights; pretrain() trains from random ones in silence.
     Bad: pretrained_checkpoint null, checkpoint.load ./results without checkpoints. Good: pretrained_checkpoint set.
-    Fix: Set checkpoint.pretrained_checkpoint.
+    Fix: Set {checkpoint.pretrained_checkpoint}.
     """
     path = _local(run, _LOAD)
     if path is None or run.value(_PRETRAINED) is not None or run.value("peft") is not None:
         return
     if checkpoint_kind(run.require_files().names(path)) is None:
-        yield wrong(_PRETRAINED, f"none, and {_LOAD} {path} holds no checkpoint", "a checkpoint")
+        yield wrong(
+            _PRETRAINED, say("none, and {checkpoint.load} {path} holds no checkpoint", path=path), "a checkpoint"
+        )
 
 
 _EXPORT, _SOURCE, _HUB_MODEL = "checkpoint.also_save_hf_checkpoint", "checkpoint.hf_source_path", "model.hf_model_id"
@@ -114,9 +120,9 @@ def exported_with_config_of_tokenizer(run: Run) -> Found:
     """Checkpoints are also written for Hugging Face, with the tokenizer's name as the source of the model's config.
 
     Why: Crash at the first checkpoint, hours into the run, if the tokenizer's folder has no config.json; or silent, a
-        config of another model. The host looks for model.hf_model_id, a field that Llama models of 0.7 do not have.
+        config of another model. The host looks for {model.hf_model_id}, a field that Llama models of 0.7 do not have.
     Bad: 0.7, Llama 3.1, also_save_hf_checkpoint true, a tokenizer of your own. Good: checkpoint.hf_source_path set.
-    Fix: Set checkpoint.hf_source_path to the model's id or folder.
+    Fix: Set {checkpoint.hf_source_path} to the model's id or folder.
     Evidence: read in main of 2026-08-22. Source: bridge/training/checkpointing.py (_resolve_hf_source)
     """
     model = run.stated(_HUB_MODEL)

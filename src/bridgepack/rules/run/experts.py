@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, Found, fixable_rule, rule, wrong
+from bridgepack.records.messages import say
+from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, Found, fixable_rule, rule, set_to, wrong
 from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.run.reading import HAS_EXPERTS, acting, graph_capture
 
@@ -27,13 +28,15 @@ def expert_parallelism_without_experts(run: Run) -> Found:
     """Expert parallelism is on for a model without experts.
 
     Bad: a dense model, expert_model_parallel_size 2. Good: expert_model_parallel_size 1.
-    Fix: Set expert_model_parallel_size to 1 for a dense model; the GPUs then become data-parallel ranks.
+    Fix: Set {model.expert_model_parallel_size} to 1 for a dense model; the GPUs then become data-parallel ranks.
     """
     size, experts = run.expert_model_parallel_size, run.integer_or_none(_EXPERTS)
     if experts is None and size > 1:
         yield wrong(_EXPERT_SIZE, f"{size} without experts", "1", to=1, because="the model has no experts")
     elif experts is not None and experts < 1:
-        yield wrong(_EXPERTS, str(experts), "None for a dense model, or at least 1")
+        yield wrong(
+            _EXPERTS, str(experts), "None for a dense model, or at least 1", fix=set_to(_EXPERTS, "null or more than 0")
+        )
 
 
 @rule("BP826", ERROR, "core/transformer/moe/moe_layer.py:185", when=HAS_EXPERTS, noticed="model build")
@@ -42,7 +45,7 @@ def experts_not_divided(run: Run) -> Found:
 
     Why: Crash when the model is built: a bare assertion that names no setting.
     Bad: num_moe_experts 128, expert_model_parallel_size 6. Good: expert_model_parallel_size 8.
-    Fix: Choose an expert_model_parallel_size that divides num_moe_experts.
+    Fix: Choose an {model.expert_model_parallel_size} that divides {model.num_moe_experts}.
     """
     size, experts = run.expert_model_parallel_size, run.integer(_EXPERTS)
     if experts % size:
@@ -54,7 +57,7 @@ def biased_experts_split(run: Run) -> Found:
     """Experts with biases are split over tensor-parallel ranks.
 
     Bad: gpt_oss_20b, tensor_model_parallel_size 2, expert_tensor_parallel_size not set. Good: 1.
-    Fix: Set expert_tensor_parallel_size to 1; its default is tensor parallelism if expert parallelism is 1.
+    Fix: Set {model.expert_tensor_parallel_size} to 1; its default is tensor parallelism if expert parallelism is 1.
     """
     size = _expert_tensor_parallel_size(run)
     if run.integer_or_none(_EXPERTS) is not None and run.flag("model.add_bias_linear") and size != 1:
@@ -69,7 +72,7 @@ def gpus_not_a_multiple_of_expert_parallelism(run: Run) -> Found:
     Why: Crash at setup, when process groups are made, also those of a model without experts.
     Bad: 8 GPUs, expert_model_parallel_size 4, pipeline_model_parallel_size 4. Good: 16 GPUs.
     Fix: Make the number of GPUs a multiple of expert x expert tensor x pipeline parallelism; leave
-        expert_tensor_parallel_size unset for a model without experts.
+        {model.expert_tensor_parallel_size} unset for a model without experts.
     """
     run.require_plain_gpus()
     if not HAS_EXPERTS(run) and not run.is_set(_EXPERT_TENSOR):
@@ -90,7 +93,7 @@ def experts_without_sequence_parallelism(run: Run) -> Found:
 
     Why: Crash at the first step: every MoE layer refuses it.
     Bad: experts, tensor_model_parallel_size 2, sequence_parallel false. Good: sequence_parallel true.
-    Fix: Set sequence_parallel to true, or tensor_model_parallel_size to 1 and use expert parallelism.
+    Fix: Set {model.sequence_parallel} to true, or {model.tensor_model_parallel_size} to 1 and use expert parallelism.
     """
     if run.tensor_model_parallel_size > 1 and not run.flag("model.sequence_parallel"):
         found = f"false with experts and tensor parallelism {run.tensor_model_parallel_size}"
@@ -109,7 +112,7 @@ def expert_overlap_without_what_it_needs(run: Run) -> Found:
     """The overlap of expert communication with compute is on, but a setting that it needs is missing.
 
     Bad: overlap_moe_expert_parallel_comm true, expert_model_parallel_size 1. Good: no overlap.
-    Fix: Set overlap_moe_expert_parallel_comm to false in model and comm_overlap.
+    Fix: Set {model.overlap_moe_expert_parallel_comm & comm_overlap.overlap_moe_expert_parallel_comm} to false.
     Source: core/transformer/transformer_config.py:2669-2747; bridge/training/comm_overlap.py, the same checks earlier
     """
     if _acts(run, _OVERLAP):
@@ -146,18 +149,20 @@ def part_of_expert_overlap_without_it(run: Run) -> Found:
     """An option that needs the overlap of expert communication is on without it, or one that excludes it is on with it.
 
     Bad: delay_wgrad_compute true, overlap_moe_expert_parallel_comm false. Good: both false.
-    Fix: Set delay_wgrad_compute and ep_overlap_early_attn_memory_release to false without the overlap, and
-        overlap_dispatch_backward_with_experts_wgrad with it.
+    Fix: Set {model.delay_wgrad_compute} and {model.ep_overlap_early_attn_memory_release} to false without the overlap,
+        and {model.overlap_dispatch_backward_with_experts_wgrad} with it.
     Source: core/transformer/transformer_config.py:2749-2776; bridge/training/comm_overlap.py
     """
     overlaps, delayed = _acts(run, _OVERLAP), acting(run, _DELAYED)
     for path in (delayed, "model.ep_overlap_early_attn_memory_release"):
         if run.is_on(path) and not overlaps:
-            yield wrong(path, f"true without {_OVERLAP}", "false", to=False, because="it works only with that overlap")
+            found, why = f"true without {_OVERLAP}", "it works only with that overlap"
+            yield wrong(path, found, "false", to=False, because=why, fix=set_to(path, "false"))
     path, rivals = "model.overlap_dispatch_backward_with_experts_wgrad", (_OVERLAP, _DELAYED)
     with_it = [name for name in rivals if _acts(run, name)]
     if run.is_on(path) and with_it:
-        yield wrong(path, f"true with {with_it[0]} true", "false", to=False, because="they exclude each other")
+        found, fix = f"true with {with_it[0]} true", set_to(path, "false")
+        yield wrong(path, found, "false", to=False, because="they exclude each other", fix=fix)
 
 
 #: Load balancing types that support a capacity, and backends that support a capacity per rank.
@@ -170,8 +175,9 @@ def expert_capacity_without_what_it_needs(run: Run) -> Found:
     """The expert capacity setting is not supported by the router or the dispatcher.
 
     Bad: moe_pad_expert_input_to_capacity true, moe_expert_capacity_factor not set. Good: factor 1.0.
-    Fix: Set moe_expert_capacity_factor with moe_pad_expert_input_to_capacity, balance by aux_loss, seq_aux_loss,
-        global_aux_loss or none, and set moe_expert_rank_capacity_factor for hybridep or ncclep only.
+    Fix: Set {model.moe_expert_capacity_factor} with {model.moe_pad_expert_input_to_capacity}, balance by aux_loss,
+        seq_aux_loss, global_aux_loss or none, and set {model.moe_expert_rank_capacity_factor} for hybridep or ncclep
+        only.
     Source: core/transformer/transformer_config.py:1600-1606,1660-1707
     """
     factor, pads = run.number_or_none("model.moe_expert_capacity_factor"), "model.moe_pad_expert_input_to_capacity"
@@ -203,11 +209,12 @@ def dispatcher_without_what_is_asked(run: Run) -> Found:
     """The token dispatcher does not support another setting of the run.
 
     Bad: moe_shared_expert_overlap true, shared experts, allgather. Good: alltoall.
-    Fix: Set moe_token_dispatcher_type to alltoall, or to flex if moe_flex_dispatcher_backend is set.
+    Fix: Set {model.moe_token_dispatcher_type} to alltoall, or to flex if {model.moe_flex_dispatcher_backend} is set.
     """
     dispatcher = run.text_or_none(_DISPATCHER)
     overlaps = run.is_on("model.moe_shared_expert_overlap") and run.is_set("model.moe_shared_expert_intermediate_size")
     if overlaps and dispatcher not in ("alltoall", "flex"):
         yield wrong(_DISPATCHER, f"{dispatcher} with moe_shared_expert_overlap true", "alltoall or flex", to="alltoall")
     if dispatcher != "flex" and run.text_or_none(_BACKEND) == "ncclep":
-        yield wrong(_DISPATCHER, f"{dispatcher} with ncclep", "flex", to="flex")
+        fix = say("Set {model.moe_token_dispatcher_type} to flex.")
+        yield wrong(_DISPATCHER, f"{dispatcher} with ncclep", "flex", to="flex", fix=fix)

@@ -9,7 +9,7 @@ from bridgepack.errors import ConfigError
 from bridgepack.host import HostRelease, release_of
 from bridgepack.rules.judging.context import CannotJudgeError, require, require_known_release
 from bridgepack.rules.judging.environment import BRIDGE, CORE, ENGINE, is_in, version_of
-from bridgepack.rules.judging.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
+from bridgepack.rules.judging.rule import ADVICE, ERROR, WARNING, Found, place, rule, wrong
 from bridgepack.rules.judging.subject import PACKS_OFFLINE, Run
 
 
@@ -49,7 +49,7 @@ def _core_outside(run: Run, wanted: Callable[[HostRelease], str]) -> Found:
         return
     if wanted is _works or is_in(core, release.core_works):
         allowed = f"{wanted(release)} for {release.name}".replace(".dev0", "")
-        yield wrong(CORE, f"{core} with megatron-bridge {release.name}", allowed)
+        yield wrong(place(CORE), f"{core} with megatron-bridge {release.name}", allowed)
 
 
 _works: Callable[[HostRelease], str] = attrgetter("core_works")
@@ -68,7 +68,7 @@ def pyarrow_missing(run: Run) -> Found:
     """
     version = installed_version(run, "pyarrow")
     if not is_in(version, ">=16"):
-        yield wrong("pyarrow", str(version or "not installed"), "16.0 or newer")
+        yield wrong(place("pyarrow"), str(version or "not installed"), "16.0 or newer")
 
 
 @rule("BP980", ERROR, "PSB719; bridge/training/utils/packed_seq_utils.py; wheel metadata of megatron-bridge 0.6.2")
@@ -108,7 +108,7 @@ def resiliency_extension_too_old(run: Run) -> Found:
     """
     version = installed_version(run, "nvidia-resiliency-ext")
     if is_in(version, "<0.5"):
-        yield wrong("nvidia-resiliency-ext", str(version), "0.5 or newer")
+        yield wrong(place("nvidia-resiliency-ext"), str(version), "0.5 or newer")
 
 
 @rule("BP983", ERROR, "PSC404; imports of megatron-bridge 0.6.2", noticed="import")
@@ -123,7 +123,7 @@ def package_missing(run: Run) -> Found:
     installed = set(run.require_environment().versions)
     for name in _release(run).needs:
         if not installed.intersection((name, *_STAND_INS.get(name, ()))):
-            yield wrong(name, "not installed", "installed", group="packages")
+            yield wrong(place(name), "not installed", "installed", group="packages")
 
 
 @rule("BP984", ERROR, "PSB904; bridge/models/gpt_provider.py:111; core/transformer/dot_product_attention.py:153")
@@ -137,7 +137,7 @@ def transformer_engine_missing(run: Run) -> Found:
     """
     names = run.require_environment().versions
     if run.is_packed and not any(name.startswith("transformer-engine") for name in names):
-        yield wrong(ENGINE, "not installed", "2.17.1, as released with megatron-bridge 0.6.2")
+        yield wrong(place(ENGINE), "not installed", "2.17.1, as released with megatron-bridge 0.6.2")
 
 
 @rule("BP985", WARNING, "PSB904; transformer-engine on the package index", noticed="import")
@@ -157,7 +157,7 @@ def transformer_engine_incomplete(run: Run) -> Found:
     if not any(name.startswith("transformer-engine-cu") for name in names):
         missing.append("transformer-engine-cu12 or -cu13")
     if missing:
-        yield wrong(ENGINE, f"{version} without {' and '.join(missing)}", "all three of one version")
+        yield wrong(place(ENGINE), f"{version} without {' and '.join(missing)}", "all three of one version")
 
 
 @rule("BP986", WARNING, "PSC404; nemo-run 0.11.1", evidence="executed with nemo-run 0.11.1")
@@ -170,7 +170,7 @@ def leptonai_too_new(run: Run) -> Found:
     """
     nemo_run, lepton = installed_version(run, "nemo-run"), installed_version(run, "leptonai")
     if is_in(nemo_run, "<0.12") and is_in(lepton, ">0.27.3"):
-        yield wrong("leptonai", f"{lepton} with nemo-run {nemo_run}", "up to 0.27.3")
+        yield wrong(place("leptonai"), f"{lepton} with nemo-run {nemo_run}", "up to 0.27.3")
 
 
 @rule("BP987", WARNING, "PSC409; megatron-bridge 0.6.1 on the package index", evidence="the package index")
@@ -183,7 +183,7 @@ def yanked_release(run: Run) -> Found:
     version = installed_version(run, BRIDGE)
     release = _release(run)
     if version is not None and str(version) in release.withdrawn:
-        yield wrong(BRIDGE, str(version), release.bridge)
+        yield wrong(place(BRIDGE), str(version), release.bridge)
 
 
 @rule("BP988", ERROR, noticed="installation, or import", evidence="the wheels' own metadata")
@@ -197,7 +197,7 @@ def python_not_supported(run: Run) -> Found:
     python = require(run.require_environment().python, "the environment has no version of Python")
     bridge, allowed = installed_version(run, BRIDGE) or run.versions[BRIDGE], _release(run).python
     if not is_in(require(version_of(python), f"{python!r} is not a version of Python"), allowed):
-        yield wrong("python", f"{python} with megatron-bridge {bridge}", allowed)
+        yield wrong(place("python"), f"{python} with megatron-bridge {bridge}", allowed)
 
 
 @rule("BP989", WARNING, "PSC404; wheel metadata of megatron-bridge 0.6.2")
@@ -211,7 +211,7 @@ def transformers_out_of_range(run: Run) -> Found:
     """
     version, allowed = installed_version(run, "transformers"), _release(run).transformers
     if version is not None and not is_in(version, allowed):
-        yield wrong("transformers", str(version), allowed)
+        yield wrong(place("transformers"), str(version), allowed)
 
 
 _TOKENIZER = "tokenizer.tokenizer_model"
@@ -244,7 +244,7 @@ def environment_of_another_target(run: Run) -> Found:
     """
     version, target = installed_version(run, BRIDGE), run.versions[BRIDGE]
     if version is not None and version.release[:2] != target.release[:2]:
-        yield wrong(BRIDGE, f"{version} installed", f"{target}, which the run is judged for")
+        yield wrong(place(BRIDGE), f"{version} installed", f"{target}, which the run is judged for")
 
 
 @rule("BP978", ADVICE, evidence="executed without a GPU; a listing of versions does not show where a wheel came from")
@@ -258,7 +258,7 @@ def core_without_makefile(run: Run) -> Found:
     """
     version = installed_version(run, CORE)
     if version is not None and not version.local and not version.is_prerelease:
-        yield wrong(CORE, f"{version} from the package index", "a Makefile beside it")
+        yield wrong(place(CORE), f"{version} from the package index", "a Makefile beside it")
 
 
 @rule("BP979", WARNING, "PSB704; megatron-bridge 0.3.1, pyproject.toml; rule catalogue section 3")
@@ -272,4 +272,4 @@ def transformer_engine_too_old(run: Run) -> Found:
     """
     version = installed_version(run, ENGINE)
     if is_in(version, "<2.10"):
-        yield wrong(ENGINE, str(version), "2.10 or newer; 2.17.1 with megatron-bridge 0.6")
+        yield wrong(place(ENGINE), str(version), "2.10 or newer; 2.17.1 with megatron-bridge 0.6")

@@ -1,5 +1,6 @@
 """Rules on averaging the loss: over tokens or over micro batches, and in which collective."""
 
+from bridgepack.records.messages import say
 from bridgepack.rules.judging.rule import ADVICE, ERROR, VALIDATE, WARNING, Found, fixable_rule, rule, wrong
 from bridgepack.rules.judging.subject import PACKS_OFFLINE, Run
 from bridgepack.rules.run.reading import (
@@ -36,7 +37,7 @@ def per_token_loss_off_with_context_parallelism(run: Run) -> Found:
 
     Why: Crash at start: validate() refuses it, because a rank with only prompt tokens divides by 0 (NaN).
     Bad: context_parallel_size 2, calculate_per_token_loss false. Good: calculate_per_token_loss true.
-    Fix: Set model.calculate_per_token_loss true and ddp.average_in_collective false.
+    Fix: Set {model.calculate_per_token_loss} true and {ddp.average_in_collective} false.
     Evidence: executed with the real 0.6.2; Megatron-LM #1764, NeMo #14488, Bridge #374.
     """
     if not computes_loss_per_token(run):
@@ -50,7 +51,7 @@ def average_in_collective_with_context_parallelism(run: Run) -> Found:
 
     Why: Crash at start: validate() refuses it; ranks hold different numbers of trained tokens.
     Bad: context_parallel_size 2, ddp.average_in_collective true. Good: ddp.average_in_collective false.
-    Fix: Set ddp.average_in_collective to false. Evidence: executed with the real 0.6.2.
+    Fix: Set {ddp.average_in_collective} to false. Evidence: executed with the real 0.6.2.
     """
     if _averages_in_collective(run):
         allowed = f"false, because context parallelism is {run.context_parallel_size}"
@@ -63,11 +64,12 @@ def average_in_collective_with_per_token_loss(run: Run) -> Found:
 
     Why: Crash at setup, after the weights were loaded; validate() refuses it only with context parallelism.
     Bad: calculate_per_token_loss true, average_in_collective true. Good: average_in_collective false.
-    Fix: Set ddp.average_in_collective to false.
+    Fix: Set {ddp.average_in_collective} to false.
     """
     if computes_loss_per_token(run) and _averages_in_collective(run) and not _is_checked_by_host(run):
         why = "the loss per token forbids averaging in the collective"
-        yield wrong(_AVERAGE, "true", "false, because model.calculate_per_token_loss is true", to=False, because=why)
+        allowed = say("false, because {model.calculate_per_token_loss} is true")
+        yield wrong(_AVERAGE, "true", allowed, to=False, because=why)
 
 
 @fixable_rule(
@@ -81,7 +83,7 @@ def loss_averaged_over_packs(run: Run) -> Found:
 
     Why: Silent: a pack with ten trained tokens weighs as much as one with four thousand, so curves depend on pack size.
     Bad: enable_offline_packing true, calculate_per_token_loss false. Good: calculate_per_token_loss true.
-    Fix: Set model.calculate_per_token_loss true and ddp.average_in_collective false.
+    Fix: Set {model.calculate_per_token_loss} true and {ddp.average_in_collective} false.
     Evidence: read in the source; Bridge #2952, SkyRL #223. Most recipes of the host average over packs.
     """
     if not run.flag(_PER_TOKEN) and not splits_context(run):
@@ -96,7 +98,7 @@ def custom_dataset_with_mean_loss_under_context_parallelism(run: Run) -> Found:
     Why: Silent: validate() requires the loss per token only for the host's own fine-tuning datasets; otherwise a rank
         without a trained token gives NaN or a wrong average. BP810 is the same rule for packs.
     Bad: my_package.MyProvider, CP 2, calculate_per_token_loss false. Good: calculate_per_token_loss true.
-    Fix: Set model.calculate_per_token_loss true and ddp.average_in_collective false, unless this is pretraining.
+    Fix: Set {model.calculate_per_token_loss} true and {ddp.average_in_collective} false, unless this is pretraining.
     Evidence: read in the source; Megatron-LM #1764.
     """
     known = FINETUNING_DATASETS | PRETRAINING_DATASETS | DIFFUSION_DATASETS
@@ -111,7 +113,7 @@ def validation_loss_weighs_packs(run: Run) -> Found:
 
     Why: Silent: it cannot be compared with the loss of an unpacked run, or of packs of another size.
     Bad: packed validation with calculate_per_token_loss false. Good: calculate_per_token_loss true.
-    Fix: Set model.calculate_per_token_loss true and ddp.average_in_collective false.
+    Fix: Set {model.calculate_per_token_loss} true and {ddp.average_in_collective} false.
     """
     if run.evaluates and not run.flag(_PER_TOKEN):
         allowed = "true, if you compare validation losses"

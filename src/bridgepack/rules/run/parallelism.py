@@ -43,7 +43,8 @@ def tensor_overlap_buffers_of_another_width(run: Run) -> Found:
 
     Why: Crash or corrupted values at the first pack of another width: buffers hold seq_length / context parallelism.
     Bad: tp_comm_overlap true, no pad_to_max_length. Good: packs of exactly seq_length.
-    Fix: Set pad_to_max_length to true and packed_sequence_size to seq_length, or tp_comm_overlap to false.
+    Fix: Set {dataset.dataset_kwargs.pad_to_max_length} to true and {dataset.offline_packing_specs.packed_sequence_size}
+        to {model.seq_length}, or {model.tp_comm_overlap} to false.
     Evidence: read in megatron-bridge 0.6.2; the failure is inferred.
     """
     switched_on = switches_on(run, *_overlaps("tp_comm_overlap"))
@@ -58,7 +59,7 @@ def own_dataset_without_per_token_loss(run: Run) -> Found:
 
     Why: Silent: ranks with few trained tokens weigh as much as others, and a rank with none gives NaN.
     Bad: a dataset class of your own, CP 2, calculate_per_token_loss false. Good: calculate_per_token_loss true.
-    Fix: Set model.calculate_per_token_loss to true and ddp.average_in_collective to false.
+    Fix: Set {model.calculate_per_token_loss} to true and {ddp.average_in_collective} to false.
     Evidence: Megatron-LM #7452, #7513; read in megatron-bridge 0.6.2.
     Source: PSB810; bridge/training/config.py:1435-1457
     """
@@ -85,9 +86,10 @@ def own_iterator_shared_by_virtual_stages(run: Run) -> Found:
 def distillation_stages_of_another_width(run: Run) -> Found:
     """Pipeline stages of a distillation exchange tensors of seq_length tokens, but packs have another width.
 
-    Why: Crash at the first step: stages expect tensors of model.seq_length, packs are narrower.
+    Why: Crash at the first step: stages expect tensors of {model.seq_length}, packs are narrower.
     Bad: a DistillationProvider, two pipeline stages, no pad_to_max_length. Good: packs of seq_length.
-    Fix: Set pad_to_max_length to true and packed_sequence_size to seq_length.
+    Fix: Set {dataset.dataset_kwargs.pad_to_max_length} to true and {dataset.offline_packing_specs.packed_sequence_size}
+        to {model.seq_length}.
     Evidence: inferred from the source of megatron-bridge 0.6.2.
     """
     is_distilled = run.class_name("model") == "DistillationProvider" and run.pipeline_model_parallel_size > 1
@@ -131,7 +133,7 @@ def expert_overlap_drops_boundaries(run: Run) -> Found:
     Why: Silent: the overlapped schedule is built without packed_seq_params, so every token attends to all sequences
         before it in the pack and positions run on; the loss looks plausible.
     Bad: overlap_moe_expert_parallel_comm true, packing on. Good: overlap_moe_expert_parallel_comm false.
-    Fix: Set overlap_moe_expert_parallel_comm to false in model and comm_overlap.
+    Fix: Set {model.overlap_moe_expert_parallel_comm & comm_overlap.overlap_moe_expert_parallel_comm} to false.
     Evidence: read in megatron-bridge 0.6.2; fixed after 0.6.2 by Bridge #5470.
     """
     switched_on = switches_on(run, *_overlaps("overlap_moe_expert_parallel_comm"))
@@ -179,7 +181,8 @@ def uneven_tokens_for_hybrid_dispatch(run: Run) -> Found:
         the host does not pad ranks to the same number.
     Bad: flex dispatcher hybridep, packed_sequence_size 4160 (not a multiple of 128); or CUDA graphs and varying widths.
     Good: 4096, pad_to_max_length.
-    Fix: Set pad_to_max_length and make packed_sequence_size a multiple of 128 x the ranks that share a pack.
+    Fix: Set {dataset.dataset_kwargs.pad_to_max_length} and make {dataset.offline_packing_specs.packed_sequence_size} a
+        multiple of 128 x the ranks that share a pack.
     Noticed: first step, or never (hang).
     Source: PSB808; bridge/models/transformer_config.py:91-130; bridge/training/config.py:1249
     """
@@ -201,7 +204,7 @@ def prediction_labels_cross_sequences(run: Run) -> Found:
 
     Why: Silent: after the first padded sequence the labels of the prediction layers belong to other tokens.
     Bad: mtp_num_layers 1, pad_seq_to_mult 4, packing on. Good: mtp_num_layers not set.
-    Fix: Set model.mtp_num_layers to None for fine-tuning.
+    Fix: Set {model.mtp_num_layers} to None for fine-tuning.
     Evidence: read in megatron-core 0.19.2; the host's documentation calls it unsupported; Megatron-LM #6205, #4495,
         #4494.
     """
@@ -216,7 +219,7 @@ def prediction_trains_prompts(run: Run) -> Found:
     Why: Silent: the host does not pass the loss mask to the model, so the extra loss counts every token of the pack.
         Its documentation calls packs with these layers unsupported.
     Bad: mtp_num_layers 1, packing on. Good: mtp_num_layers not set.
-    Fix: Set model.mtp_num_layers to None for fine-tuning.
+    Fix: Set {model.mtp_num_layers} to None for fine-tuning.
     Source: PSB804, PSB803; bridge/training/gpt_step.py:432-437; core/transformer/multi_token_prediction.py:825
     """
     if run.num_mtp_layers > 0:
@@ -229,7 +232,7 @@ def prediction_loss_under_context_parallelism(run: Run) -> Found:
 
     Why: Silent: the extra loss is divided by the tokens of one rank, not by those of the sequence.
     Bad: mtp_num_layers 1, context_parallel_size 2. Good: context_parallel_size 1, or no prediction layers.
-    Fix: Set model.mtp_num_layers to None for fine-tuning. Evidence: Megatron-LM #7498.
+    Fix: Set {model.mtp_num_layers} to None for fine-tuning. Evidence: Megatron-LM #7498.
     """
     if run.num_mtp_layers > 0 and splits_context(run):
         found = f"{run.num_mtp_layers} with context parallelism {run.context_parallel_size}"

@@ -9,6 +9,7 @@ from typing import Any
 
 from bridgepack.host.modules import DELTA_NETS
 from bridgepack.records import Change
+from bridgepack.records.messages import Message, say
 from bridgepack.rules.judging.rule import change
 from bridgepack.rules.judging.subject import COLLATE_DATASETS, TEXT_DATASETS, Run
 from bridgepack.rules.judging.truth import SplitTruth
@@ -106,15 +107,17 @@ def smallest_batch(run: Run) -> int:
     return max(run.micro_batch_size, 1) * (num_gpus // copy if num_gpus % copy == 0 and num_gpus else 1)
 
 
-def batch_set_to(run: Run, packs: int, *, is_most: bool = False) -> str:
+def batch_set_to(run: Run, packs: int, *, is_most: bool = False) -> Message:
     """Return the field that sets the batch, and its value for some packs: `batch.tokens_per_step to 20480 (5 packs)`.
 
     `is_most`: smaller values are right, too.
     """
     most, noun = "at most " if is_most else "", "pack" if packs == 1 else "packs"
     if run.config.user_path(_BATCH) != _TOKENS_FIELD:
-        return f"{_BATCH} to {most}{packs} {noun}"
-    return f"{_BATCH} to {most}{packs * run.packed_sequence_size} ({packs} {noun})"
+        value = f"{packs} {noun}"
+    else:
+        value = f"{packs * run.packed_sequence_size} ({packs} {noun})"
+    return say("{train.global_batch_size} to {most}{value}", most=most, value=value)
 
 
 #: Entries of `cuda_graph_modules` and `cuda_graph_scope` that are not modules of a layer.

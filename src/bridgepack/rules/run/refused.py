@@ -5,22 +5,25 @@ from collections.abc import Iterator
 from bridgepack.records import Refusal
 from bridgepack.rules.judging.context import CannotJudgeError
 from bridgepack.rules.judging.environment import BRIDGE
-from bridgepack.rules.judging.rule import ERROR, EXECUTED, Found, Violation, fixable_rule, rule, wrong
+from bridgepack.rules.judging.rule import ERROR, EXECUTED, Found, Violation, fixable_rule, place, rule, wrong
 from bridgepack.rules.judging.subject import Run
 
 _NOTICED = "never; to_bridge does, before training"
 _HOST = {BRIDGE: ">=0.6"}
+#: Kinds of refusals whose path is the host's; that of the others is a recipe's field.
+_OF_OVERRIDES = frozenset({"nowhere", "unfit", "not_kept"})
 
 
 def _refusals_of(run: Run, kind: str) -> list[Refusal]:
-    is_known = run.release.is_known  # raises for a release whose fields are not known here
-    return [one for one in run.config.refusals if one.kind == kind and is_known]
+    has_fields = run.release.is_known  # raises for a release whose fields are not known here
+    return [refusal for refusal in run.config.refusals if refusal.kind == kind and has_fields]
 
 
 def _violations(run: Run, kind: str) -> Iterator[Violation]:
-    for one in _refusals_of(run, kind):
-        changes = (one.change,) if one.change else ()
-        yield wrong(one.path, one.found, one.allowed, group=one.path, changes=changes, fix=one.fix)
+    for refusal in _refusals_of(run, kind):
+        changes = (refusal.change,) if refusal.change else ()
+        where = refusal.path if kind in _OF_OVERRIDES else place(refusal.path)
+        yield wrong(where, refusal.found, refusal.allowed, group=refusal.path, changes=changes, fix=refusal.fix)
 
 
 def _require_model(run: Run, kind: str) -> None:

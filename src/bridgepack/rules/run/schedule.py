@@ -2,6 +2,7 @@
 
 from functools import partial
 
+from bridgepack.records.messages import join, say, setting
 from bridgepack.rules.judging.environment import CORE
 from bridgepack.rules.judging.rule import ERROR, VALIDATE, WARNING, Found, fixable_rule, rule, wrong
 from bridgepack.rules.judging.subject import Run
@@ -17,15 +18,18 @@ def epochs_without_finite_batches(run: Run) -> Found:
 
     Why: Crash at start: validate() refuses it; only GPTSFTDatasetConfig with the batch loader knows its size.
     Bad: train.num_epochs 3, dataset.dataloader_type cyclic. Good: dataloader_type batch.
-    Fix: Set dataloader_type to batch, or set train_iters instead.
+    Fix: Set {dataset.dataloader_type} to batch, or set {train.train_iters} instead.
     """
     if not run.is_set(_EPOCHS):
         return
     loader = run.text_or_none("dataset.dataloader_type")
     if not run.is_text:
-        yield wrong(_EPOCHS, f"set with {run.dataset_kind}", "train.train_iters")
+        fix = say("Set {train.train_iters}, and {train.num_epochs} to null.")
+        yield wrong(_EPOCHS, f"set with {run.dataset_kind}", setting(_STEPS), fix=fix)
     elif loader != "batch":
-        yield wrong("dataset.dataloader_type", f"{loader} with train.num_epochs", "batch", to="batch")
+        yield wrong(
+            "dataset.dataloader_type", say("{loader} with {train.num_epochs}", loader=loader), "batch", to="batch"
+        )
 
 
 @rule("BP632", ERROR, "PSB614; bridge/data/loaders.py:452, data/samplers.py:111", noticed="dataset build")
@@ -50,7 +54,7 @@ def training_length_not_said_once(run: Run) -> Found:
     """
     given = [path for path in _LENGTHS if run.value(path) is not None]
     if len(given) != 1:
-        yield wrong(_STEPS, " and ".join(given) or "none of the three", "one of the three")
+        yield wrong(_STEPS, join(map(setting, given), " and ") or "none of the three", "one of the three")
 
 
 @rule("BP621", ERROR, "PSB612; bridge/training/config.py:483,487,1654", noticed=VALIDATE)
@@ -83,14 +87,16 @@ def schedule_shorter_than_training(run: Run) -> Found:
 
     Why: Crash at start, or with num_epochs once the dataset is built: max_steps must be at least train_iters.
     Bad: scheduler.max_steps 500 with train.train_iters 1000. Good: scheduler.max_steps 1000 with train.train_iters 500.
-    Fix: Raise scheduler.max_steps, or leave it unset.
+    Fix: Raise {scheduler.max_steps}, or leave it unset.
     """
     limit = run.stated_integer(_MAX_STEPS)
     if limit is None:
         return
     steps = run.integer_or_none(_STEPS) if limit > 0 or run.is_stated(_STEPS) else None
     if limit <= 0 or (steps is not None and limit < steps):
-        allowed = "a positive number" if steps is None else f"{steps} or more (train.train_iters), or null"
+        allowed = (
+            "a positive number" if steps is None else say("{steps} or more ({train.train_iters}), or null", steps=steps)
+        )
         yield wrong(_MAX_STEPS, str(limit), allowed, to=None, because="an unset schedule is as long as training")
 
 
@@ -99,7 +105,7 @@ def schedule_counts_both_steps_and_samples(run: Run) -> Found:
     """The schedule is counted in samples and training in steps, or vice versa.
 
     Bad: train_iters 1000, scheduler.lr_warmup_samples 5000. Good: scheduler.lr_warmup_iters 50.
-    Fix: Use the unit of training in the schedule; with train_samples set lr_warmup_iters to 0.
+    Fix: Use the unit of training in the schedule; with {train.train_samples} set {scheduler.lr_warmup_iters} to 0.
     """
     counts_samples = run.value(_SAMPLES) is not None
     other, own = ("iters", "samples") if counts_samples else ("samples", "iters")
@@ -139,7 +145,7 @@ def warmup_longer_than_decay(run: Run) -> Found:
     Why: Silent: the host cuts the warmup to one sample less than the decay, with a warning on rank 0; the rate never
         falls. Packing makes runs shorter, so a warmup copied from an unpacked run is too long.
     Bad: lr_warmup_iters 200 with train_iters 100. Good: lr_warmup_iters 10 with train_iters 100.
-    Fix: Lower lr_warmup_iters.
+    Fix: Lower {scheduler.lr_warmup_iters}.
     """
     if not run.is_stated("scheduler.lr_warmup_iters") or run.value(_STEPS) is None:
         return
@@ -155,7 +161,8 @@ def schedule_refused(run: Run) -> Found:
     """The weight decay falls or is negative, or the scheduler's values come from both the config and the checkpoint.
 
     Bad: scheduler.start_weight_decay 0.1, end_weight_decay 0.01. Good: start 0.01, end 0.1.
-    Fix: Raise end_weight_decay; set at most one of override_opt_param_scheduler and use_checkpoint_opt_param_scheduler.
+    Fix: Raise {scheduler.end_weight_decay}; set at most one of {scheduler.override_opt_param_scheduler} and
+        {scheduler.use_checkpoint_opt_param_scheduler}.
     """
     start = run.number_or_none("scheduler.start_weight_decay")
     end = run.number_or_none("scheduler.end_weight_decay")
@@ -164,7 +171,7 @@ def schedule_refused(run: Run) -> Found:
         yield wrong(where, f"from {start} to {end}", "0 <= start_weight_decay <= end_weight_decay")
     switches = ("scheduler.override_opt_param_scheduler", "scheduler.use_checkpoint_opt_param_scheduler")
     if all(run.flag(path) for path in switches):
-        yield wrong(switches[0], f"true, and {switches[1]} is true", "at most one of them")
+        yield wrong(switches[0], say("true, and {path} is true", path=setting(switches[1])), "at most one of them")
 
 
 @fixable_rule("BP618", ERROR, "PSB604; bridge/data/loaders.py:133,365", noticed="dataset build")
@@ -173,7 +180,7 @@ def evaluation_steps_missing(run: Run) -> Found:
 
     Why: Crash at dataset build: the loader multiplies it by the batch (TypeError), with or without validation data.
     Bad: validation.eval_iters null. Good: validation.eval_iters 0, which turns evaluation off.
-    Fix: Set validation.eval_iters; 0 for no evaluation.
+    Fix: Set {validation.eval_iters}; 0 for no evaluation.
     """
     if run.eval_iters is None and run.dataset_kind != "None":
         why = "0 turns evaluation off"
@@ -187,7 +194,7 @@ def batch_size_ramp_up_ignored(run: Run) -> Found:
     Why: Silent: the full batch is used from the first step on; rank 0 logs a line. The host also ignores
         step_batch_size_schedule.
     Bad: rampup_batch_size [8, 8, 10000]. Good: rampup_batch_size null.
-    Fix: Remove rampup_batch_size and step_batch_size_schedule.
+    Fix: Remove {train.rampup_batch_size} and {train.step_batch_size_schedule}.
     Source: PSB006; core/num_microbatches_calculator.py:79, bridge/training/initialize.py:115
     """
     for path in (_RAMP_UP, "train.step_batch_size_schedule"):
@@ -199,8 +206,14 @@ def batch_size_ramp_up_ignored(run: Run) -> Found:
 def batch_size_ramp_up_with_epochs_or_samples(run: Run) -> Found:
     """Batch size ramp-up is set with num_epochs or train_samples.
 
-    Bad: rampup_batch_size [8, 8, 10000] with num_epochs 3. Good: rampup_batch_size null. Fix: Remove rampup_batch_size.
+    Bad: rampup_batch_size [8, 8, 10000] with num_epochs 3. Good: rampup_batch_size null. Fix: Remove
+        {train.rampup_batch_size}.
     """
     for length in (_EPOCHS, _SAMPLES):
         if run.is_set(_RAMP_UP) and run.value(length) is not None:
-            yield wrong(_RAMP_UP, f"{run.value(_RAMP_UP)} with {length}", "null", to=None)
+            yield wrong(
+                _RAMP_UP,
+                say("{value} with {length}", value=run.value(_RAMP_UP), length=setting(length)),
+                "null",
+                to=None,
+            )

@@ -2,6 +2,7 @@
 
 from bridgepack.host.positions import positions_of
 from bridgepack.records import Change
+from bridgepack.records.messages import say
 from bridgepack.rules.judging.context import CannotJudgeError
 from bridgepack.rules.judging.families import family_of
 from bridgepack.rules.judging.rule import (
@@ -36,7 +37,7 @@ def packed_sequence_size_not_positive(run: Run) -> Found:
 
     Why: Crash at start: validate() refuses it. The host's default is -1, so it must be set.
     Bad: packed_sequence_size -1. Good: packed_sequence_size 4096 with seq_length 4096.
-    Fix: Set packed_sequence_size to seq_length. Noticed: validate().
+    Fix: Set {dataset.offline_packing_specs.packed_sequence_size} to {dataset.seq_length}. Noticed: validate().
     """
     if run.packed_sequence_size <= 0:
         length = run.stated_integer("model.seq_length")
@@ -50,12 +51,13 @@ def sequence_lengths_differ(run: Run) -> Found:
     """The model and the dataset have different sequence lengths.
 
     Bad: model.seq_length 8192, dataset.seq_length 4096. Good: both 8192.
-    Fix: Set both, and packed_sequence_size, to the same value; an override must change all three.
+    Fix: Set both, and {dataset.offline_packing_specs.packed_sequence_size}, to the same value; an override must change
+        all three.
     """
     if run.dataset_kind in FINETUNING_DATASETS | PRETRAINING_DATASETS:
         length = run.integer("dataset.seq_length")
         if length != run.seq_length and length > 0 < run.seq_length:
-            found = f"{length}, and model.seq_length is {run.seq_length}"
+            found = say("{length}, and {model.seq_length} is {of_model}", length=length, of_model=run.seq_length)
             yield wrong("dataset.seq_length", found, "the same length in both", changes=_same_length(run, length))
 
 
@@ -72,26 +74,28 @@ def _same_length(run: Run, dataset_length: int) -> tuple[Change, ...]:
 def packs_shorter_than_their_sequences(run: Run) -> Found:
     """The host packs sequences that may be longer than a pack.
 
-    Why: Crash while rank 0 packs: KeyError for a longer sequence. Otherwise packs are shorter than model.seq_length.
+    Why: Crash while rank 0 packs: KeyError for a longer sequence. Otherwise packs are shorter than {model.seq_length}.
     Bad: seq_length 8192, packed_sequence_size 4096. Good: packed_sequence_size 8192.
-    Fix: Make model.seq_length, dataset.seq_length and packed_sequence_size equal. Noticed: dataset build, or never.
+    Fix: Make {model.seq_length & dataset.seq_length & dataset.offline_packing_specs.packed_sequence_size} equal.
+    Noticed: dataset build, or never.
     Source: PSB008; bridge/data/packing/algorithms.py:270,302, docs/training/packed-sequences.md
     """
     size, length = run.packed_sequence_size, run.seq_length
     if 0 < size < length and not _fits_narrow_packs(run, size):
-        yield wrong(_SIZE, f"{size}, and model.seq_length is {length}", f"{length}, as model.seq_length")
+        found = say("{size}, and {model.seq_length} is {length}", size=size, length=length)
+        yield wrong(_SIZE, found, say("{length}, as {model.seq_length}", length=length))
 
 
 @rule("BP042", WARNING, when=HAS_SPECS, noticed="first step, or never")
 def packs_wider_than_model(run: Run) -> Found:
     """packed_sequence_size is larger than model.seq_length.
 
-    Why: Crash or silent wherever model.seq_length is a size: buffers of overlapped tensor parallelism, and pipeline
+    Why: Crash or silent wherever {model.seq_length} is a size: buffers of overlapped tensor parallelism, and pipeline
         stages with a loader other than `batch`; memory and throughput are estimated too low. Rotary positions are not
         affected, because they restart in every sequence.
     Bad: seq_length 4096, packed_sequence_size 8192. Good: seq_length 8192, max_single_sequence_length 4096.
-    Fix: Make model.seq_length and dataset.seq_length equal to packed_sequence_size, and cap single sequences with
-        max_single_sequence_length.
+    Fix: Make {model.seq_length & dataset.seq_length} equal to {dataset.offline_packing_specs.packed_sequence_size}, and
+        cap single sequences with {dataset.offline_packing_specs.max_single_sequence_length}.
     Evidence: read in the source; the host's documentation requires equal lengths. Before 0.6 seq_length was the cap.
     Source: PSB008; docs/training/packed-sequences.md, bridge/data/batch_utils.py, training/train.py:882
     """
@@ -104,9 +108,9 @@ def packs_wider_than_model(run: Run) -> Found:
 def packs_narrower_than_model(run: Run) -> Found:
     """packed_sequence_size is smaller than model.seq_length, with sequences that fit into the packs.
 
-    Why: Slow: no pack is as long as model.seq_length, so memory and batches are planned for packs that do not exist.
+    Why: Slow: no pack is as long as {model.seq_length}, so memory and batches are planned for packs that do not exist.
     Bad: seq_length 8192, packed_sequence_size 4096 with packs that exist already. Good: seq_length 4096.
-    Fix: Make model.seq_length and dataset.seq_length equal to packed_sequence_size.
+    Fix: Make {model.seq_length & dataset.seq_length} equal to {dataset.offline_packing_specs.packed_sequence_size}.
     Evidence: read in the source; the host's documentation requires equal lengths.
     """
     size, length = run.packed_sequence_size, run.seq_length
@@ -130,7 +134,8 @@ def sequence_cap_out_of_range(run: Run) -> Found:
 
     Why: Crash when the specs are made, or later, while packing: a sequence longer than a pack raises KeyError.
     Bad: packed_sequence_size 4096, max_single_sequence_length 8192. Good: max_single_sequence_length 2048.
-    Fix: Lower max_single_sequence_length, or leave it unset; longer sequences are cut to it.
+    Fix: Lower {dataset.offline_packing_specs.max_single_sequence_length}, or leave it unset; longer sequences are cut
+        to it.
     Noticed: construction of PackedSequenceSpecs.
     """
     cap, size = run.integer_or_none(_CAP), run.packed_sequence_size
@@ -145,7 +150,8 @@ def pad_seq_to_mult_not_positive(run: Run) -> Found:
     Why: Crash at the first batch: the specs accept null, the collate compares it with 1 (TypeError in a DataLoader
         worker). The specs refuse zero and negative numbers.
     Bad: pad_seq_to_mult null. Good: pad_seq_to_mult 1, or 2 x context parallelism.
-    Fix: Set pad_seq_to_mult to 1, or to the multiple that context and sequence parallelism need.
+    Fix: Set {dataset.offline_packing_specs.pad_seq_to_mult} to 1, or to the multiple that context and sequence
+        parallelism need.
     Source: PSB010; bridge/data/packing/config.py:47, data/packing/gpt_sft.py:205
     """
     multiple = run.integer_or_none(_MULTIPLE)
@@ -160,7 +166,7 @@ def seq_length_not_positive(run: Run) -> Found:
     """model.seq_length or dataset.seq_length is not positive.
 
     Bad: dataset.seq_length 0. Good: dataset.seq_length 4096.
-    Fix: Set model.seq_length and dataset.seq_length to the number of tokens in a pack.
+    Fix: Set {model.seq_length & dataset.seq_length} to the number of tokens in a pack.
     """
     for path in ("model.seq_length", "dataset.seq_length"):
         length = run.integer_or_none(path)
@@ -226,8 +232,9 @@ def positions_beyond_training(run: Run) -> Found:
     Why: Silent: rotary embeddings extrapolate: attention over positions that the model never saw is poor at first, and
         the model that results is deployed with a config.json that does not say so. Packs may be longer, sequences not.
     Bad: Qwen3-8B, of 40,960 positions, max_single_sequence_length 131072. Good: 40960, or YaRN with a factor of 4.
-    Fix: Set max_single_sequence_length to the model's positions. Or scale: model.position_embedding_type yarn with
-        yarn_rotary_scaling_factor, yarn_original_max_position_embeddings and the same in the exported config.json.
+    Fix: Set {dataset.offline_packing_specs.max_single_sequence_length} to the model's positions. Or scale:
+        {model.position_embedding_type} yarn with {model.yarn_rotary_scaling_factor},
+        {model.yarn_original_max_position_embeddings} and the same in the exported config.json.
     Noticed: never. Source: core/models/common/embeddings/rotary_pos_embedding.py
     """
     model = run.stated("model.hf_model_id")

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bridgepack.host.names import FORMER_FIELDS, FORMER_MODULES
+from bridgepack.records.messages import say, setting
 from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, WARNING, Found, change, fixable_rule, rule, wrong
 from bridgepack.rules.judging.subject import IS_TEXT, PACKS_OFFLINE, SPECS, Run
 
@@ -48,7 +49,8 @@ def micro_batch_size_not_one(run: Run) -> Found:
 
     Why: Crash at start: validate() refuses it, because a pack already is a whole micro batch.
     Bad: enable_offline_packing true, train.micro_batch_size 2. Good: train.micro_batch_size 1.
-    Fix: Set train.micro_batch_size to 1. To keep the tokens per step, raise packed_sequence_size and seq_length.
+    Fix: Set {train.micro_batch_size} to 1. To keep the tokens per step, raise
+        {dataset.offline_packing_specs.packed_sequence_size & model.seq_length & dataset.seq_length}.
     """
     if run.micro_batch_size > 1:
         why = "a pack is a whole micro batch"
@@ -61,7 +63,7 @@ def evaluation_micro_batch_size_not_one(run: Run) -> Found:
 
     Why: Crash at the first evaluation, perhaps hours into the run: a forward pass takes the boundaries of one pack.
     Bad: enable_offline_packing true, eval_micro_batch_size 4. Good: eval_micro_batch_size 1 or not set.
-    Fix: Set validation.eval_micro_batch_size to 1.
+    Fix: Set {validation.eval_micro_batch_size} to 1.
     Evidence: shapes executed with the real 0.6.2; the failure read in the source.
     Source: PSB005; bridge/training/utils/packed_seq_utils.py:241, training/gpt_step.py:98
     """
@@ -77,7 +79,8 @@ def attribute_name_of_old_version(run: Run) -> Found:
 
     Why: Silent: the dataset config ignores an unknown attribute, so the run trains without packing.
     Bad: dataset.packed_sequence_specs = PackedSequenceSpecs(...). Good: dataset.offline_packing_specs.
-    Fix: Use enable_offline_packing with offline_packing_specs, or enable_in_batch_packing.
+    Fix: Use {dataset.enable_offline_packing} with {dataset.offline_packing_specs}, or
+        {dataset.enable_in_batch_packing}.
     """
     for name, replacement in FORMER_FIELDS.items():
         if run.stated(f"dataset.{name}"):
@@ -114,7 +117,7 @@ def padding_switch_not_literally_true(run: Run) -> Found:
     Why: Silent or crash at start: validate() needs the literal true, the collate accepts any non-empty value, and
         GPTSFTDatasetConfig reads it from dataset_kwargs only.
     Bad: dataset_kwargs.pad_to_max_length "true". Good: dataset_kwargs.pad_to_max_length true.
-    Fix: Put pad_to_max_length into dataset_kwargs, with the value true.
+    Fix: Set {dataset.dataset_kwargs.pad_to_max_length} to true.
     Noticed: never, or validate() with pad_cu_seqlens.
     """
     path, value = "dataset.dataset_kwargs.pad_to_max_length", run.dataset_kwargs.get("pad_to_max_length")
@@ -125,7 +128,12 @@ def padding_switch_not_literally_true(run: Run) -> Found:
         yield wrong(path, repr(value), "true or false", changes=mended if is_meant else ())
     elif beside and value is not True:
         changes = mended if beside is True and value is None else ()
-        yield wrong("dataset.pad_to_max_length", f"{beside!r} beside dataset_kwargs", f"{path} true", changes=changes)
+        yield wrong(
+            "dataset.pad_to_max_length",
+            f"{beside!r} beside dataset_kwargs",
+            say("{path} true", path=setting(path)),
+            changes=changes,
+        )
 
 
 @rule("BP021", ERROR, "PSB021; bridge/data/packing/gpt_sft.py:52,279", when=PACKS_OFFLINE)
@@ -133,7 +141,8 @@ def boundaries_of_sequences_withheld(run: Run) -> Found:
     """return_cu_seqlen is false, so the dataset does not return the sequence boundaries.
 
     Why: Silent: every pack becomes one causal sequence. Crash at dataset build if the host has to make the packs.
-    Bad: dataset_kwargs.return_cu_seqlen false. Good: return_cu_seqlen is not set. Fix: Remove return_cu_seqlen.
+    Bad: dataset_kwargs.return_cu_seqlen false. Good: return_cu_seqlen is not set. Fix: Remove
+        {dataset.dataset_kwargs.return_cu_seqlen}.
     """
     value = run.dataset_kwargs.get("return_cu_seqlen", True)
     if not value:
@@ -146,7 +155,7 @@ def virtual_tokens_with_packing(run: Run) -> Found:
 
     Why: Crash at dataset build: packs do not support virtual tokens.
     Bad: dataset_kwargs.virtual_tokens 20. Good: virtual_tokens 0 or not set.
-    Fix: Set virtual_tokens to 0, or turn packing off.
+    Fix: Set {dataset.dataset_kwargs.virtual_tokens} to 0, or turn packing off.
     """
     path, number = "dataset.dataset_kwargs.virtual_tokens", run.dataset_kwargs.get("virtual_tokens")
     if number:

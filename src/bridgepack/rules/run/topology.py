@@ -6,6 +6,7 @@ from typing import Any
 
 from bridgepack.host.modules import DELTA_NETS
 from bridgepack.host.validated import RECOMPUTED_MODULES
+from bridgepack.records.messages import join, say, setting
 from bridgepack.rules.judging.context import CannotJudgeError
 from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, Found, fixable_rule, rule, wrong
 from bridgepack.rules.judging.subject import Run
@@ -29,8 +30,9 @@ def heads_not_divided(run: Run) -> Found:
     """The attention heads cannot be split evenly over tensor-parallel ranks.
 
     Bad: num_attention_heads 32, tensor_model_parallel_size 3. Good: tensor_model_parallel_size 4.
-    Fix: Choose a tensor_model_parallel_size that divides the heads, and that divides the query groups or is a multiple
-        of them. BP726 checks the heads of linear attention. Source: core/transformer/transformer_config.py:1323,1339
+    Fix: Choose a {model.tensor_model_parallel_size} that divides the heads, and that divides the query groups or is a
+        multiple of them. BP726 checks the heads of linear attention. Source:
+        core/transformer/transformer_config.py:1323,1339
     """
     tensor, heads = run.tensor_model_parallel_size, run.integer_or_none("model.num_attention_heads")
     if heads is None:
@@ -66,8 +68,8 @@ def uneven_pipeline_stages(run: Run) -> Found:
 
     Why: Crash when the model is built, on every rank, minutes after the start.
     Bad: 28 layers, pipeline_model_parallel_size 8. Good: pipeline_model_parallel_size 4.
-    Fix: Choose pipeline_model_parallel_size x virtual stages that divides the layers, or list the layers of each stage
-        in model.pipeline_model_parallel_layout; hybrid models use | in model.hybrid_layer_pattern.
+    Fix: Choose {model.pipeline_model_parallel_size} x virtual stages that divides the layers, or list the layers of
+        each stage in {model.pipeline_model_parallel_layout}; hybrid models use | in {model.hybrid_layer_pattern}.
     Source: core/transformer/transformer_block.py:70-182; core/models/hybrid/hybrid_layer_allocation.py:372-464
     """
     stages = run.pipeline_model_parallel_size
@@ -88,7 +90,7 @@ def virtual_stages_without_pipeline(run: Run) -> Found:
 
     Why: Crash at setup: pipeline-model-parallel size should be greater than 1 with interleaved schedule.
     Bad: pipeline_model_parallel_size 1, virtual_pipeline_model_parallel_size 2. Good: no virtual stages.
-    Fix: Remove virtual_pipeline_model_parallel_size, or raise pipeline_model_parallel_size.
+    Fix: Remove {model.virtual_pipeline_model_parallel_size}, or raise {model.pipeline_model_parallel_size}.
     """
     size = run.stated_integer(_VIRTUAL)
     if size is not None and run.pipeline_model_parallel_size == 1 and not run.is_on("dist.use_decentralized_pg"):
@@ -117,12 +119,12 @@ def stage_sizes_that_do_not_add_up(run: Run) -> Found:
 
     Bad: 32 layers, 4 stages, num_layers_in_first_pipeline_stage 4: 28 over 3 stages. Good: 5 in the first stage.
     Fix: Make the other layers a multiple of the other stages x their virtual stages. Sizes of the first or last stage
-        exclude account_for_embedding_in_pipeline_split and account_for_loss_in_pipeline_split.
+        exclude {model.account_for_embedding_in_pipeline_split} and {model.account_for_loss_in_pipeline_split}.
     """
     ends, accounts = _ends(run), _accounts(run)
     stages, chunks = run.pipeline_model_parallel_size, _chunks(run)
     if ends and accounts:
-        yield wrong(accounts[0], f"true with {', '.join(ends)}", "one of the two")
+        yield wrong(accounts[0], join(["true with ", setting(*ends)], ""), "one of the two")
     if not (ends or accounts) or run.is_set(_LAYOUT):
         return
     for path, size in ends.items():
@@ -151,7 +153,8 @@ def stages_of(layout: Any) -> list[list[str]]:
     if isinstance(layout, list) and all(isinstance(stage, list) for stage in layout):
         names = [[kind.get("_name_") if isinstance(kind, Mapping) else kind for kind in stage] for stage in layout]
         return [[str(name).strip().lower() for name in stage] for stage in names]
-    raise CannotJudgeError(f"{_LAYOUT} is {layout!r}, neither a string nor a list of lists")
+    kinds = "neither a string nor a list of lists"
+    raise CannotJudgeError(say("{path} is {layout!r}, {kinds}", path=setting(_LAYOUT), layout=layout, kinds=kinds))
 
 
 @rule("BP822", ERROR, noticed=VALIDATE, evidence=EXECUTED)
@@ -160,14 +163,14 @@ def layout_contradicts_stages(run: Run) -> Found:
 
     Bad: 16 layers on 2 stages, layout "Et*8|t*7L". Good: "Et*8|t*8L".
     Fix: List pipeline x virtual stages, with one E first, one L last, and one t per layer of the model; do not set
-        num_layers_in_first_pipeline_stage, num_layers_in_last_pipeline_stage or account_for_*.
+        {model.num_layers_in_first_pipeline_stage}, {model.num_layers_in_last_pipeline_stage} or account_for_*.
     Source: core/transformer/transformer_config.py:1935-1986; core/transformer/pipeline_parallel_layer_layout.py
     """
     if not run.is_set(_LAYOUT):
         return
     others = [*_ends(run), *_accounts(run)]
     if others:
-        yield wrong(_LAYOUT, f"set with {', '.join(others)}", "the layout alone")
+        yield wrong(_LAYOUT, join(["set with ", setting(*others)], ""), "the layout alone")
     stages, size = stages_of(run.value(_LAYOUT)), run.pipeline_model_parallel_size
     chunks, rest = divmod(len(stages), size)
     if rest:
@@ -211,8 +214,8 @@ def recomputation_half_described(run: Run) -> Found:
     """The recompute settings are incomplete or contradict recompute_granularity.
 
     Bad: recompute_granularity full, recompute_method not set. Good: full, uniform, recompute_num_layers 1.
-    Fix: With full, set recompute_method to uniform or block, and recompute_num_layers. With selective, set neither, and
-        name modules in recompute_modules that the model has.
+    Fix: With full, set {model.recompute_method} to uniform or block, and {model.recompute_num_layers}. With selective,
+        set neither, and name modules in {model.recompute_modules} that the model has.
     """
     granularity, method = run.stated(_RECOMPUTED), run.stated("model.recompute_method")
     if granularity is None:
@@ -260,16 +263,20 @@ def embedding_gradient_deferred_without_pipeline(run: Run) -> Found:
 
     Bad: defer_embedding_wgrad_compute true, pipeline_model_parallel_size 1, as in a Llama 3.1 405B recipe scaled down.
     Good: defer_embedding_wgrad_compute false.
-    Fix: Set defer_embedding_wgrad_compute to false; with a pipeline, set wgrad_deferral_limit to 0 or more.
+    Fix: Set {model.defer_embedding_wgrad_compute} to false; with a pipeline, set {model.wgrad_deferral_limit} to 0 or
+        more.
     """
     deferred, limit = acting(run, "defer_embedding_wgrad_compute"), acting(run, "wgrad_deferral_limit")
     if run.stated(deferred) is not True:
         return
     if run.pipeline_model_parallel_size == 1:
-        yield wrong(deferred, "true with one pipeline stage", "false", to=False)
+        fix = say("Set {path} to false.", path=setting(deferred))
+        yield wrong(deferred, "true with one pipeline stage", "false", to=False, fix=fix)
     stated = run.stated_integer(limit)
     if (stated is None and limit.startswith("comm_overlap.")) or (stated is not None and stated < 0):
-        yield wrong(limit, f"{'not set' if stated is None else stated}, with {deferred} true", "0 or more")
+        value, fix = "not set" if stated is None else stated, say("Set {path} to 0 or more.", path=setting(limit))
+        found = say("{value}, with {path} true", value=value, path=setting(deferred))
+        yield wrong(limit, found, "0 or more", fix=fix)
 
 
 _FORMAT = "checkpoint.ckpt_format"
@@ -287,29 +294,31 @@ def sharded_parameters_contradicted(run: Run) -> Found:
     """Fully sharded data parallelism is on with settings that exclude it, or its checkpoint format is set without it.
 
     Bad: use_megatron_fsdp true, checkpoint.save set, ckpt_format torch_dist. Good: ckpt_format fsdp_dtensor.
-    Fix: With Megatron-FSDP write checkpoints as fsdp_dtensor, and turn use_torch_fsdp2, use_tp_pp_dp_mapping and
-        fsdp_manual_registration (without nccl_ub) off. Without Megatron-FSDP use torch_dist.
+    Fix: With Megatron-FSDP write checkpoints as fsdp_dtensor, and turn {dist.use_torch_fsdp2},
+        {dist.use_tp_pp_dp_mapping} and {ddp.fsdp_manual_registration} (without {ddp.nccl_ub}) off. Without
+        Megatron-FSDP use torch_dist.
     """
     switched_on, is_saved_so = switches_on(run, *_MEGATRON_FSDP), run.stated(_FORMAT) == _SHARDED_FORMAT
     if not switched_on:
         if is_saved_so and _keeps_checkpoints(run):
             yield wrong(_FORMAT, "fsdp_dtensor without Megatron-FSDP", "torch_dist", to="torch_dist")
         return
+    with_it = say("with {path} true", path=setting(switched_on[0]))
     if _keeps_checkpoints(run) and not is_saved_so:
-        found = f"{run.stated(_FORMAT)} with {switched_on[0]} true"
+        found = join([str(run.stated(_FORMAT)), with_it], " ")
         yield wrong(
             _FORMAT, found, _SHARDED_FORMAT, to=_SHARDED_FORMAT, because="Megatron-FSDP has its own checkpoint format"
         )
     if run.is_on("dist.use_torch_fsdp2") and (_MEGATRON_FSDP[0] in switched_on or _keeps_checkpoints(run)):
-        yield wrong("dist.use_torch_fsdp2", f"true with {switched_on[0]} true", "one of the two")
+        yield wrong("dist.use_torch_fsdp2", join(["true", with_it], " "), "one of the two")
     if run.stated("ddp.megatron_fsdp_version") == 2:  # BP838
         return
     if run.is_on("ddp.fsdp_manual_registration") and not run.is_on("ddp.nccl_ub"):
-        yield wrong("ddp.fsdp_manual_registration", "true without ddp.nccl_ub", "false, or with nccl_ub")
+        yield wrong("ddp.fsdp_manual_registration", say("true without {ddp.nccl_ub}"), "false, or with nccl_ub")
     if run.stated("ddp.data_parallel_sharding_strategy") == "optim_grads_params" and run.is_set(_HASHES):
         yield wrong(_HASHES, f"{run.value(_HASHES)} with sharding optim_grads_params", "None")
     if run.is_on("dist.use_tp_pp_dp_mapping"):
-        yield wrong("dist.use_tp_pp_dp_mapping", f"true with {switched_on[0]} true", "false", to=False)
+        yield wrong("dist.use_tp_pp_dp_mapping", join(["true", with_it], " "), "false", to=False)
 
 
 @fixable_rule("BP824", ERROR, "bridge/training/config.py:600,1397,1412,1419-1426", noticed=VALIDATE, evidence=EXECUTED)
@@ -317,8 +326,8 @@ def checkpoints_without_their_groups(run: Run) -> Found:
     """The process groups or the checkpoint format do not support the way checkpoints are written.
 
     Bad: use_gloo_process_groups false, a distributed optimizer, ckpt_format torch. Good: ckpt_format torch_dist.
-    Fix: Use torch_dist if checkpoints are written asynchronously, or if a distributed optimizer runs without gloo.
-        Turn use_gloo_process_groups off with use_decentralized_pg.
+    Fix: Use torch_dist if checkpoints are written asynchronously, or if a distributed optimizer runs without gloo. Turn
+        {dist.use_gloo_process_groups} off with {dist.use_decentralized_pg}.
     """
     gloo = "dist.use_gloo_process_groups"
     if run.is_on("dist.use_decentralized_pg") and run.is_on(gloo):
@@ -326,9 +335,7 @@ def checkpoints_without_their_groups(run: Run) -> Found:
             gloo, "true with use_decentralized_pg true", "false", to=False, because="decentralized groups use NCCL only"
         )
     if run.is_on("checkpoint.async_save") and not run.is_set("checkpoint.save"):
-        yield wrong(
-            "checkpoint.async_save", "true without checkpoint.save", "false", to=False, because="nothing is saved"
-        )
+        yield wrong("checkpoint.async_save", say("true without {checkpoint.save}"), "false", to=False)
     if run.stated(_FORMAT) in (None, "torch_dist", _SHARDED_FORMAT):
         return
     is_sharded = switches_on(

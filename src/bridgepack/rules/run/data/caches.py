@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from pathlib import PurePosixPath
 
 from bridgepack.records import TRAIN
+from bridgepack.records.messages import say
 from bridgepack.records.words import counted
 from bridgepack.rules.judging.context import CannotJudgeError
 from bridgepack.rules.judging.files import Files
-from bridgepack.rules.judging.rule import ADVICE, EXECUTED, WARNING, Found, fixable_rule, rule, wrong
+from bridgepack.rules.judging.rule import ADVICE, EXECUTED, WARNING, Found, fixable_rule, place, rule, wrong
 from bridgepack.rules.judging.subject import HAS_SPECS, PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.data.packed_paths import (
     PATH_SETTINGS,
@@ -50,7 +51,7 @@ def cached_packs_older_than_data(run: Run) -> Found:
     for split in splits_packed_by_host(run):
         raw = f"{raw_root(run)}/{split}.jsonl"
         for cache in _older_caches(run, split, raw, run.require_files()):
-            yield wrong(cache, f"older than {raw}", "packs of the current data")
+            yield wrong(place(cache), f"older than {raw}", "packs of the current data")
 
 
 @rule("BP209", WARNING, "PSB209; bridge/data/builders/gpt_sft.py:83, 897", when=splits_packed_by_host)
@@ -59,12 +60,13 @@ def cached_packs_older_than_tokenizer(run: Run) -> Found:
 
     Why: Silent: the cache key has the tokenizer's path, not its content; the run trains on ids of the old tokenizer.
     Bad: packs written on Monday, chat_template.jinja on Tuesday. Good: the template on Monday, packs on Tuesday.
-    Fix: Delete the folder that the finding names, or set a new tokenizer_model_name for every tokenizer.
+    Fix: Delete the folder that the finding names, or set a new {dataset.offline_packing_specs.tokenizer_model_name} for
+        every tokenizer.
     """
     folder = (run.text_or_none("tokenizer.tokenizer_model") or "").rstrip("/")
     for name, split in itertools.product(_TOKENIZER_FILES, splits_packed_by_host(run)):
         for cache in _older_caches(run, split, f"{folder}/{name}", run.require_files()):
-            yield wrong(cache, f"older than {folder}/{name}", "packs made with this tokenizer", group=cache)
+            yield wrong(place(cache), f"older than {folder}/{name}", "packs made with this tokenizer", group=cache)
 
 
 def _plain(text: str) -> str:
@@ -83,7 +85,8 @@ def cache_named_for_another_tokenizer(run: Run) -> Found:
 
     Why: Silent: the cache key identifies the tokenizer by this name only; tokenizers with one name share their packs.
     Bad: tokenizer_model_name my-packs, tokenizer_model meta-llama/Llama-3.2-1B. Good: llama-3.2-1b-v2.
-    Fix: Set tokenizer_model_name to null, or to a name that contains the tokenizer's name.
+    Fix: Set {dataset.offline_packing_specs.tokenizer_model_name} to null, or to a name that contains the tokenizer's
+        name.
     """
     name, tokenizer = run.text_or_none(_TOKENIZER_NAME), run.text_or_none("tokenizer.tokenizer_model")
     if name is None or tokenizer is None:
@@ -100,7 +103,7 @@ def cache_named_for_a_folder(run: Run) -> Found:
 
     Why: Slow: the host packs again on another machine, after a move, or if the path ends with a slash.
     Bad: tokenizer_model /checkpoints/llama, tokenizer_model_name null. Good: tokenizer_model_name llama.
-    Fix: Set tokenizer_model_name to a fixed name.
+    Fix: Set {dataset.offline_packing_specs.tokenizer_model_name} to a fixed name.
     """
     tokenizer = run.text_or_none("tokenizer.tokenizer_model") or ""
     if tokenizer.startswith(("/", "./", "../", "~")) and run.text_or_none(_TOKENIZER_NAME) is None:
@@ -118,7 +121,7 @@ def several_caches_of_one_size(run: Run) -> Found:
     """
     caches = cached_packs(run, TRAIN, run.require_files()) if TRAIN in splits_packed_by_host(run) else ()
     if len(caches) > 1:
-        yield wrong(f"{raw_root(run)}/packed", f"{counted(len(caches), 'pack')}", "1")
+        yield wrong(place(f"{raw_root(run)}/packed"), f"{counted(len(caches), 'pack')}", "1")
 
 
 @rule("BP217", WARNING, "PSB217; bridge/data/builders/gpt_sft.py:268, 354")
@@ -128,7 +131,8 @@ def materialized_data_kept(run: Run) -> Found:
     Why: Silent: another dataset, split or hf_validation_proportion has no effect once the files exist. A folder
         that the host chooses itself has the settings in its name.
     Bad: hf_output_root /data/squad with training.jsonl of an earlier run, hf_rewrite false. Good: hf_output_root null.
-    Fix: Set hf_output_root to null or a new folder, or set hf_rewrite for one run. Ignore this if nothing changed.
+    Fix: Set {dataset.hf_output_root} to null or a new folder, or set {dataset.hf_rewrite} for one run. Ignore this if
+        nothing changed.
     Noticed: never: "Skipping Hugging Face text SFT training preparation - already exists".
     """
     root = run.text_or_none("dataset.hf_output_root")
@@ -146,7 +150,7 @@ def rewrites_data_at_every_start(run: Run) -> Found:
     Why: Slow: every start and restart loads and packs the data again while the GPUs wait. Silent: the host empties the
         metadata first, and without do_validation it deletes the packed validation file.
     Bad: hf_rewrite true, enable_offline_packing true. Good: hf_rewrite false.
-    Fix: Set dataset.hf_rewrite to false after the first run.
+    Fix: Set {dataset.hf_rewrite} to false after the first run.
     """
     if run.flag("dataset.hf_rewrite"):
         yield wrong("dataset.hf_rewrite", "true", "false", to=False, because="existing packs are then reused")
@@ -165,7 +169,7 @@ def filled_up_batch_with_mean_loss(run: Run) -> Found:
     Why: Silent: num_epochs keeps the last batch and fills it with masked copies of a pack; averaged over packs they
         reduce the gradients of the real packs, and a rank may get masked packs only.
     Bad: num_epochs 3, offline packing, calculate_per_token_loss false. Good: calculate_per_token_loss true.
-    Fix: Set model.calculate_per_token_loss true and ddp.average_in_collective false.
+    Fix: Set {model.calculate_per_token_loss} true and {ddp.average_in_collective} false.
     Source: PSB609; bridge/data/loaders.py:271, data/samplers.py:368, data/packing/gpt_sft.py:93
     """
     if not run.is_set("train.num_epochs") or run.flag("model.calculate_per_token_loss"):
@@ -173,7 +177,7 @@ def filled_up_batch_with_mean_loss(run: Run) -> Found:
     if run.artifact is None or num_packs(run, TRAIN) % run.global_batch_size:
         allowed = "true, or packs that are a multiple of global_batch_size"
         mended = per_token_loss(run, "masked packs then have no weight")
-        yield wrong("model.calculate_per_token_loss", "false with train.num_epochs", allowed, changes=mended)
+        yield wrong("model.calculate_per_token_loss", say("false with {train.num_epochs}"), allowed, changes=mended)
 
 
 @fixable_rule("BP610", WARNING, "PSB610; bridge/data/packing/parquet.py:363", when=PACKS_OFFLINE)
@@ -182,7 +186,7 @@ def training_samples_counted_in_packs(run: Run) -> Found:
 
     Why: Silent: it counts packs, not examples; above the number of packs, whole shuffled epochs are appended.
     Bad: max_train_samples 10000, 1200 packs. Good: max_train_samples null.
-    Fix: Remove max_train_samples and limit the examples before packing.
+    Fix: Remove {dataset.max_train_samples} and limit the examples before packing.
     Evidence: executed with the real 0.6.2; the host's GLM-5.2 recipes set it.
     """
     limit = run.stated_integer("dataset.max_train_samples")
@@ -201,7 +205,8 @@ def packs_newer_than_checkpoint(run: Run) -> Found:
     Why: Silent: the checkpoint stores how many packs were read, not which. With different packs, or another batch size,
         some data is repeated or skipped.
     Bad: checkpoint.load of Monday, packs of Tuesday. Good: packs of Monday, checkpoint.load of Tuesday.
-    Fix: Resume with the packs that the checkpoint was trained on, or start a new run from pretrained_checkpoint.
+    Fix: Resume with the packs that the checkpoint was trained on, or start a new run from
+        {checkpoint.pretrained_checkpoint}.
     """
     folder = run.text_or_none("checkpoint.load") if run.is_stated("checkpoint.load") else None
     if folder is None:

@@ -1,7 +1,7 @@
 """Rules on the raw data of a build."""
 
 from bridgepack.rules.judging.files import Files
-from bridgepack.rules.judging.rule import ERROR, EXECUTED, Found, rule, wrong
+from bridgepack.rules.judging.rule import ERROR, EXECUTED, Found, place, rule, wrong
 from bridgepack.rules.judging.subject import SPECS, Run
 
 _SPLITS = {"data.train": "training", "data.validation": "validation"}
@@ -29,4 +29,4 @@ def input_without_rows(run: Run) -> Found:
         paths = [path for name in named for path in (files.matches(name) or (name,))]
         if paths and all(_is_empty(path, files) for path in paths):
             found = f"{', '.join(paths[:3])}; the {split} split has no rows"
-            yield wrong(field, found, "files with at least one row")
+            yield wrong(place(field), found, "files with at least one row")

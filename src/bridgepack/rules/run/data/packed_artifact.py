@@ -4,9 +4,21 @@ import re
 from pathlib import PurePosixPath
 
 from bridgepack.records import TRAIN
+from bridgepack.records.messages import say
 from bridgepack.rules.judging.context import require_known
 from bridgepack.rules.judging.facts import MANIFEST_FILE, ArtifactFacts
-from bridgepack.rules.judging.rule import ADVICE, ERROR, EXECUTED, WARNING, Found, change, fixable_rule, rule, wrong
+from bridgepack.rules.judging.rule import (
+    ADVICE,
+    ERROR,
+    EXECUTED,
+    WARNING,
+    Found,
+    change,
+    fixable_rule,
+    place,
+    rule,
+    wrong,
+)
 from bridgepack.rules.judging.subject import HAS_SPECS, IS_PACKED, PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.data.packed_paths import (
     METADATA_SETTING,
@@ -32,13 +44,14 @@ def artifact_sequences_not_divisible(run: Run) -> Found:
     Why: Crash at the first step with unfused RoPE; silent with fused RoPE. The host does not compare packs
         with the run: only the name of its own cache folder has the multiple.
     Bad: sequences of 3 and 2 runtime tokens, context_parallel_size 2. Good: sequences of 4 and 4 runtime tokens.
-    Fix: Pack again with the pad_seq_to_mult that this run needs, or lower context_parallel_size.
+    Fix: Pack again with the {dataset.offline_packing_specs.pad_seq_to_mult} that this run needs, or lower
+        {model.context_parallel_size}.
     Evidence: read in the source; Bridge #4489. Source: PSB106; core/models/common/embeddings/rope_utils.py:222
     """
     for truth in truths(run):
         if truth.runtime_length_gcd % run.needed_sequence_multiple:
             found = f"lengths that are multiples of {truth.runtime_length_gcd} only"
-            yield wrong(truth.split, found, f"multiples of {run.needed_sequence_multiple}")
+            yield wrong(place(truth.split), found, f"multiples of {run.needed_sequence_multiple}")
 
 
 @rule("BP635", ERROR, when=HAS_SPECS, evidence="read in Nemotron's data_prep (recipes/sft.py, utils/splits.py)")
@@ -70,13 +83,14 @@ def artifact_pack_exceeds_run(run: Run) -> Found:
 
     Why: Crash when the pack is read, perhaps hours later: an AssertionError without a message in a DataLoader worker.
     Bad: a pack of 4096 runtime tokens, packed_sequence_size 2048. Good: packed_sequence_size 4096.
-    Fix: Raise packed_sequence_size and seq_length to the artifact's packed_sequence_size, or pack again.
+    Fix: Raise {dataset.offline_packing_specs.packed_sequence_size & model.seq_length & dataset.seq_length} to the size
+        of the artifact's packs, or pack again.
     Evidence: executed with the real 0.6.2.
     """
     for truth in truths(run):
         if truth.max_row_width > run.packed_sequence_size:
             found = f"a pack of {truth.max_row_width} runtime tokens"
-            yield wrong(truth.split, found, f"at most {run.packed_sequence_size}, packed_sequence_size")
+            yield wrong(place(truth.split), found, f"at most {run.packed_sequence_size}, packed_sequence_size")
 
 
 def _size_made_for(facts: ArtifactFacts) -> int:
@@ -96,7 +110,8 @@ def artifact_packed_for_smaller_size(run: Run) -> Found:
 
     Why: Slow: every pack has padding at its end, so a step trains fewer tokens than the settings say.
     Bad: an artifact for 4096, packed_sequence_size 8192. Good: an artifact for 8192.
-    Fix: Set packed_sequence_size and seq_length to the artifact's, or pack again.
+    Fix: Set {dataset.offline_packing_specs.packed_sequence_size & model.seq_length & dataset.seq_length} to the
+        artifact's, or pack again.
     """
     made_for, size = _size_made_for(run.require_artifact()), run.packed_sequence_size
     if 0 < made_for < size:
@@ -110,7 +125,8 @@ def artifact_multiple_differs(run: Run) -> Found:
     Why: Silent: with 1 the host treats padding inside sequences as tokens; with more than 1 it looks for padding at the
         end of every sequence, and derives pack widths from a multiple that the packs do not have.
     Bad: an artifact with pad_seq_to_mult 4, a run with 1. Good: a run with 4.
-    Fix: Set pad_seq_to_mult to the artifact's if this run's parallelism allows it, or pack again.
+    Fix: Set {dataset.offline_packing_specs.pad_seq_to_mult} to the artifact's if this run's parallelism allows it, or
+        pack again.
     """
     made_with = require_known(run.require_artifact().context.pad_seq_to_mult, "the artifact's pad_seq_to_mult")
     multiple, where = run.pad_seq_to_mult, f"{SPECS}.pad_seq_to_mult"
@@ -136,7 +152,7 @@ def packs_of_other_settings(run: Run) -> Found:
     if settings := run.require_other_settings():
         more = f"; and {len(settings) - _SETTINGS} more" if len(settings) > _SETTINGS else ""
         where = ", ".join(setting.partition(" ")[0] for setting in settings[:_SETTINGS])
-        yield wrong(where, "; ".join(settings[:_SETTINGS]) + more, "the settings that the packs were built with")
+        yield wrong(place(where), "; ".join(settings[:_SETTINGS]) + more, "the settings that the packs were built with")
 
 
 @rule("BP122", WARNING, "PSB206", when=HAS_SPECS, noticed="dataset build, or never", evidence=EXECUTED)
@@ -145,7 +161,7 @@ def artifact_lacks_validation(run: Run) -> Found:
 
     Why: Crash when the dataset is built, or silent: the host looks for other packs, or packs validation.jsonl itself.
     Bad: do_validation true, an artifact with the split training only. Good: an artifact with training and validation.
-    Fix: Build the artifact with validation data, or set dataset.do_validation to false.
+    Fix: Build the artifact with validation data, or set {dataset.do_validation} to false.
     """
     splits = run.require_artifact().shards
     if run.flag("dataset.do_validation") and TRAIN in splits and VALIDATION not in splits:
@@ -165,7 +181,7 @@ def artifact_sequences_longer_than_run(run: Run) -> Found:
     for truth in truths(run):
         if truth.max_runtime_length > longest_sequence(run):
             found = f"a sequence of {truth.max_runtime_length} runtime tokens"
-            yield wrong(truth.split, found, f"at most {longest_sequence(run)}, this run's limit")
+            yield wrong(place(truth.split), found, f"at most {longest_sequence(run)}, this run's limit")
 
 
 @rule("BP421", ERROR, "PSB401, PSB405, PSB409; bridge/data/packing/gpt_sft.py:79", when=HAS_SPECS, evidence=EXECUTED)
@@ -174,7 +190,8 @@ def padded_boundaries_without_metadata(run: Run) -> Found:
 
     Why: Crash when the dataset is built, or at the first pack that has more sequences than the metadata says.
     Bad: pad_cu_seqlens true, explicit packs, packed_metadata_path null. Good: packed_metadata_path set.
-    Fix: Set packed_metadata_path to the packs' metadata file, with an entry per split. Noticed: dataset build.
+    Fix: Set {dataset.offline_packing_specs.packed_metadata_path} to the packs' metadata file, with an entry per split.
+    Noticed: dataset build.
     """
     if not run.flag(f"{SPECS}.pad_cu_seqlens") or run.text_or_none(PATH_SETTINGS[TRAIN]) is None:
         return
@@ -184,7 +201,9 @@ def padded_boundaries_without_metadata(run: Run) -> Found:
     else:
         yield from metadata_unread(run, metadata)
     if run.artifact is not None and not run.artifact.metadata.exists:
-        yield wrong(run.artifact.metadata.path, "no such file, with pad_cu_seqlens", f"a file beside {MANIFEST_FILE}")
+        yield wrong(
+            place(run.artifact.metadata.path), "no such file, with pad_cu_seqlens", f"a file beside {MANIFEST_FILE}"
+        )
 
 
 @fixable_rule(
@@ -198,7 +217,7 @@ def padded_cu_seqlens_without_full_width(run: Run) -> Found:
 
     Why: Crash at start: validate() refuses it; static cu_seqlens need packs of static width.
     Bad: pad_cu_seqlens true, dataset_kwargs {}. Good: dataset_kwargs {pad_to_max_length: true}.
-    Fix: Set dataset_kwargs.pad_to_max_length to the literal true. Noticed: validate().
+    Fix: Set {dataset.dataset_kwargs.pad_to_max_length} to the literal true. Noticed: validate().
     """
     if run.flag(f"{SPECS}.pad_cu_seqlens") and not run.pads_to_max_length:
         found, path = "true with packs that are not padded to their full width", "dataset_kwargs.pad_to_max_length"
@@ -215,7 +234,8 @@ def blend_of_packs(run: Run) -> Found:
 
     Why: Crash when the config is made: TypeError, unexpected keyword argument 'packed_train_data_blend'.
     Bad: packed_train_data_blend [[0.7, "a/*.parquet"], [0.3, "b/*.parquet"]]. Good: packed_train_data_path "*.parquet".
-    Fix: Mix the sources before packing, with the weights as repetitions, and set packed_train_data_path to a glob.
+    Fix: Mix the sources before packing, with the weights as repetitions, and set
+        {dataset.offline_packing_specs.packed_train_data_path} to a glob.
     Noticed: construction. Evidence: Bridge #5289, open.
     """
     for field in ("packed_train_data_blend", "packed_val_data_blend"):
@@ -227,12 +247,13 @@ def blend_of_packs(run: Run) -> Found:
 def numpy_seeded_by_dataset(run: Run) -> Found:
     """Building the packed dataset seeds numpy's global generator with dataset.seed, which differs from rng.seed.
 
-    Why: Silent: your own code that uses numpy's global generator gets the same numbers on every rank, for any rng.seed.
+    Why: Silent: your own code that uses numpy's global generator gets the same numbers on every rank, for any
+        {rng.seed}.
     Bad: dataset.seed 1234, rng.seed 5678. Good: both 5678. Fix: Use a separate generator in such code.
     """
     seed, expected = run.value("dataset.seed"), run.value("rng.seed")
     if seed != expected:
-        yield wrong("dataset.seed", str(seed), f"{expected}, as rng.seed")
+        yield wrong("dataset.seed", str(seed), say("{seed}, as {rng.seed}", seed=expected))
 
 
 @rule("BP523", ADVICE, "PSB523; bridge/training/losses.py:68", when=IS_PACKED)
@@ -263,8 +284,8 @@ def packs_poorly_filled(run: Run) -> Found:
 
     Why: Slow: attention and matrix products run over the padding at the end of every pack.
     Bad: 1000 packs of 3000 tokens on average, packed_sequence_size 4096: 73%. Good: 4000 on average: 98%.
-    Fix: Raise packed_sequence_size; 8192 is the host's own first target. Sequences nearly as long as a pack leave no
-        room for others. Noticed: never; the host logs it when it packs.
+    Fix: Raise {dataset.offline_packing_specs.packed_sequence_size}; 8192 is the host's own first target. Sequences
+        nearly as long as a pack leave no room for others. Noticed: never; the host logs it when it packs.
     Source: PSB115; bridge/data/packing/algorithms.py:226, docs/training/packed-sequences.md
     """
     size = run.packed_sequence_size
@@ -272,7 +293,7 @@ def packs_poorly_filled(run: Run) -> Found:
         fill = truth.mean_row_width / size if size > 0 else 1.0
         if truth.num_rows >= _MIN_ROWS and fill < _MIN_FILL_FRACTION:
             found = f"packs are filled to {fill:.0%}: {truth.mean_row_width:.0f} of {size} runtime tokens"
-            yield wrong(truth.split, found, f"{_MIN_FILL_FRACTION:.0%} or more")
+            yield wrong(place(truth.split), found, f"{_MIN_FILL_FRACTION:.0%} or more")
 
 
 @rule("BP120", WARNING, "PSB115, PSB118", when=HAS_SPECS, evidence="inferred; the numbers are the manifest's")
@@ -281,7 +302,8 @@ def alignment_wastes_tokens(run: Run) -> Found:
 
     Why: Slow: packs look full, but much of them is padding, most with short sequences and a large multiple.
     Bad: 1000 tokens, 200 of them padding inside sequences. Good: 20 of them.
-    Fix: Lower the multiple: 2 x context_parallel_size is enough with pad_to_max_length; or lower context parallelism.
+    Fix: Lower the multiple: 2 x {model.context_parallel_size} is enough with
+        {dataset.dataset_kwargs.pad_to_max_length}; or lower context parallelism.
     Noticed: never; the host's packing_efficiency counts the padding as tokens.
     """
     for split in run.require_artifact().require_manifest().splits:
@@ -289,4 +311,4 @@ def alignment_wastes_tokens(run: Run) -> Found:
         physical = split.statistics.num_tokens + padding
         if physical and padding / physical > _MAX_ALIGNMENT_FRACTION:
             found = f"{padding} of {physical} tokens are alignment: {1 - padding / physical:.0%} useful"
-            yield wrong(split.name, found, f"{1 - _MAX_ALIGNMENT_FRACTION:.0%} useful or more")
+            yield wrong(place(split.name), found, f"{1 - _MAX_ALIGNMENT_FRACTION:.0%} useful or more")

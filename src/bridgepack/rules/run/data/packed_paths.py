@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 
 from bridgepack.records import SPLITS, TRAIN
+from bridgepack.records.messages import say
 from bridgepack.rules.judging.context import CannotJudgeError
 from bridgepack.rules.judging.files import Files
 from bridgepack.rules.judging.rule import Found, wrong
@@ -121,7 +122,7 @@ def raw_root(run: Run) -> str:
     if root is None:
         root = run.text_or_none("dataset.hf_output_root")
     if root is None:
-        raise CannotJudgeError("neither dataset.dataset_root nor dataset.hf_output_root is set")
+        raise CannotJudgeError(say("neither {dataset.dataset_root} nor {dataset.hf_output_root} is set"))
     if "://" in root:
         raise CannotJudgeError(f"{root} is a URI, which is not checked")
     return root.rstrip("/")

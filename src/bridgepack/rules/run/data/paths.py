@@ -5,9 +5,10 @@ from itertools import pairwise
 from pathlib import Path, PurePath
 
 from bridgepack.records import TRAIN
-from bridgepack.rules.judging.context import CannotJudgeError
+from bridgepack.records.messages import say, setting
 from bridgepack.rules.judging.files import Files
-from bridgepack.rules.judging.rule import ADVICE, ERROR, EXECUTED, WARNING, Found, fixable_rule, rule, wrong
+from bridgepack.rules.judging.rule import ADVICE, ERROR, EXECUTED, WARNING, Found, fixable_rule, place, rule, wrong
+from bridgepack.rules.judging.settings import unfit
 from bridgepack.rules.judging.subject import DEFAULT_WIDTH_MULTIPLE, HAS_SPECS, SPECS, Run
 from bridgepack.rules.run.data.packed_paths import (
     METADATA_SETTING,
@@ -43,7 +44,9 @@ def input_not_there(run: Run) -> Found:
     files = run.require_files()
     for field, path in run.config.inputs:
         if not files.exists(path) and not files.matches(path):
-            yield wrong(field, f"{path}, which does not exist", "an existing file or folder, or a pattern that matches")
+            yield wrong(
+                place(field), f"{path}, which does not exist", "an existing file or folder, or a pattern that matches"
+            )
 
 
 @rule("BP201", ERROR, "PSB201; bridge/data/packing/config.py:55, data/packing/paths.py:46", evidence=EXECUTED)
@@ -165,7 +168,8 @@ def npy_without_metadata(run: Run) -> Found:
 
     Why: Crash at dataset build: FileNotFoundError; .npy files need their metadata even if pad_cu_seqlens is off.
     Bad: packed_train_data_path /data/training.npy, packed_metadata_path null. Good: packed_metadata_path set.
-    Fix: Set packed_metadata_path, or convert the packs to Parquet. Noticed: dataset build.
+    Fix: Set {dataset.offline_packing_specs.packed_metadata_path}, or convert the packs to Parquet. Noticed: dataset
+        build.
     """
     if not any(path.is_npy for path in explicit_paths(run)):
         return
@@ -184,7 +188,8 @@ def validation_packs_are_training_packs(run: Run) -> Found:
 
     Why: Silent: the validation loss is measured on training data.
     Bad: both paths are /data/packs/training_4096.idx.parquet. Good: validation_4096.idx.parquet for the second.
-    Fix: Set packed_val_data_path to the validation packs, or dataset.do_validation to false.
+    Fix: Set {dataset.offline_packing_specs.packed_val_data_path} to the validation packs, or {dataset.do_validation} to
+        false.
     """
     texts = [path.text.rstrip("/") for path in explicit_paths(run)]
     if len(texts) == 2 and texts[0] == texts[1] and run.flag("dataset.do_validation"):
@@ -218,7 +223,8 @@ def validation_packed_by_host(run: Run) -> Found:
     Why: Silent: validation is packed with the run's own preprocessing, not with that of the training packs. Crash when
         the dataset is built if validation.jsonl does not exist: rank 0 fails while the others wait.
     Bad: packed_train_data_path set, packed_val_data_path null, do_validation true. Good: do_validation false.
-    Fix: Set packed_val_data_path, or dataset.do_validation to false. Noticed: dataset build, or never.
+    Fix: Set {dataset.offline_packing_specs.packed_val_data_path}, or {dataset.do_validation} to false. Noticed: dataset
+        build, or never.
     """
     if splits_packed_by_host(run) == (VALIDATION,):
         allowed = "a path to validation packs, or do_validation false"
@@ -237,7 +243,7 @@ def test_split_width_not_divisible(run: Run) -> Found:
     Why: Crash at the end of training if dataset_root has a test.jsonl: its rows are rounded to 16 tokens, but context
         or sequence parallelism needs another multiple.
     Bad: do_test true, CP 4, TP 8, sequence_parallel: 16 where 32 is needed. Good: do_test false.
-    Fix: Set dataset.do_test to false; it is true by default. Noticed: end of training.
+    Fix: Set {dataset.do_test} to false; it is true by default. Noticed: end of training.
     """
     if not run.flag("dataset.do_test"):
         return
@@ -246,7 +252,7 @@ def test_split_width_not_divisible(run: Run) -> Found:
     if run.dataset_kwargs.get("pad_to_max_length"):
         width = run.integer("dataset.seq_length")
     if type(width) is not int:
-        raise CannotJudgeError(f"dataset.dataset_kwargs.pad_seq_length_to_mult is {width!r}")
+        raise unfit("dataset.dataset_kwargs.pad_seq_length_to_mult", width, "not a whole number")
     if width % needed == 0:
         return
     is_seen = run.files is not None and run.value("dataset.hf_dataset") is None
@@ -262,7 +268,9 @@ def raw_folder_not_writable(run: Run) -> Found:
 
     Why: Crash when the dataset is built: PermissionError, with explicit packs too if packed_metadata_path is null.
     Bad: a dataset_root that only others may write, packed_metadata_path null. Good: all three packed paths set.
-    Fix: Set packed_train_data_path, packed_val_data_path and packed_metadata_path, or make dataset_root writable.
+    Fix: Set {dataset.offline_packing_specs.packed_train_data_path},
+        {dataset.offline_packing_specs.packed_val_data_path} and {dataset.offline_packing_specs.packed_metadata_path},
+        or make {dataset.dataset_root} writable.
     """
     unnamed = [PATH_SETTINGS[split] for split in splits_packed_by_host(run)]
     unnamed += [METADATA_SETTING] * (run.value(METADATA_SETTING) is None)
@@ -270,7 +278,7 @@ def raw_folder_not_writable(run: Run) -> Found:
         return
     files, root = run.require_files(), raw_root(run)
     if not files.is_writable(f"{root}/packed") and not cache_folders(run, files):
-        found = f"{root} is not writable, and {unnamed[0]} is null"
+        found = say("{root} is not writable, and {path} is null", root=root, path=setting(unnamed[0]))
         yield wrong("dataset.dataset_root", found, "a writable folder, or all packed paths set")
 
 
@@ -280,7 +288,7 @@ def raw_data_missing(run: Run) -> Found:
 
     Why: Crash when the dataset is built: GPT SFT input path does not exist. The other ranks wait for rank 0.
     Bad: packed_val_data_path null, do_validation true, no validation.jsonl in dataset_root. Good: it exists.
-    Fix: Set the path to that split's packs, put its JSON Lines into dataset_root, or turn the split off.
+    Fix: Set the path to that split's packs, put its JSON Lines into {dataset.dataset_root}, or turn the split off.
     Source: PSB206, PSB201; bridge/data/packing/offline.py:204
     """
     if run.value("dataset.hf_dataset") is not None:
@@ -299,7 +307,7 @@ def metadata_path_left_to_host(run: Run) -> Found:
     Why: Crash when the dataset is built if dataset_root is not writable, although nothing is written into the folder.
         Otherwise an empty folder is left.
     Bad: packed_train_data_path set, packed_metadata_path null. Good: packed_metadata_path Path("bridge_metadata.json").
-    Fix: Set packed_metadata_path to the packs' metadata file.
+    Fix: Set {dataset.offline_packing_specs.packed_metadata_path} to the packs' metadata file.
     """
     if any(path.split == TRAIN for path in explicit_paths(run)) and run.value(METADATA_SETTING) is None:
         yield wrong(METADATA_SETTING, "null, with explicit packs", "the packs' metadata file")

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from bridgepack.records.messages import say
 from bridgepack.rules.judging.context import CannotJudgeError
 from bridgepack.rules.judging.environment import BRIDGE
 from bridgepack.rules.judging.rule import ADVICE, ERROR, EXECUTED, WARNING, Found, fixable_rule, rule, wrong
@@ -51,7 +52,8 @@ def stored_mask_ignored(run: Run) -> Found:
 
     Why: Silent: everything except EOS inputs is trained: prompts, system turns, tool outputs, padding rows of a batch.
     Bad: dataset_kwargs {answer_only_loss: false} with offline packing. Good: dataset_kwargs without it.
-    Fix: Remove answer_only_loss from dataset_kwargs; to train everything, pack with loss_mode full.
+    Fix: Remove {dataset.dataset_kwargs.answer_only_loss}; to train everything, pack with
+        {dataset.preprocessing.loss_mode} full.
     Noticed: never; `validate()` refuses it only with an explicit preprocessing.
     """
     value = run.dataset_kwargs.get("answer_only_loss", True)
@@ -65,7 +67,7 @@ def completions_without_eos(run: Run) -> Found:
     """The host packs completions without EOS at their end.
 
     Why: Silent: the model never learns to stop. Bad: preprocessing.add_eos false. Good: preprocessing.add_eos true.
-    Fix: Set add_eos to true, unless the completions already end with a stop token.
+    Fix: Set {dataset.preprocessing.add_eos} to true, unless the completions already end with a stop token.
     """
     is_legacy = preprocessing_kind(run) == LEGACY
     settings = run.dataset_kwargs if is_legacy else prompt_completion(run)
@@ -81,11 +83,11 @@ def chat_template_in_dataset_kwargs(run: Run) -> Found:
     Why: Crash at dataset init on every rank that does not pack, and on all ranks once packs exist: TypeError,
         unexpected keyword argument 'chat_template'.
     Bad: dataset_kwargs {chat_template: "..."}. Good: tokenizer.chat_template or tokenizer.chat_template_path.
-    Fix: Move the template to tokenizer.chat_template and remove it from dataset_kwargs.
+    Fix: Move the template to {tokenizer.chat_template} and remove {dataset.dataset_kwargs.chat_template}.
     Source: PSB507; bridge/data/packing/offline.py:159, data/builders/gpt_sft.py:515
     """
     if "chat_template" in run.dataset_kwargs:
-        yield wrong(f"{_KWARGS}.chat_template", "set", "not set; tokenizer.chat_template")
+        yield wrong(f"{_KWARGS}.chat_template", "set", say("not set; {tokenizer.chat_template}"))
 
 
 @rule("BP513", WARNING, "PSB513; bridge/data/packing/algorithms.py:286", when=host_packs)
@@ -94,7 +96,7 @@ def legacy_mask(run: Run) -> Found:
 
     Why: Silent: everything from the answer's start on is trained, even the first padding token; truncation is ignored.
     Bad: dataset_root set, preprocessing null, no explicit packs. Good: ChatSFTPreprocessingConfig.
-    Fix: Set dataset.preprocessing to the kind of the rows.
+    Fix: Set {dataset.preprocessing} to the kind of the rows.
     """
     if preprocessing_kind(run) == LEGACY:
         yield wrong("dataset.preprocessing", "None", "chat or prompt-completion preprocessing")
@@ -106,7 +108,7 @@ def prompt_glued_to_completion(run: Run) -> Found:
 
     Why: Silent: words run together, with a token boundary that does not occur at inference.
     Bad: prompt_template "{prompt}", separator "". Good: separator " ".
-    Fix: Set separator to a space, or end prompt_template with a line end.
+    Fix: Set {dataset.preprocessing.separator} to a space, or end the prompt's template with a line end.
     """
     preprocessing, path = prompt_completion(run), "dataset.preprocessing.separator"
     is_closed = str(preprocessing.get("prompt_template", "")).endswith("}") and not preprocessing.get("add_sep")
@@ -121,7 +123,8 @@ def prompts_without_bos(run: Run) -> Found:
 
     Why: Silent: inference begins with BOS, training does not; Gemma models degrade badly.
     Bad: preprocessing.add_bos false with a Gemma tokenizer. Good: preprocessing.add_bos true with a Gemma tokenizer.
-    Fix: Set add_bos to true if inference adds BOS. Evidence: read in the source: add_bos is false by default.
+    Fix: Set {dataset.preprocessing.add_bos} to true if inference adds BOS. Evidence: read in the source: add_bos is
+        false by default.
     """
     if prompt_completion(run).get("add_bos") is False and run.family.name.startswith(_BEGIN_WITH_BOS):
         why = "the tokenizer begins every text with BOS"
@@ -134,7 +137,8 @@ def bos_wanted_but_missing(run: Run) -> Found:
 
     Why: Crash at dataset build: the tokenizer has no BOS token.
     Bad: preprocessing.add_bos true with a Qwen3 tokenizer. Good: preprocessing.add_bos false with a Qwen3 tokenizer.
-    Fix: Set add_bos to false. Evidence: read in the source; the tokenizers of Qwen2.5 and Qwen3 were checked.
+    Fix: Set {dataset.preprocessing.add_bos} to false. Evidence: read in the source; the tokenizers of Qwen2.5 and Qwen3
+        were checked.
     """
     if prompt_completion(run).get("add_bos") is True and run.family.name.startswith(_WITHOUT_BOS):
         found, why = f"True with {run.family.evidence}", "there is no BOS token"

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from bridgepack.records.messages import say, setting
 from bridgepack.rules.judging.rule import ADVICE, ERROR, EXECUTED, VALIDATE, Found, fixable_rule, rule, wrong
 from bridgepack.rules.judging.subject import HAS_SPECS, IS_TEXT, SPECS, Run
 from bridgepack.rules.run.reading import fine_tunes
@@ -36,7 +37,7 @@ def data_source_not_exactly_one(run: Run) -> Found:
 
     Why: Crash at start: validate() refuses it, even if explicit packs make the source unnecessary.
     Bad: dataset_root null and hf_dataset null, with packed_train_data_path set. Good: dataset_root /data/my_sft.
-    Fix: Set either dataset_root (any folder if packs are explicit) or hf_dataset.
+    Fix: Set either {dataset.dataset_root} (any folder if packs are explicit) or {dataset.hf_dataset}.
     Source: PSB017; bridge/data/builders/gpt_sft.py:137
     """
     root, source = run.value("dataset.dataset_root"), run.value("dataset.hf_dataset")
@@ -53,7 +54,7 @@ def rewrite_of_explicit_packs(run: Run) -> Found:
 
     Why: Crash at start: validate() refuses it, because it would overwrite the packs.
     Bad: hf_rewrite true with packed_train_data_path set. Good: hf_rewrite false with packed_train_data_path set.
-    Fix: Set hf_rewrite to false, or remove the packed paths.
+    Fix: Set {dataset.hf_rewrite} to false, or remove the packed paths.
     """
     is_rewritten = run.is_on("dataset.hf_rewrite")
     named = [name for name in _PACK_PATHS if is_rewritten and run.value(f"{SPECS}.{name}") is not None]
@@ -83,12 +84,12 @@ def dataset_option_refused(run: Run) -> Found:
 
     Why: Crash at start: validate() refuses max_num_samples, options that belong to preprocessing, and objects.
     Bad: preprocessing set, dataset_kwargs.answer_only_loss true. Good: preprocessing with its own loss_mode.
-    Fix: Use max_train_samples and preprocessing instead.
+    Fix: Use {dataset.max_train_samples} and preprocessing instead.
     Source: PSB019; bridge/data/builders/gpt_sft.py:210, data/base.py:102
     """
     options = run.dataset_kwargs
     if "max_num_samples" in options:
-        yield wrong(f"{_OPTIONS}.max_num_samples", "set", "dataset.max_train_samples")
+        yield wrong(f"{_OPTIONS}.max_num_samples", "set", setting("dataset.max_train_samples"))
     for option in sorted(_SEMANTIC_OPTIONS & set(options)):
         if run.value("dataset.preprocessing") is not None:
             yield wrong(f"{_OPTIONS}.{option}", "set beside preprocessing", "preprocessing alone")
@@ -109,7 +110,8 @@ def base_recipe_values_with_own_data(run: Run) -> Found:
 
     Why: Silent: examples are cut at 2048 tokens, and 1000 steps of 128 packs are many epochs over a small dataset.
     Bad: own dataset_root with seq_length 2048, global_batch_size 128 and train_iters 1000. Good: values chosen for it.
-    Fix: Choose seq_length, packed_sequence_size, global_batch_size and train_iters for the data.
+    Fix: Choose {model.seq_length & dataset.seq_length & dataset.offline_packing_specs.packed_sequence_size},
+        {train.global_batch_size} and {train.train_iters} for the data.
     """
     has_own_data = run.value("dataset.dataset_root") is not None
     if has_own_data and all(run.value(path) == value for path, value in _BASE_RECIPE.items()):
@@ -123,7 +125,7 @@ def adapter_without_pretrained_weights(run: Run) -> Found:
 
     Why: Crash at start: validate() refuses it. The host's recipes do not set it.
     Bad: peft LoRA, checkpoint.pretrained_checkpoint null. Good: pretrained_checkpoint /checkpoints/llama-3.2-1b.
-    Fix: Set checkpoint.pretrained_checkpoint.
+    Fix: Set {checkpoint.pretrained_checkpoint}.
     """
     if run.is_set("peft") and run.value("checkpoint.pretrained_checkpoint") is None:
         yield wrong("checkpoint.pretrained_checkpoint", "none", "the checkpoint to adapt")
@@ -135,8 +137,8 @@ def no_weights_to_start_from(run: Run) -> Found:
 
     Why: Crash or silent: finetune() refuses it; pretrain() with the same config trains from random weights.
     Bad: pretrained_checkpoint null, checkpoint.load null. Good: pretrained_checkpoint /checkpoints/llama-3.2-1b.
-    Fix: Set checkpoint.pretrained_checkpoint.
+    Fix: Set {checkpoint.pretrained_checkpoint}.
     """
     paths = ("checkpoint.pretrained_checkpoint", "checkpoint.load")
     if run.value("peft") is None and all(run.value(path) is None for path in paths):
-        yield wrong(paths[0], "none, and checkpoint.load is none", "a checkpoint")
+        yield wrong(paths[0], say("none, and {checkpoint.load} is none"), "a checkpoint")

@@ -4,6 +4,7 @@ import math
 
 from bridgepack.geometry import floor_to_multiple
 from bridgepack.records import TRAIN, VALIDATION
+from bridgepack.records.messages import join, say
 from bridgepack.rules.judging.context import CannotJudgeError
 from bridgepack.rules.judging.environment import BRIDGE
 from bridgepack.rules.judging.rule import ADVICE, ERROR, WARNING, Found, fixable_rule, rule, wrong
@@ -72,7 +73,7 @@ def fewer_packs_than_a_batch(run: Run) -> Found:
     if packs < run.global_batch_size:
         most, noun = floor_to_multiple(packs, unit), "pack" if packs == 1 else "packs"
         found = f"{run.global_batch_size} packs per step, with only {packs} training {noun}"
-        fix = f"Set {batch_set_to(run, most, is_most=True)}." if most else _too_few(unit)
+        fix = say("Set {batch}.", batch=batch_set_to(run, most, is_most=True)) if most else _too_few(unit)
         yield wrong("train.global_batch_size", found, f"at most {most or packs} packs per step", fix=fix)
 
 
@@ -89,7 +90,8 @@ def fewer_validation_packs_than_a_batch(run: Run) -> Found:
     Why: Crash at the first evaluation, eval_interval steps into the run: the loader drops incomplete batches and needs
         at least one complete batch.
     Bad: 5 validation packs with eval_global_batch_size 8. Good: 16 validation packs with eval_global_batch_size 8.
-    Fix: Lower eval_global_batch_size, set eval_iters to 0, or move more examples into validation.
+    Fix: Lower {validation.eval_global_batch_size}, set {validation.eval_iters} to 0, or move more examples into
+        validation.
     Evidence: read in the source; fixed after 0.6.2 by Bridge #5239 and #4914.
     Source: PSB604; bridge/data/samplers.py:291, data/loaders.py:365
     """
@@ -105,7 +107,7 @@ def fewer_test_rows_than_a_batch(run: Run) -> Found:
 
     Why: Crash at the end of training, when the test split is read. It is never packed: its rows are single examples.
     Bad: do_test true, 3 lines in test.jsonl, eval_global_batch_size 8. Good: 100 lines in test.jsonl.
-    Fix: Set dataset.do_test to false, or put at least one batch of rows into test.jsonl.
+    Fix: Set {dataset.do_test} to false, or put at least one batch of rows into test.jsonl.
     Evidence: read in the source; fixed after 0.6.2 by Bridge #5239 and #4914.
     Source: PSB605; bridge/data/samplers.py:291, data/loaders.py:384
     """
@@ -128,12 +130,13 @@ def validation_packs_left_out(run: Run) -> Found:
     Why: Silent: packs beyond eval_iters batches are skipped, and before 0.7 those beyond the last complete batch. The
         skipped packs change with each evaluation, so the loss changes even if the model does not.
     Bad: 20 validation packs, eval_global_batch_size 8, eval_iters 1. Good: 16 validation packs, eval_iters 2.
-    Fix: Use an eval_global_batch_size that divides the packs, and set eval_iters to packs / eval_global_batch_size.
+    Fix: Use an {validation.eval_global_batch_size} that divides the packs, and set {validation.eval_iters} to packs /
+        {validation.eval_global_batch_size}.
     Evidence: read in the source; Bridge #4914, and main of 2026-08-22. Source: PSB606; bridge/data/samplers.py:291
     """
     packs, batch, steps = num_packs(run, VALIDATION), run.eval_global_batch_size, run.eval_iters
     if steps is None:
-        raise CannotJudgeError("validation.eval_iters is null")
+        raise CannotJudgeError(say("{validation.eval_iters} is null"))
     if batch < 1:
         return
     is_filled = run.release.keeps_last_evaluation_batch
@@ -141,8 +144,7 @@ def validation_packs_left_out(run: Run) -> Found:
     if 0 < read < packs:
         num_batches = -(-packs // batch) if is_filled else packs // batch
         is_whole = is_filled or packs % batch == 0
-        field = run.config.user_path("validation.eval_iters")
-        fix = f"Set {field} to {num_batches}." if is_whole else _whole(run, packs)
+        fix = say("Set {validation.eval_iters} to {number}.", number=num_batches) if is_whole else _whole(run, packs)
         found = f"{steps} x {batch} of {packs} packs are read"
         yield wrong("validation.eval_iters", found, f"batches that read all {packs} packs", fix=fix)
 
@@ -155,7 +157,7 @@ def _whole(run: Run, packs: int) -> str:
     if not near:
         return f"Use fewer GPUs, or validation data that give a multiple of {unit} packs."
     choices = " or ".join(f"{size} (eval_iters {packs // size})" for size in near)
-    return f"Use eval_global_batch_size {choices}."
+    return say("Set {validation.eval_global_batch_size} to {choices}.", choices=choices)
 
 
 @rule("BP607", WARNING, "PSB607; bridge/data/loaders.py:109, data/samplers.py:326", when=PACKS_OFFLINE)
@@ -166,7 +168,8 @@ def steps_of_an_unpacked_run(run: Run) -> Found:
         does with few packs. If steps, warmup and intervals count examples, training takes as many times longer as
         a pack has sequences, and the learning rate decays over the wrong horizon.
     Bad: 1000 packs of 8 sequences, global_batch_size 8, train_iters 1000: 8 epochs. Good: train_iters 125: 1 epoch.
-    Fix: Set train_iters to epochs x packs / global_batch_size and scale the schedule, or set num_epochs instead.
+    Fix: Set {train.train_iters} to epochs x packs / {train.global_batch_size} and scale the schedule, or set
+        {train.num_epochs} instead.
     Evidence: executed with the real 0.6.2 (the sampler repeats packs).
     """
     counts_epochs = run.value("train.train_iters") is None or run.value("train.num_epochs") is not None
@@ -197,7 +200,8 @@ def batch_of_many_sequences(run: Run) -> Found:
     if sequences > _LARGE_BATCH_SEQUENCES and per_pack >= 2 and usual < batch:
         found, allowed = f"{batch} packs, with {per_pack:.1f} conversations in each", f"{usual} packs"
         one_step = f"One step trains about {sequences:,} conversations."
-        fix = f"{one_step} For the usual {USUAL_SEQUENCES}, set {batch_set_to(run, usual)}."
+        cure = say("For the usual {number}, set {batch}.", number=USUAL_SEQUENCES, batch=batch_set_to(run, usual))
+        fix = join([one_step, cure], " ")
         yield wrong("train.global_batch_size", found, allowed, fix=fix)
 
 
@@ -221,9 +225,9 @@ def few_optimiser_steps(run: Run) -> Found:
     most = max(floor_to_multiple(read // FEWEST_STEPS, unit), unit)
     if packs - batch < steps * batch and steps < FEWEST_STEPS and most < batch:
         counts_epochs = epochs is not None or run.config.user_path("train.train_iters") == _RECIPE_EPOCHS
-        longer = "" if counts_epochs else f", and train.train_iters to {-(-read // most)}"
+        longer = "" if counts_epochs else say(", and {train.train_iters} to {steps}", steps=-(-read // most))
         found = f"{steps} steps of {batch} packs, over {packs} packs"
-        fix = f"Set {batch_set_to(run, most, is_most=True)}{longer}."
+        fix = say("Set {batch}{longer}.", batch=batch_set_to(run, most, is_most=True), longer=longer)
         yield wrong("train.global_batch_size", found, f"at most {most} packs per step", fix=fix)
 
 
@@ -239,7 +243,7 @@ def packs_run_out(run: Run) -> Found:
 
     Why: Crash in mid-run (StopIteration) or on resume (no samples left to consume): the single loader ends.
     Bad: dataloader_type single, 100 packs, 50 steps of 8. Good: dataloader_type batch.
-    Fix: Set dataset.dataloader_type to batch, or train fewer steps.
+    Fix: Set {dataset.dataloader_type} to batch, or train fewer steps.
     """
     if _loader(run) != "single":
         return

@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 from bridgepack import geometry
 from bridgepack.rules.judging.context import CannotJudgeError
-from bridgepack.rules.judging.rule import ERROR, WARNING, Found, rule, wrong
+from bridgepack.rules.judging.rule import ERROR, WARNING, Found, place, rule, wrong
 from bridgepack.rules.judging.subject import PACKS_OFFLINE, Run
 from bridgepack.rules.run.data.semantics import preprocessing_kind
 from bridgepack.rules.run.reading import truths
@@ -54,7 +54,7 @@ def model_vocabulary_smaller_than_tokenizer(run: Run) -> Found:
 
     Why: Crash at setup: ValueError, model vocab_size cannot be smaller than tokenizer's vocab_size.
     Bad: model.vocab_size 128000, a tokenizer of 128256 ids. Good: model.vocab_size 128256.
-    Fix: Set model.vocab_size to at least the tokenizer's and resize the embedding, or use the checkpoint's tokenizer.
+    Fix: Set {model.vocab_size} to at least the tokenizer's and resize the embedding, or use the checkpoint's tokenizer.
     """
     size = run.integer_or_none("model.vocab_size")
     if size is None or run.flag("tokenizer.use_tokenizer_vocab_size"):
@@ -81,7 +81,7 @@ def token_beyond_model_vocabulary(run: Run) -> Found:
         size = geometry.ceil_to_multiple(size, max(1, multiple) * run.tensor_model_parallel_size)
     for truth in found:
         if truth.max_token_id >= size:
-            yield wrong(truth.split, f"token id {truth.max_token_id}", f"0 to {size - 1}")
+            yield wrong(place(truth.split), f"token id {truth.max_token_id}", f"0 to {size - 1}")
 
 
 @rule("BP534", WARNING, "PSB209; bridge/data/builders/gpt_sft.py:796", when=PACKS_OFFLINE)
@@ -91,7 +91,7 @@ def packs_of_another_tokenizer(run: Run) -> Found:
     Why: Silent: ids mean different tokens, or EOS has another id and padding is trained; the host never compares them.
     Bad: packs made with Qwen/Qwen3-8B, tokenizer_model meta-llama/Llama-3.2-1B.
     Good: packs made with /models/Llama-3.2-1B.
-    Fix: Build the packs with the run's tokenizer, or set tokenizer_model to the packs' tokenizer.
+    Fix: Build the packs with the run's tokenizer, or set {tokenizer.tokenizer_model} to the packs' tokenizer.
     """
     made_with, run_with = _tokenizers(run)
     if _short_name(made_with) != _short_name(run_with):
@@ -104,7 +104,7 @@ def loss_of_packs_differs_from_run(run: Run) -> Found:
 
     Why: Silent: training uses the packs' mask; the run's preprocessing applies to the test split only.
     Bad: packs with loss_mode assistant, a run with loss_mode full. Good: both assistant.
-    Fix: Set dataset.preprocessing to the packs' kind and loss_mode, or build the packs again.
+    Fix: Set {dataset.preprocessing} to the packs' kind and {dataset.preprocessing.loss_mode}, or build the packs again.
     """
     if run.value("dataset.preprocessing") is None:
         return

@@ -5,6 +5,7 @@ import math
 from packaging.version import Version
 
 from bridgepack.host.modules import DELTA_NETS
+from bridgepack.records.messages import say, setting
 from bridgepack.rules.judging.environment import ENGINE
 from bridgepack.rules.judging.rule import ADVICE, ERROR, VALIDATE, WARNING, Found, fixable_rule, rule, wrong
 from bridgepack.rules.judging.subject import IS_PACKED, PACKS_OFFLINE, SPECS, Run
@@ -30,7 +31,7 @@ def no_backend_for_packed_attention(run: Run) -> Found:
     Why: Crash at the first step: `local` refuses packs; `unfused` supports neither padding between sequences nor
         context parallelism, and before TransformerEngine 2.12 no packs at all.
     Bad: enable_offline_packing true, attention_backend local. Good: attention_backend auto or fused.
-    Fix: Set model.attention_backend to AttnBackend.auto, or do not set it.
+    Fix: Set {model.attention_backend} to auto, which is AttnBackend.auto in Python, or do not set it.
     Evidence: read in megatron-core 0.19.2 and TransformerEngine 2.10 to 2.18; packs without padding at context
         parallelism 1 work with `unfused` since 2.12.
     Source: PSB701; bridge/models/gpt_provider.py:277; core/transformer/dot_product_attention.py:153;
@@ -65,8 +66,9 @@ def flash_attention_over_padded_sequences(run: Run) -> Found:
     Why: Crash at the first step, "No dot product attention backend is available", unless FlashAttention 3 is installed
         and TransformerEngine is 2.16 or newer. `flash` is the default of hybrid and Gemma providers.
     Bad: pad_seq_to_mult 4, attention_backend flash, no FlashAttention 3. Good: attention_backend auto or fused.
-    Fix: Set model.attention_backend to AttnBackend.auto. On Ampere GPUs, which have no fused kernel for packs,
-        use context parallelism 1 with pad_seq_to_mult 1. Noticed: first step.
+    Fix: Set {model.attention_backend} to auto, which is AttnBackend.auto in Python. On Ampere GPUs, which have no fused
+        kernel for packs, use context parallelism 1 with {dataset.offline_packing_specs.pad_seq_to_mult} 1. Noticed:
+        first step.
     Source: PSB702; TE/dot_product_attention/utils.py:975-990; bridge/models/hybrid/hybrid_provider.py:144
     """
     if attention_backend(run) != "flash" or not backend_takes_effect(run) or not pads_between_sequences(run):
@@ -91,7 +93,7 @@ def deterministic_gated_delta_net(run: Run) -> Found:
     Why: Crash at the first step: "Packed sequence does not support deterministic mode."
     Bad: experimental_attention_variant gated_delta_net, deterministic_mode true, packing on.
     Good: deterministic_mode false.
-    Fix: Set model.deterministic_mode to false, or train unpacked. Evidence: read in megatron-core 0.19.2.
+    Fix: Set {model.deterministic_mode} to false, or train unpacked. Evidence: read in megatron-core 0.19.2.
     """
     path = "model.deterministic_mode"
     if run.stated(path) and run.model_setting("experimental_attention_variant") in DELTA_NETS:
@@ -110,7 +112,7 @@ def attention_mask_of_the_dataset_ignored(run: Run) -> Found:
     Why: Silent: attention over packs uses cu_seqlens only, so the mask has no effect. The masks of the host's own
         datasets equal cu_seqlens; a mask of your own dataset may differ.
     Bad: packing on, skip_getting_attention_mask_from_dataset false. Good: true, or not set.
-    Fix: Set dataset.skip_getting_attention_mask_from_dataset to true, or train unpacked if you need the mask.
+    Fix: Set {dataset.skip_getting_attention_mask_from_dataset} to true, or train unpacked if you need the mask.
     """
     path = "dataset.skip_getting_attention_mask_from_dataset"
     if run.is_packed and run.stated(path) is False:
@@ -125,7 +127,8 @@ def fp8_attention_over_packs(run: Run) -> Found:
     Why: Crash at the first step, "No dot product attention backend is available": no kernel supports FP8 attention
         over packs with context parallelism; with MXFP8 none does even without it.
     Bad: fp8 hybrid, fp8_dot_product_attention true, CP 2, packing on. Good: fp8_dot_product_attention false.
-    Fix: Set fp8_dot_product_attention and fp8_multi_head_attention to false; matrix products stay in FP8.
+    Fix: Set {model.fp8_dot_product_attention} and {model.fp8_multi_head_attention} to false; matrix products stay in
+        FP8.
     Source: PSB721, PSB702; TE/dot_product_attention/utils.py, context parallelism filter
     """
     flags = ("fp8_dot_product_attention", "fp8_multi_head_attention")
@@ -134,8 +137,9 @@ def fp8_attention_over_packs(run: Run) -> Found:
         return
     if splits_context(run) or run.number_format == "mxfp8":
         found = f"true, {run.number_format}, context parallelism {run.context_parallel_size}"
+        fix = say("Set {paths} to false; matrix products stay in FP8.", paths=setting(*switched_on))
         for path in switched_on:
-            yield wrong(path, found, "false with packs", to=False)
+            yield wrong(path, found, "false with packs", to=False, fix=fix)
 
 
 @rule("BP723", ADVICE, when=PACKS_OFFLINE, versions={ENGINE: "<2.18"})
@@ -178,7 +182,7 @@ def latent_attention_setting_refused(run: Run) -> Found:
     Why: Crash in validate(): fused rotary embeddings need YaRN.
     Bad: multi_latent_attention true, rope_type rope, apply_rope_fusion true.
     Good: multi_latent_attention true, rope_type yarn, or apply_rope_fusion false.
-    Fix: Set model.apply_rope_fusion to false. Evidence: read in megatron-core 0.19.2, which pads narrower values
+    Fix: Set {model.apply_rope_fusion} to false. Evidence: read in megatron-core 0.19.2, which pads narrower values
         for packs itself.
     """
     if not run.model_setting("multi_latent_attention"):
@@ -195,7 +199,7 @@ def sparse_attention_with_fused_rotary(run: Run) -> Found:
 
     Why: Crash in validate(): "RoPE fusion is not supported for DSAttention".
     Bad: experimental_attention_variant dsa, apply_rope_fusion true. Good: apply_rope_fusion false.
-    Fix: Set model.apply_rope_fusion to false. Evidence: read in megatron-core 0.19.2.
+    Fix: Set {model.apply_rope_fusion} to false. Evidence: read in megatron-core 0.19.2.
     """
     if run.stated(_FUSION) and run.model_setting("experimental_attention_variant") == "dsa":
         why = "sparse attention refuses fused rotary embeddings"
@@ -209,7 +213,7 @@ def fused_rotary_with_several_axes(run: Run) -> Found:
     Why: Silent: the fused kernel for packs restarts one position table at every sequence, but these models set
         several positions for every token. Some providers turn the setting off, others fail an assertion.
     Bad: Qwen3-VL, position_embedding_type mrope, apply_rope_fusion true. Good: apply_rope_fusion false.
-    Fix: Set model.apply_rope_fusion to false.
+    Fix: Set {model.apply_rope_fusion} to false.
     Source: PSB912; core/models/common/embeddings/rope_utils.py:292-330;
         bridge/models/qwen_vl/modelling_qwen3_vl/rope.py:467-483
     """
@@ -263,7 +267,8 @@ def single_fused_rotary_embedding(run: Run) -> Found:
 
     Why: Crash at the first step: "fused_single_qkv_rope requested but not available/supported for the config."
     Bad: fused_single_qkv_rope true, packing on. Good: fused_single_qkv_rope false, apply_rope_fusion true.
-    Fix: Set model.fused_single_qkv_rope to false; apply_rope_fusion keeps the other fused kernel. Noticed: first step.
+    Fix: Set {model.fused_single_qkv_rope} to false; {model.apply_rope_fusion} keeps the other fused kernel. Noticed:
+        first step.
     """
     path = "model.fused_single_qkv_rope"
     if run.is_packed and run.stated(path) is True and not run.stated("model.multi_latent_attention"):
@@ -283,7 +288,7 @@ def fused_rotary_embedding_loses_yarn_scale(run: Run) -> Found:
     Why: Silent: queries and keys are too small by that factor, in packs only. GPTModelProvider turns fusion off
         itself; model classes that build their own language model do not.
     Bad: a vision-language provider, position_embedding_type yarn, factor 32, apply_rope_fusion true. Good: no fusion.
-    Fix: Set model.apply_rope_fusion to false.
+    Fix: Set {model.apply_rope_fusion} to false.
     Source: PSB711; core/models/common/embeddings/rope_utils.py:318-327; bridge/utils/fusions.py:84-92
     """
     if run.stated(_FUSION) is not True or run.stated("model.position_embedding_type") != "yarn":
@@ -313,7 +318,7 @@ def rotary_embedding_sequence_by_sequence(run: Run) -> Found:
 
     Why: Slow: without fusion every layer copies the boundaries from the GPU and starts kernels for each sequence.
     Bad: apply_rope_fusion false, 40 short sequences in a pack. Good: apply_rope_fusion true.
-    Fix: Set model.apply_rope_fusion to true if the model has plain rotary embeddings.
+    Fix: Set {model.apply_rope_fusion} to true if the model has plain rotary embeddings.
     Evidence: read in megatron-core 0.19.2; SkyRL #274.
     """
     if run.stated(_FUSION) is False and run.stated("model.position_embedding_type") == "rope":
@@ -328,7 +333,8 @@ def positions_run_on_through_the_pack(run: Run) -> Found:
         embeddings are relative, so nothing changes; anything that depends on absolute positions does.
     Bad: pad_cu_seqlens true, apply_rope_fusion false, a sequence of 4096 in packs of 4096.
     Good: apply_rope_fusion true.
-    Fix: Set model.apply_rope_fusion to true, or max_single_sequence_length below packed_sequence_size.
+    Fix: Set {model.apply_rope_fusion} to true, or {dataset.offline_packing_specs.max_single_sequence_length} below
+        {dataset.offline_packing_specs.packed_sequence_size}.
     Evidence: read in megatron-core 0.19.2; the effect is inferred.
     """
     if run.stated(_FUSION) is not False or not run.flag(f"{SPECS}.pad_cu_seqlens"):

@@ -4,7 +4,7 @@ from packaging.version import Version
 
 from bridgepack.geometry import CU_SEQLENS_EXTRA_ENTRIES
 from bridgepack.rules.judging.environment import CORE, ENGINE
-from bridgepack.rules.judging.rule import ADVICE, ERROR, EXECUTED, WARNING, Found, rule, wrong
+from bridgepack.rules.judging.rule import ADVICE, ERROR, EXECUTED, WARNING, Found, place, rule, wrong
 from bridgepack.rules.judging.subject import IS_PACKED, PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.reading import has_own_dataset, splits_context, truths, uses_engine_attention
 
@@ -23,7 +23,8 @@ def padding_at_the_end_unseen(run: Run) -> Found:
         ring exchange then splits its last sequence wrongly: outputs and gradients vary from run to run.
     Bad: CP 2, TransformerEngine 2.17, a full pack in which only the last sequence is padded.
     Good: TransformerEngine 2.18; or cp_comm_type a2a; or pad_cu_seqlens true, which moves the difference inside.
-    Fix: Install TransformerEngine 2.18 or newer, or set offline_packing_specs.pad_cu_seqlens to true with its metadata.
+    Fix: Install TransformerEngine 2.18 or newer, or set {dataset.offline_packing_specs.pad_cu_seqlens} to true with its
+        metadata.
     Evidence: TransformerEngine #3331, fixed by #2898; read in the source. A pack is safe if another pack of
         its batch has more sequences. Source: PSB703; TE/dot_product_attention/dot_product_attention.py:1562-1572
     """
@@ -33,7 +34,7 @@ def padding_at_the_end_unseen(run: Run) -> Found:
     for truth in truths(run):
         if truth.num_blind_rows:
             found = f"{truth.num_blind_rows} of {truth.num_rows} packs, TransformerEngine {run.versions[ENGINE]}"
-            yield wrong(truth.split, found, "no such pack, TransformerEngine 2.18 or newer, or pad_cu_seqlens")
+            yield wrong(place(truth.split), found, "no such pack, TransformerEngine 2.18 or newer, or pad_cu_seqlens")
 
 
 @rule("BP714", ADVICE, "PSB714; bridge/data/packing/gpt_sft.py:302-306", when=(IS_PACKED, has_own_dataset))
@@ -54,14 +55,14 @@ def tail_attends_as_a_sequence(run: Run) -> Found:
 
     Why: Slow: attention over a tail of n tokens costs n x n; experts, routers and FLOP counts see its tokens.
     Bad: pad_seq_to_mult 1, packs filled to 80 percent. Good: packs filled to 99 percent.
-    Fix: Fill packs better: a larger packed_sequence_size, or another packing algorithm.
+    Fix: Fill packs better: a larger {dataset.offline_packing_specs.packed_sequence_size}, or another packing algorithm.
     """
     if not run.pads_to_max_length or run.pad_seq_to_mult != 1:
         return
     for truth in truths(run):
         tail_fraction = 1 - truth.num_tokens / (truth.num_rows * max(run.packed_sequence_size, 1))
         if tail_fraction > _MUCH_TAIL_FRACTION:
-            yield wrong(truth.split, f"{tail_fraction:.1%} of the tokens are tail", "a few percent")
+            yield wrong(place(truth.split), f"{tail_fraction:.1%} of the tokens are tail", "a few percent")
 
 
 @rule("BP716", WARNING, "PSB716", when=(PACKS_OFFLINE, splits_context), versions={ENGINE: "<2.14"})
@@ -77,7 +78,7 @@ def very_short_sequences_with_old_kernels(run: Run) -> Found:
         if truth.min_runtime_length <= 2 * run.context_parallel_size:
             found = f"shortest sequence {truth.min_runtime_length} tokens, TransformerEngine {run.versions[ENGINE]}"
             allowed = f"more than {2 * run.context_parallel_size} tokens, or TransformerEngine 2.14"
-            yield wrong(truth.split, found, allowed)
+            yield wrong(place(truth.split), found, allowed)
 
 
 @rule("BP719", ERROR, when=IS_PACKED, evidence="read in megatron-bridge 0.6.2")
@@ -105,7 +106,7 @@ def attention_kernels_older_than_the_host(run: Run) -> Found:
     Fix: Use the container of the release, or install transformer-engine 2.17.1. Noticed: first step, or never.
     Evidence: metadata of the 0.6.2 package; Bridge #5349. Source: PSB720; megatron-bridge 0.6.2 METADATA
     """
-    yield wrong(ENGINE, str(run.versions[ENGINE]), "2.17.1, or newer")
+    yield wrong(place(ENGINE), str(run.versions[ENGINE]), "2.17.1, or newer")
 
 
 @rule("BP722", WARNING, when=(PACKS_OFFLINE, splits_context), noticed="some step")
@@ -114,11 +115,11 @@ def too_many_boundaries_for_a_kernel(run: Run) -> Found:
 
     Why: Crash at the step that reads such a pack, with a CUDA error: boundaries are copied into 48 KiB.
     Bad: context_parallel_size 2, 13,000 sequences in one pack. Good: fewer than 12,286 sequences per pack.
-    Fix: Use a smaller packed_sequence_size, or drop the shortest sequences.
+    Fix: Use a smaller {dataset.offline_packing_specs.packed_sequence_size}, or drop the shortest sequences.
     Evidence: inferred from the source of TransformerEngine 2.17.
     Source: PSB722; TransformerEngine 2.17 common/fused_attn/context_parallel.cu:675
     """
     for truth in truths(run):
         num_boundaries = truth.max_sequences_per_row + CU_SEQLENS_EXTRA_ENTRIES
         if num_boundaries > MAX_BOUNDARIES:
-            yield wrong(truth.split, f"{num_boundaries} boundaries in a pack", f"at most {MAX_BOUNDARIES}")
+            yield wrong(place(truth.split), f"{num_boundaries} boundaries in a pack", f"at most {MAX_BOUNDARIES}")

@@ -1,7 +1,7 @@
 """Rules on hybrid, dynamic, hierarchical and evaluation context parallelism."""
 
 from bridgepack.rules.judging.environment import ENGINE
-from bridgepack.rules.judging.rule import ERROR, WARNING, Found, fixable_rule, rule, wrong
+from bridgepack.rules.judging.rule import ERROR, WARNING, Found, fixable_rule, place, rule, wrong
 from bridgepack.rules.judging.subject import PACKS_OFFLINE, Run
 from bridgepack.rules.run.reading import truths
 
@@ -18,7 +18,7 @@ def hybrid_context_parallel(run: Run) -> Found:
 
     Why: Crash at the first step: the loaders give no sub-samples. With pipeline parallelism it does nothing.
     Bad: model.hybrid_context_parallel true. Good: model.hybrid_context_parallel false.
-    Fix: Set model.hybrid_context_parallel to false. Noticed: first step.
+    Fix: Set {model.hybrid_context_parallel} to false. Noticed: first step.
     """
     where = "model.hybrid_context_parallel"
     if run.is_on(where):
@@ -47,7 +47,7 @@ def hierarchical_context_parallel_on_decentralized_groups(run: Run) -> Found:
 
     Why: Crash at setup: NotImplementedError.
     Bad: hierarchical_context_parallel_sizes [2, 2], use_decentralized_pg true. Good: use_decentralized_pg false.
-    Fix: Set dist.use_decentralized_pg to false, or use cp_comm_type p2p or a2a without hierarchical sizes.
+    Fix: Set {dist.use_decentralized_pg} to false, or use {model.cp_comm_type} p2p or a2a without hierarchical sizes.
     """
     sizes = run.items(_HIERARCHY)
     if sizes and run.flag("dist.use_decentralized_pg"):
@@ -61,8 +61,8 @@ def evaluation_context_parallel_without_groups(run: Run) -> Found:
     Why: Silent: the host does not create groups for evaluation. It counts batches for eval_context_parallel_size, but
         evaluates with the context parallelism of training.
     Bad: context_parallel_size 2, eval_context_parallel_size 4, no decentralized groups. Good: eval size null.
-    Fix: Remove eval_context_parallel_size, or set use_decentralized_pg and create the groups of evaluation as in the
-        host's example on decentralized groups.
+    Fix: Remove {dist.eval_context_parallel_size}, or set {dist.use_decentralized_pg} and create the groups of
+        evaluation as in the host's example on decentralized groups.
     """
     context = run.eval_context_parallel_size
     if context is None or context < 1 or context == run.context_parallel_size or not run.evaluates:
@@ -77,7 +77,7 @@ def engine_lacks_hierarchical_context_parallel(run: Run) -> Found:
 
     Why: Crash at setup: the attention of older versions supports one group of context-parallel ranks only.
     Bad: hierarchical_context_parallel_sizes [2, 2], TransformerEngine 1.11. Good: no hierarchical sizes.
-    Fix: Use a newer TransformerEngine, or cp_comm_type p2p or a2a without hierarchical sizes.
+    Fix: Use a newer TransformerEngine, or {model.cp_comm_type} p2p or a2a without hierarchical sizes.
     Evidence: read in megatron-core.
     """
     sizes = run.items(_HIERARCHY)
@@ -91,7 +91,8 @@ def max_seqlen_per_rank_without_effect(run: Run) -> Found:
 
     Why: Silent: no rank gets shorter sequences; packed_sequence_size decides the memory.
     Bad: model.max_seqlen_per_dp_cp_rank 4096. Good: model.max_seqlen_per_dp_cp_rank null.
-    Fix: Remove it; to save memory, lower packed_sequence_size or raise context_parallel_size.
+    Fix: Remove it; to save memory, lower {dataset.offline_packing_specs.packed_sequence_size} or raise
+        {model.context_parallel_size}.
     """
     where = "model.max_seqlen_per_dp_cp_rank"
     value = run.integer_or_none(where)
@@ -107,7 +108,7 @@ def rank_without_trained_token(run: Run) -> Found:
         with more trained tokens may still leave a rank without one; the rule reports only certain cases.
     Bad: context_parallel_size 4, a pack with 3 trained tokens. Good: a pack with 400 trained tokens.
     Fix: Inspect the pack for long prompts with tiny answers, or a mask that trains too little. Keep
-        calculate_per_token_loss on. Noticed: never with per-token loss; NaN in the loss without.
+        {model.calculate_per_token_loss} on. Noticed: never with per-token loss; NaN in the loss without.
     Evidence: Megatron-LM #1764; read in the source.
     """
     largest = max(run.context_parallel_sizes)
@@ -116,4 +117,4 @@ def rank_without_trained_token(run: Run) -> Found:
     for truth in truths(run):
         if truth.min_effective_tokens_per_row < largest:
             allowed = f"at least {largest}, one for each context-parallel rank"
-            yield wrong(truth.split, f"a pack with {truth.min_effective_tokens_per_row} trained tokens", allowed)
+            yield wrong(place(truth.split), f"a pack with {truth.min_effective_tokens_per_row} trained tokens", allowed)

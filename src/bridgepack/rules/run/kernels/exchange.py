@@ -5,6 +5,7 @@ from typing import Any
 
 from packaging.version import Version
 
+from bridgepack.records.messages import say
 from bridgepack.rules.judging.context import CannotJudgeError
 from bridgepack.rules.judging.environment import ENGINE, version_of
 from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, Found, change, fixable_rule, rule, wrong
@@ -53,7 +54,7 @@ def all_gather_exchange_of_packs(run: Run) -> Found:
     Why: Crash at the first step: "No support for cp_comm_type='all_gather' and qkv_format='thd'", or no backend.
     Bad: cp_comm_type all_gather, CP 2, packing on, TransformerEngine 2.17.
     Good: cp_comm_type p2p, or TransformerEngine 2.18.
-    Fix: Set model.cp_comm_type to p2p. Noticed: first step. Evidence: read in TransformerEngine 2.17.1; 2.18 has it.
+    Fix: Set {model.cp_comm_type} to p2p. Noticed: first step. Evidence: read in TransformerEngine 2.17.1; 2.18 has it.
     Source: PSB704; TE/dot_product_attention/context_parallel.py:3064, utils.py:1166
     """
     if "all_gather" in run.cp_comm_types:
@@ -68,7 +69,7 @@ def hierarchical_exchange_of_packs(run: Run) -> Found:
     Why: Crash at the first step: "thd format is not supported with hierarchical CP implementation yet!"
     Bad: cp_comm_type a2a+p2p, hierarchical_context_parallel_sizes [2, 2], packing on.
     Good: cp_comm_type p2p; or TransformerEngine 2.19.
-    Fix: Set model.cp_comm_type to p2p, or to a2a if the heads divide, and remove the hierarchical sizes.
+    Fix: Set {model.cp_comm_type} to p2p, or to a2a if the heads divide, and remove the hierarchical sizes.
     Noticed: first step. Evidence: read in TransformerEngine 2.17.1 and 2.18; its pull request 3290 removes it for 2.19.
     Source: PSB705; TE/dot_product_attention/context_parallel.py:4730-4732
     """
@@ -83,7 +84,7 @@ def heads_do_not_divide_for_all_to_all(run: Run) -> Found:
 
     Why: Crash at the first step: "cp_comm_type='a2a' requires num_heads % cp_size == 0 for Q, K, V."
     Bad: 32 heads, 8 query groups, TP 4, CP 4: 2 groups for 4 ranks. Good: CP 2, or cp_comm_type p2p.
-    Fix: Set model.cp_comm_type to p2p, or lower context or tensor parallelism.
+    Fix: Set {model.cp_comm_type} to p2p, or lower context or tensor parallelism.
     Source: PSB706; TE/dot_product_attention/context_parallel.py:3952
     """
     if "a2a" not in run.cp_comm_types or replaces_attention(run):
@@ -105,7 +106,7 @@ def hierarchical_sizes_do_not_fit(run: Run) -> Found:
 
     Why: Crash in validate(). Without sizes each rank would attend only to its own chunk.
     Bad: cp_comm_type a2a+p2p without sizes; or sizes [4, 2] at CP 4. Good: sizes [2, 2] at CP 4.
-    Fix: Set sizes whose product is model.context_parallel_size, or remove them and use p2p. Noticed: validate().
+    Fix: Set sizes whose product is {model.context_parallel_size}, or remove them and use p2p. Noticed: validate().
     """
     sizes, kinds = run.stated(_SIZES), run.cp_comm_types if run.is_stated(_KIND) else ()
     is_used = any("a2a+p2p" in kind for kind in kinds)
@@ -115,7 +116,7 @@ def hierarchical_sizes_do_not_fit(run: Run) -> Found:
         return
     given = [size for size in run.items(_SIZES) if type(size) is int]
     if math.prod(given) != run.context_parallel_size:
-        allowed = f"a product of {run.context_parallel_size}, model.context_parallel_size"
+        allowed = say("a product of {size}, {model.context_parallel_size}", size=run.context_parallel_size)
         mended = () if is_used else change(_SIZES, None, "nothing uses them")
         yield wrong(_SIZES, f"{given}, product {math.prod(given)}", allowed, changes=mended)
 
@@ -127,8 +128,8 @@ def sliding_window_over_the_ring(run: Run) -> Found:
     Why: Crash at the first step: "Context parallelism does not support sliding window attention with
         cp_comm_type='p2p'!"
     Bad: window_size [127, 0], CP 2, cp_comm_type not set, which is p2p. Good: cp_comm_type a2a.
-    Fix: Set model.cp_comm_type to a2a if heads and query groups divide by CP, else context_parallel_size to 1. With
-        heads above 256 only context_parallel_size 1 works, as BP730 says.
+    Fix: Set {model.cp_comm_type} to a2a if heads and query groups divide by CP, else {model.context_parallel_size} to
+        1. With heads above 256 only {model.context_parallel_size} 1 works, as BP730 says.
     Evidence: read in TransformerEngine 2.17.1. Source: PSB708; TE/dot_product_attention/context_parallel.py:4763-4769
     """
     if set(run.cp_comm_types) <= {"p2p", "a2a+p2p"}:
@@ -148,7 +149,7 @@ def softmax_offset_over_the_ring(run: Run) -> Found:
 
     Why: Crash at the first step: sinks need cp_comm_type a2a, and over packs cuDNN 9.18 or newer.
     Bad: softmax_type learnable (GPT-OSS), CP 2, cp_comm_type not set. Good: cp_comm_type a2a, cuDNN 9.18.
-    Fix: Set model.cp_comm_type to a2a and install cuDNN 9.18 or newer, or use context parallelism 1.
+    Fix: Set {model.cp_comm_type} to a2a and install cuDNN 9.18 or newer, or use context parallelism 1.
     Evidence: read in TransformerEngine 2.17.1. Source: PSB709; TE/dot_product_attention/context_parallel.py:4774-4781
     """
     kind = run.model_setting("softmax_type")
@@ -167,7 +168,7 @@ def exchange_of_wrong_kind(run: Run) -> Found:
     """cp_comm_type is neither a name nor a list of names.
 
     Why: Crash at start: validate() searches it for a name. Bad: cp_comm_type 3. Good: cp_comm_type p2p, or null.
-    Fix: Set model.cp_comm_type to p2p, or to a list with a name for each layer.
+    Fix: Set {model.cp_comm_type} to p2p, or to a list with a name for each layer.
     """
     value = run.stated(_KIND)
     names = value if isinstance(value, (list, tuple)) else [value]
@@ -181,7 +182,7 @@ def exchange_kinds_not_one_per_layer(run: Run) -> Found:
 
     Why: Crash in validate(), which compares the number of names with num_layers.
     Bad: num_layers 16, cp_comm_type [p2p, a2a], context_parallel_size 2. Good: cp_comm_type p2p, or a list of 16.
-    Fix: Set model.cp_comm_type to one name, or to a list of num_layers names.
+    Fix: Set {model.cp_comm_type} to one name, or to a list of {model.num_layers} names.
     Source: PSB707; bridge/training/config.py:1524-1532; core/transformer/transformer_config.py:2778
     """
     kind = run.value(_KIND)
@@ -197,7 +198,7 @@ def sparse_attention_without_all_gather(run: Run) -> Found:
 
     Why: Crash in validate(): sparse attention exchanges keys and values by allgather only.
     Bad: experimental_attention_variant dsa, CP 4, cp_comm_type not set. Good: cp_comm_type allgather.
-    Fix: Set model.cp_comm_type to allgather. Source: PSB704, PSB911; core/transformer/transformer_config.py:2837-2852
+    Fix: Set {model.cp_comm_type} to allgather. Source: PSB704, PSB911; core/transformer/transformer_config.py:2837-2852
     """
     if run.model_setting("experimental_attention_variant") != "dsa":
         return
@@ -213,7 +214,7 @@ def linear_heads_do_not_divide(run: Run) -> Found:
 
     Why: Crash in validate(): each tensor- and context-parallel rank gets whole heads.
     Bad: linear_num_key_heads 16, tensor parallelism 8, context parallelism 4. Good: tensor parallelism 4.
-    Fix: Lower model.context_parallel_size or model.tensor_model_parallel_size.
+    Fix: Lower {model.context_parallel_size} or {model.tensor_model_parallel_size}.
     Source: PSB706, PSB907; core/transformer/transformer_config.py:1368-1382
     """
     size = run.tensor_model_parallel_size * run.context_parallel_size
@@ -231,7 +232,7 @@ def batch_invariance_with_context_parallelism(run: Run) -> Found:
 
     Why: Crash in validate(): "Batch invariant mode does not support context parallelism."
     Bad: batch_invariant_mode true, context_parallel_size 2. Good: batch_invariant_mode false.
-    Fix: Set model.batch_invariant_mode to false, or context parallelism to 1. Evidence: read in megatron-core 0.19.2.
+    Fix: Set {model.batch_invariant_mode} to false, or context parallelism to 1. Evidence: read in megatron-core 0.19.2.
     """
     path = "model.batch_invariant_mode"
     if run.stated(path) is True and splits_context(run):
@@ -245,7 +246,8 @@ def varying_lengths_with_allgather_dispatcher(run: Run) -> Found:
 
     Why: Crash in validate(), even for models without experts: allgather is the default dispatcher.
     Bad: variable_seq_lengths true, moe_token_dispatcher_type allgather. Good: moe_token_dispatcher_type alltoall.
-    Fix: Set model.moe_token_dispatcher_type to alltoall, or model.variable_seq_lengths to false. Noticed: validate().
+    Fix: Set {model.moe_token_dispatcher_type} to alltoall, or {model.variable_seq_lengths} to false. Noticed:
+        validate().
     """
     path, announced = "model.moe_token_dispatcher_type", "model.variable_seq_lengths"
     if run.stated(announced) is True and run.text_or_none(path) == "allgather":

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from bridgepack.records.messages import say
 from bridgepack.rules.judging.environment import BRIDGE
 from bridgepack.rules.judging.rule import (
     ERROR,
@@ -40,7 +41,7 @@ def graphs_over_packs_of_varying_width(run: Run) -> Found:
     Why: Crash in validate(), because a graph replays one shape. The check misses the old external_cuda_graph, where the
         first pack of another width breaks the replay.
     Bad: cuda_graph_impl transformer_engine, no pad_to_max_length. Good: pad_to_max_length true.
-    Fix: Set dataset.dataset_kwargs.pad_to_max_length to true. Evidence: executed with the real 0.6.2.
+    Fix: Set {dataset.dataset_kwargs.pad_to_max_length} to true. Evidence: executed with the real 0.6.2.
     """
     capture, path = graph_capture(run), "dataset.dataset_kwargs.pad_to_max_length"
     if _is_captured(capture) and not run.pads_to_max_length:
@@ -55,7 +56,8 @@ def captured_attention_with_varying_boundaries(run: Run) -> Found:
     Why: Crash in validate(); a graph replays one shape of cu_seqlens. With the old external_cuda_graph validate() does
         not ask, and the replay refuses packs with padded boundaries, too (BP923).
     Bad: cuda_graph_impl full_iteration, pad_cu_seqlens false. Good: pad_cu_seqlens true, and metadata.
-    Fix: Set offline_packing_specs.pad_cu_seqlens to true and packed_metadata_path to correct metadata.
+    Fix: Set {dataset.offline_packing_specs.pad_cu_seqlens} to true and
+        {dataset.offline_packing_specs.packed_metadata_path} to correct metadata.
     Evidence: executed with the real 0.6.2; Bridge #5344, #5425.
     """
     capture = graph_capture(run)
@@ -77,7 +79,7 @@ def layer_graphs_around_packed_attention(run: Run) -> Found:
     Why: Crash at the first replay, after the warm-up steps: "CUDA graph accepts only Tensor inputs." validate() accepts
         it if pad_cu_seqlens is on.
     Bad: cuda_graph_impl transformer_engine with no modules or with attn, packing on. Good: [mlp].
-    Fix: Capture modules without attention, or use cuda_graph_impl full_iteration, or none.
+    Fix: Capture modules without attention, or use {model.cuda_graph_impl} full_iteration, or none.
     Evidence: read in megatron-core 0.19.2; Megatron-LM #5619, #4359; TransformerEngine #2898.
     """
     capture = graph_capture(run)
@@ -95,7 +97,7 @@ def router_graph_over_packed_padding(run: Run) -> Found:
         graphs". Megatron-Bridge 0.6 gives no such mask and trains.
     Bad: cuda_graph_impl transformer_engine with moe_router, packing on. Good: modules without moe, moe_router and
         moe_preprocess, or cuda_graph_impl none.
-    Fix: Capture modules without the router, e.g. mlp for the dense layers, or set model.cuda_graph_impl to none.
+    Fix: Capture modules without the router, e.g. mlp for the dense layers, or set {model.cuda_graph_impl} to none.
     Evidence: executed with main of 2026-08-22.
     Source: bridge/training/gpt_step.py (_validate_packed_moe_cuda_graph) of 0.7
     """
@@ -113,7 +115,7 @@ def local_graphs_of_layers(run: Run) -> Found:
 
     Why: Crash in validate(); the host has local graphs for whole iterations and for inference only.
     Bad: cuda_graph_impl local, cuda_graph_modules [attn]. Good: cuda_graph_impl full_iteration.
-    Fix: Set model.cuda_graph_impl to full_iteration, to transformer_engine with modules, or to none.
+    Fix: Set {model.cuda_graph_impl} to full_iteration, to transformer_engine with modules, or to none.
     Evidence: executed with the real 0.6.2.
     """
     capture = graph_capture(run)
@@ -131,7 +133,7 @@ def full_iteration_graph_checks_loss(run: Run) -> Found:
 
     Why: Crash in validate(); the check copies the loss to the CPU, which a graph cannot.
     Bad: cuda_graph_impl full_iteration, check_for_nan_in_loss true. Good: check_for_nan_in_loss false.
-    Fix: Set rerun_state_machine.check_for_nan_in_loss to false.
+    Fix: Set {rerun_state_machine.check_for_nan_in_loss} to false.
     """
     if graph_capture(run).is_full_iteration and run.flag(_NAN_CHECK):
         found, allowed = (f"{value} with a full-iteration graph" for value in ("true", "false"))
@@ -165,7 +167,7 @@ def graphs_with_in_batch_packing(run: Run) -> Found:
 
     Why: Crash at capture or replay, or stale shapes: the host neither pads such packs to one width nor checks them.
     Bad: enable_in_batch_packing true, cuda_graph_impl transformer_engine. Good: cuda_graph_impl none.
-    Fix: Set model.cuda_graph_impl to none, or pack offline.
+    Fix: Set {model.cuda_graph_impl} to none, or pack offline.
     Source: PSC106; bridge/training/config.py:1162; bridge/data/collators/sft.py:101
     """
     capture = graph_capture(run)
@@ -180,7 +182,7 @@ def graphs_without_graph_safe_random_state(run: Run) -> Found:
 
     Why: Crash when the model is built: "Transformer engine's RNG tracker is required for cudagraphs".
     Bad: cuda_graph_impl full_iteration, te_rng_tracker false (the default). Good: te_rng_tracker true.
-    Fix: Set rng.te_rng_tracker to true; the host copies it to the model.
+    Fix: Set {rng.te_rng_tracker} to true; the host copies it to the model.
     Source: PSC107; bridge/models/gpt_provider.py:231-238; megatron/training/models/gpt.py:216;
         bridge/training/config.py:1276
     """
@@ -201,7 +203,7 @@ def full_recompute_inside_layer_graphs(run: Run) -> Found:
 
     Why: Crash in validate(): "full recompute is only supported with full iteration CUDA graph."
     Bad: recompute_granularity full, cuda_graph_impl transformer_engine. Good: recompute_granularity selective.
-    Fix: Set model.recompute_granularity to selective, or model.cuda_graph_impl to none.
+    Fix: Set {model.recompute_granularity} to selective, or {model.cuda_graph_impl} to none.
     Evidence: read in megatron-core 0.19.2.
     """
     path = "model.recompute_granularity"
@@ -220,7 +222,7 @@ def graph_settings_contradict(run: Run) -> Found:
 
     Why: Crash in validate(): megatron-core accepts only one of the settings, and modules only if layers are captured.
     Bad: cuda_graph_impl full_iteration with cuda_graph_modules [attn]; or external_cuda_graph true as well.
-    Good: no modules. Fix: Use only model.cuda_graph_impl and model.cuda_graph_modules. Noticed: validate().
+    Good: no modules. Fix: Use only {model.cuda_graph_impl} and {model.cuda_graph_modules}. Noticed: validate().
     """
     capture = graph_capture(run)
     yield from _wrong_inference_scope(run, capture)
@@ -236,7 +238,7 @@ def graph_settings_contradict(run: Run) -> Found:
         return
     modules, scope = graph_entries(run, _MODULES), graph_entries(run, _SCOPE)
     if run.stated(_SCOPE) is not None and modules not in ((), ("full",), ("",)):
-        yield wrong(_SCOPE, f"{scope} with {modules}", f"not set; {_MODULES} replaces it")
+        yield wrong(_SCOPE, f"{scope} with {modules}", say("not set; {model.cuda_graph_modules} replaces it"))
     yield from _wrong_entries(capture)
 
 

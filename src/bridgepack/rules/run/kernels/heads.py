@@ -1,5 +1,6 @@
 """Rules on the size of attention heads, which bounds what attention kernels take."""
 
+from bridgepack.records.messages import join, say, setting
 from bridgepack.rules.judging.context import CannotJudgeError
 from bridgepack.rules.judging.rule import ERROR, WARNING, Found, fixable_rule, rule, wrong
 from bridgepack.rules.judging.subject import IS_PACKED, SPECS, Run
@@ -64,23 +65,30 @@ def no_kernel_for_large_heads(run: Run) -> Found:
     Why: Crash at the first step, "No dot product attention backend is available", on every GPU: flash and fused kernels
         train heads up to 256, and `unfused` takes neither padding between sequences nor context parallelism.
     Bad: Gemma 4, whose global layers have heads of 512, context_parallel_size 2. Good: 1, pad_seq_to_mult 1.
-    Fix: Set context_parallel_size to 1, sequence_parallel to false and, if set, pad_seq_to_mult to 1, do not set
-        attention_backend, and pack again. No cp_comm_type helps.
+    Fix: Set {model.context_parallel_size} to 1, {model.sequence_parallel} to false and, if set,
+        {dataset.offline_packing_specs.pad_seq_to_mult} to 1, do not set {model.attention_backend}, and pack again. No
+        {model.cp_comm_type} helps.
     Evidence: read in TransformerEngine 2.17.1. Source: TE/common/fused_attn/fused_attn.cpp:310-330
     """
     path, size = largest_head(run)
-    heads = f"with heads of {size} ({run.config.user_path(path)})"
+    heads = say("with heads of {size} ({path})", size=size, path=setting(path))
     if splits_context(run):
-        yield wrong("model.context_parallel_size", f"{run.context_parallel_size} {heads}", "1, whatever cp_comm_type")
+        yield wrong(
+            "model.context_parallel_size",
+            join([str(run.context_parallel_size), heads], " "),
+            "1, whatever cp_comm_type",
+        )
     elif run.is_packed and pads_between_sequences(run):
         if run.packs_offline:
             allowed = "1: no sequence parallelism, or tensor parallelism 1"
-            yield wrong(f"{SPECS}.pad_seq_to_mult", f"{run.pad_seq_to_mult} {heads}", allowed, needs_repack=True)
+            yield wrong(
+                f"{SPECS}.pad_seq_to_mult", join([str(run.pad_seq_to_mult), heads], " "), allowed, needs_repack=True
+            )
         else:
-            found = f"sequences padded to {run.recommended_pad_seq_to_mult} {heads}"
+            found = join([f"sequences padded to {run.recommended_pad_seq_to_mult}", heads], " ")
             yield wrong("dataset.enable_in_batch_packing", found, "false")
     elif run.is_packed and _forces_other_backend(run):
-        found = f"{attention_backend(run)} {heads}"
+        found = join([str(attention_backend(run)), heads], " ")
         yield wrong("model.attention_backend", found, "not set, or unfused", to=None, because="only unfused takes them")
 
 
@@ -91,7 +99,8 @@ def large_heads_unfused(run: Run) -> Found:
     Why: Slow: `unfused` alone takes such heads. It keeps every score of the longest sequence for each sequence of a
         pack: memory grows with the square of that length, times the sequences.
     Bad: Gemma 4, whose global layers have heads of 512, in packs of 32768. Good: a model with heads of 256.
-    Fix: Keep max_sequence_length short, and try the largest pack on one GPU before you rely on it.
+    Fix: Keep {dataset.offline_packing_specs.max_single_sequence_length} short, and try the largest pack on one GPU
+        before you rely on it.
     Source: TE/dot_product_attention/backends.py:425-460; TE/common/fused_attn/fused_attn.cpp:310-330
     """
     path, size = largest_head(run)

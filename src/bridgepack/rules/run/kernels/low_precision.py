@@ -22,7 +22,8 @@ def pack_width_unfit_for_low_precision(run: Run) -> Found:
     Why: Crash at the first step: "FP8 execution requires the product of all dimensions except the last to be divisible
         by 8". MXFP8 needs 32, NVFP4 16.
     Bad: packed_sequence_size 4112, MXFP8, CP 1: 4112 = 128 x 32 + 16. Good: packed_sequence_size 4096.
-    Fix: Make packed_sequence_size and seq_length a multiple of 32 x context parallelism x tensor parallelism.
+    Fix: Make {dataset.offline_packing_specs.packed_sequence_size & model.seq_length & dataset.seq_length} a multiple of
+        32 x context parallelism x tensor parallelism.
     Noticed: first step. Evidence: read in TransformerEngine 2.17.
     """
     if run.number_format == "bf16" or not run.pads_to_max_length:
@@ -40,7 +41,8 @@ def varying_width_unfit_for_low_precision(run: Run) -> Found:
 
     Why: Crash at the first batch with such a width, which may be hours into the run.
     Bad: FP8, CP 2, TP 2 with sequence parallelism, no pad_to_max_length: 16 / 4 = 4. Good: pad_to_max_length true.
-    Fix: Set pad_to_max_length to true, or pad_seq_length_to_mult to the multiple in the finding. Noticed: some step.
+    Fix: Set {dataset.dataset_kwargs.pad_to_max_length} to true, or {dataset.dataset_kwargs.pad_seq_length_to_mult} to
+        the multiple in the finding. Noticed: some step.
     Evidence: read in megatron-bridge 0.6.2 and TransformerEngine 2.17.
     """
     if run.number_format == "bf16" or run.pads_to_max_length:
@@ -57,7 +59,7 @@ def expert_padding_left_to_the_experts(run: Run) -> Found:
 
     Why: Slow: each MoE layer then copies its tokens into padded buffers and back.
     Bad: fp8, 32 experts, moe_router_padding_for_quantization false. Good: moe_router_padding_for_quantization true.
-    Fix: Set model.moe_router_padding_for_quantization to true.
+    Fix: Set {model.moe_router_padding_for_quantization} to true.
     Evidence: inferred from the source of megatron-core 0.19.2.
     """
     if run.number_format == "bf16" or not run.is_mixture_of_experts:

@@ -8,6 +8,7 @@ from bridgepack.host.variables import (
     QUERY_SCALING,
     backends_with,
 )
+from bridgepack.records.messages import say
 from bridgepack.rules.judging.environment import BRIDGE
 from bridgepack.rules.judging.rule import ERROR, EXECUTED, Found, rule, wrong
 from bridgepack.rules.judging.subject import Run
@@ -32,7 +33,7 @@ def attention_variable_against_backend(run: Run) -> Found:
         Where the backend is null, as in half of the shipped recipes, they act: without the fused kernel, padded packs
         have none at the first step, unless FlashAttention 3 is installed.
     Bad: environment NVTE_FUSED_ATTN 0, model.attention_backend auto. Good: attention_backend flash, no variable.
-    Fix: Set model.attention_backend, and remove the variable.
+    Fix: Set {model.attention_backend}, and remove the variable.
     Source: core/models/common/language_module/language_module.py:108
     """
     stated = {name: value for name in ATTENTION_VARIABLES if (value := variable(run, name)) is not None}
@@ -44,28 +45,34 @@ def attention_variable_against_backend(run: Run) -> Found:
         yield from _left_to_variables(run, stated)
     elif backend in OF_BACKEND and backend_takes_effect(run):
         meant = backends_with(stated)
-        advice = f"Set {_BACKEND} to {meant[0]}, and remove the variable." if meant else "Remove the variables."
+        cure = (
+            say("Set {model.attention_backend} to {backend}, and remove the variable.", backend=meant[0])
+            if meant
+            else ""
+        )
         for name, value in stated.items():
             wanted = OF_BACKEND[backend][name]
             if value != wanted:
-                found = f"{value}, and {_BACKEND} is {backend}"
-                yield wrong(f"env_vars.{name}", found, f"{wanted}, or not set", group=name, fix=advice)
+                found = say("{value}, and {model.attention_backend} is {backend}", value=value, backend=backend)
+                yield wrong(
+                    f"env_vars.{name}", found, f"{wanted}, or not set", group=name, fix=cure or "Remove the variables."
+                )
     yield from _versions(run, versions)
 
 
 def _left_to_variables(run: Run, stated: dict[str, str]) -> Found:
     fused = "NVTE_FUSED_ATTN"
     if [stated.get(name) for name in ATTENTION_VARIABLES] == ["0"] * 3 and uses_engine_attention(run):
-        fix = f"Set {_BACKEND} to fused, and remove the variables."
-        found = f"0, as the two others, and {_BACKEND} is null: no kernel is left"
+        fix = say("Set {model.attention_backend} to fused, and remove the variables.")
+        found = say("0, as the two others, and {model.attention_backend} is null: no kernel is left")
         yield wrong(f"env_vars.{fused}", found, "1, or not set", group=fused, fix=fix)
         return
     if stated.get(fused) != "0" or not (run.is_packed and uses_engine_attention(run) and pads_between_sequences(run)):
         return
     if stated.get("NVTE_FLASH_ATTN") != "0" and has_flash_attention_3(run):
         return
-    found = f"0, {_BACKEND} is null, and sequences are padded: no kernel is left"
-    fix = f"Set {_BACKEND} to fused, and remove the variables."
+    found = say("0, {model.attention_backend} is null, and sequences are padded: no kernel is left")
+    fix = say("Set {model.attention_backend} to fused, and remove the variables.")
     yield wrong(f"env_vars.{fused}", found, "1, or not set", group=fused, fix=fix)
 
 
@@ -73,8 +80,8 @@ def _versions(run: Run, versions: dict[int, str]) -> Found:
     chosen = run.stated("model.flash_attention_version")
     for version, value in versions.items() if chosen is not None else ():
         if version != chosen and value != "0":
-            found = f"{value}, and model.flash_attention_version is {chosen}"
-            fix = "Remove the variable, or change model.flash_attention_version."
+            found = say("{value}, and {model.flash_attention_version} is {version}", value=value, version=chosen)
+            fix = say("Remove the variable, or change {model.flash_attention_version}.")
             yield wrong(f"env_vars.{FLASH_VERSIONS[version]}", found, "0, or not set", group=str(version), fix=fix)
 
 
@@ -90,11 +97,12 @@ def engine_variable_against_setting(run: Run) -> Found:
     scaling = variable(run, QUERY_SCALING)
     scales = run.is_on("model.apply_query_key_layer_scaling")
     if scaling is not None and _number(scaling) != int(scales):
-        found = f"{scaling}, and model.apply_query_key_layer_scaling is {str(scales).lower()}"
+        is_on = str(scales).lower()
+        found = say("{value}, and {model.apply_query_key_layer_scaling} is {is_on}", value=scaling, is_on=is_on)
         yield wrong(f"env_vars.{QUERY_SCALING}", found, str(int(scales)), group="scaling")
     algorithm = variable(run, ENGINE_DETERMINISM)
     if algorithm is not None and run.is_on("model.deterministic_mode") and _number(algorithm) != 0:
-        found = f"{algorithm}, and model.deterministic_mode is true"
+        found = say("{value}, and {model.deterministic_mode} is true", value=algorithm)
         yield wrong(f"env_vars.{ENGINE_DETERMINISM}", found, "0", group="algorithm")
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bridgepack.host.modules import DEFAULT_TARGETS, Architecture, Linear, architecture_of, is_match, pattern_of
+from bridgepack.records.messages import say, setting
 from bridgepack.rules.judging.context import CannotJudgeError
 from bridgepack.rules.judging.subject import Run
 
@@ -52,7 +53,9 @@ def trained_linears(run: Run) -> tuple[Linear, ...]:
     try:
         return tuple(one for one in architecture(run).linears if any(is_match(pattern, one) for pattern in patterns))
     except re.error as error:
-        raise CannotJudgeError(f"{TARGETS} has a text that is no pattern: {error}") from error
+        raise CannotJudgeError(
+            say("{path} has a text that is no pattern: {error}", path=setting(TARGETS), error=error)
+        ) from error
 
 
 def model_settings(run: Run) -> Mapping[str, Any]:

@@ -13,6 +13,7 @@ from bridgepack.host.modules import (
     pattern_of,
 )
 from bridgepack.records import Change
+from bridgepack.records.messages import say
 from bridgepack.rules.judging.context import CannotJudgeError
 from bridgepack.rules.judging.rule import ERROR, EXECUTED, WARNING, Found, Violation, change, fixable_rule, wrong
 from bridgepack.rules.judging.subject import Run
@@ -108,7 +109,7 @@ def mixers_without_adapters(run: Run) -> Found:
         transformer: with latent attention they train linear_proj and the MLPs, and in Mamba layers nothing.
     Bad: multi_latent_attention true, target_modules [linear_qkv, linear_proj].
     Good: linear_q_proj, linear_kv_down_proj, linear_kv_up_proj and linear_proj.
-    Fix: Add the layers to target_modules, or list the layers that you want in method.target_modules.
+    Fix: Add the layers to {peft.target_modules}, or list the layers that you want there.
     Source: bridge/peft/lora.py (target_modules); bridge/recipes/moonlight/h100/moonlight_16b.py:890;
         nemotronh/h100/nemotronh.py:1235
     """
@@ -178,7 +179,7 @@ def _layers_of_first_stage(run: Run, model: Architecture) -> int:
 
 
 _UNIFORM = (
-    "Set model.recompute_method to uniform, with which the host lets the input of the layers require a gradient; or "
+    "Set {model.recompute_method} to uniform, with which the host lets the input of the layers require a gradient; or "
     "give the first layer an adapter before it ({first}); or recompute other modules."
 )
 
@@ -192,7 +193,7 @@ def adapters_without_gradient(run: Run) -> Found:
         a gradient, so that whole recomputed layers do not train there.
     Bad: target_modules [linear_fc1, linear_fc2], recompute_granularity selective, recompute_modules [mlp].
     Good: target_modules [linear_qkv, linear_fc1, linear_fc2].
-    Fix: Add linear_qkv to target_modules, set model.recompute_method to uniform, or turn recomputation off.
+    Fix: Add linear_qkv to {peft.target_modules}, set {model.recompute_method} to uniform, or turn recomputation off.
     Source: core/tensor_parallel/random.py:581-675; core/transformer/transformer_layer.py:882;
         core/transformer/moe/moe_layer.py:510,694; core/pipeline_parallel/schedules.py:570; bridge/peft/recompute.py:47
     """
@@ -221,7 +222,7 @@ def _uniform(run: Run) -> tuple[Change, ...]:
 def _fix(run: Run) -> str:
     if _keeps_input_frozen(run):
         return f"Turn recomputation off; Megatron-Bridge {run.release.name} does not do it for hybrid models' adapters."
-    return _UNIFORM.format(first=", ".join(architecture(run).targets(adapter_of(run))[:1]))
+    return say(_UNIFORM, first=", ".join(architecture(run).targets(adapter_of(run))[:1]))
 
 
 @fixable_rule("BP843", ERROR, when=(has_targets, recomputes_parts), noticed="first step", evidence=_WITHOUT_ENGINE)
@@ -231,12 +232,14 @@ def recomputed_norm_before_first_adapter(run: Run) -> Found:
     Why: Crash in the first backward pass: "forward() missing 1 required positional argument", as the host has not kept
         a frozen input; or "element 0 of tensors does not require grad".
     Bad: multi-latent attention, LoRA on linear_q_proj, recompute_modules [layernorm]. Good: recompute_method uniform.
-    Fix: Set model.recompute_method to uniform, or take the entry out of recompute_modules.
+    Fix: Set {model.recompute_method} to uniform, or take the entry out of {model.recompute_modules}.
     Source: core/tensor_parallel/random.py:678-855; core/transformer/transformer_layer.py:632,765
     """
     for entry, layer in _gradients(run).broken[:1]:
         found = f"{entry}, whose input in layer {layer} is frozen or partly frozen, beside an adapter"
-        fix = f"Set model.recompute_method to uniform, or take {entry} out of model.recompute_modules."
+        fix = say(
+            "Set {model.recompute_method} to uniform, or take {entry} out of {model.recompute_modules}.", entry=entry
+        )
         yield wrong(_MODULES, found, "entries whose input requires a gradient", changes=_uniform(run), fix=fix)
 
 
@@ -279,7 +282,7 @@ def targets_that_the_class_refuses(run: Run) -> Found:
 
     Why: Crash when the adapters are made, or at the first step.
     Bad: target_modules [linear_qkv] with exclude_modules [linear_proj]. Good: exclude_modules empty.
-    Fix: Set one of target_modules and exclude_modules; name q, k and v together for CanonicalLoRA.
+    Fix: Set one of {peft.target_modules} and {peft.exclude_modules}; name q, k and v together for CanonicalLoRA.
     Source: bridge/peft/module_matcher.py:118,125; bridge/peft/canonical_lora.py:150-275; bridge/peft/utils.py:722
     """
     adapter, targets = adapter_of(run), targets_of(run)
@@ -325,7 +328,8 @@ def _require_division(run: Run) -> Found:
     if names:
         found = f"{dim} with tensor parallelism {tensor}, on {', '.join(names)}"
         allowed = f"a multiple of {tensor}, e.g. {-(-dim // tensor) * tensor}"
-        yield wrong("peft.dim", found, allowed, fix="Set dim to a multiple of tensor_model_parallel_size.")
+        fix = say("Set {peft.dim} to a multiple of {model.tensor_model_parallel_size}.")
+        yield wrong("peft.dim", found, allowed, fix=fix)
 
 
 def _is_of_expert(linear: Linear) -> bool:

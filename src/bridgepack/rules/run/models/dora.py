@@ -34,7 +34,7 @@ def dora_on_layers_that_it_does_not_take(run: Run) -> Found:
 
     Why: Crash: "Sizes of tensors must match", "takes 2 positional arguments but 3 were given", or a wrong shape.
     Bad: DoRA on linear_fc1 of a model with experts. Good: DoRA on linear_qkv and linear_proj.
-    Fix: Take these layers out of target_modules, or train LoRA.
+    Fix: Take these layers out of {peft.target_modules}, or train LoRA.
     Source: bridge/peft/dora.py:91; bridge/peft/dora_layers.py:118-168
     """
     refused = [linear for linear in trained_linears(run) if _is_refused_by_dora(run, linear)]
@@ -61,7 +61,8 @@ def dora_over_split_inputs(run: Run) -> Found:
     Why: Silent: ranks go on with different activations, and the checkpoint keeps the magnitudes of one of them, for a
         norm that a single rank never sees: what is exported is another model than was trained.
     Bad: DoRA on linear_proj with tensor parallelism 2. Good: DoRA on linear_qkv and linear_fc1, or LoRA on all.
-    Fix: Take linear_proj, linear_fc2 and out_proj out of target_modules, train LoRA, or use tensor parallelism 1.
+    Fix: Take linear_proj, linear_fc2 and out_proj out of {peft.target_modules}, train LoRA, or use tensor parallelism
+        1.
     Source: bridge/peft/dora_layers.py:107-130 (_get_weight_norm), 62-73 (sharded_state_dict)
     """
     split = [one for one in trained_linears(run) if one.name in SPLITS_INPUTS]

@@ -29,7 +29,7 @@ def energon_packing_unfit(run: Run) -> Found:
 
     Bad: packing_buffer_size 100, train.micro_batch_size 2. Good: train.micro_batch_size 1, calculate_per_token_loss
         true, average_in_collective false, the task encoder of Qwen-VL, no pipeline, no graphs.
-    Fix: Change the named setting, or set dataset.packing_buffer_size to null.
+    Fix: Change the named setting, or set {dataset.packing_buffer_size} to null.
     Source: bridge/training/config.py (ConfigContainer.validate) and bridge/data/builders/energon.py of 0.7
     """
     for path, wanted in (

@@ -7,7 +7,7 @@ from packaging.version import Version
 from bridgepack.host.modules import DELTA_NETS
 from bridgepack.rules.judging.context import CannotJudgeError
 from bridgepack.rules.judging.environment import CORE, is_in, version_of
-from bridgepack.rules.judging.rule import ADVICE, ERROR, WARNING, Found, fixable_rule, rule, wrong
+from bridgepack.rules.judging.rule import ADVICE, ERROR, WARNING, Found, fixable_rule, place, rule, wrong
 from bridgepack.rules.judging.subject import IS_PACKED, PACKS_IN_BATCH, PACKS_OFFLINE, Run
 from bridgepack.rules.run.reading import attention_backend, backend_takes_effect, has_own_dataset
 
@@ -52,7 +52,7 @@ def in_batch_packing_refused_by_family(run: Run) -> Found:
 
     Why: Crash in the first batch: "Qwen3-Omni does not support in-batch packing." and the like.
     Bad: Qwen3-Omni, enable_in_batch_packing true. Good: enable_in_batch_packing false.
-    Fix: Set dataset.enable_in_batch_packing to false.
+    Fix: Set {dataset.enable_in_batch_packing} to false.
     Source: PSB902; bridge/models/qwen_omni/data/collate_fn.py:58; qwen_omni/qwen3_omni_step.py:239;
         nemotron_vl/data/collate_fn.py:69
     """
@@ -71,7 +71,7 @@ def gemma_2_packed(run: Run) -> Found:
     Why: Crash at the first step: "Packed sequence is not supported by DotProductAttention." The host's six
         Gemma-2 recipes turn packing on nevertheless.
     Bad: Gemma 2, enable_offline_packing true. Good: enable_offline_packing false.
-    Fix: Turn packing off and raise train.global_batch_size by the sequences per pack, or use Gemma 3.
+    Fix: Turn packing off and raise {train.global_batch_size} by the sequences per pack, or use Gemma 3.
     Noticed: first step. Evidence: read in 0.6.2; both attention classes of its provider raise.
     """
     name = run.class_name("model") or "" if run.is_stated("model._target_") else run.family.name
@@ -86,7 +86,7 @@ def local_attention_packed(run: Run) -> Found:
 
     Why: Crash at the first step: "Packed sequence is not supported by DotProductAttention."
     Bad: attention_backend local, packing on. Good: attention_backend not set, or default_layer_spec.
-    Fix: Do not set model.attention_backend, so that TransformerEngine computes attention.
+    Fix: Do not set {model.attention_backend}, so that TransformerEngine computes attention.
     Source: PSB904; core/transformer/dot_product_attention.py:153; bridge/models/gpt_provider.py:277;
         bridge/models/hybrid/hybrid_provider.py:266
     """
@@ -105,7 +105,7 @@ def in_batch_packing_against_its_recipe(run: Run) -> Found:
 
     Why: Silent: Gemma 3 loses the mask that lets its image tokens see each other; for the others no effect is recorded.
     Bad: Gemma 3 with vision, enable_in_batch_packing true. Good: enable_in_batch_packing false.
-    Fix: Set dataset.enable_in_batch_packing to false, or compare packed and unpacked losses on one GPU first.
+    Fix: Set {dataset.enable_in_batch_packing} to false, or compare packed and unpacked losses on one GPU first.
     Evidence: read in the recipes of 0.6.2; a comment on Gemma 3 says that its mask does not work with packs.
     Source: PSB902; bridge/recipes/qwen_vl/h100/qwen35_vl.py:371; glm_vl/h100/glm_45v.py:97;
         gemma3_vl/h100/gemma3_vl.py:115; kimi_vl/h100/kimi_k25_vl.py:98; exaone/h100/exaone45.py:65;
@@ -124,7 +124,7 @@ def local_implementation_packed(run: Run) -> Found:
     Why: Crash at the first step if the model follows the setting, because local attention refuses packs. GPT
         models of the host ignore it and build TransformerEngine's layers.
     Bad: transformer_impl local, packing on. Good: transformer_impl transformer_engine.
-    Fix: Set model.transformer_impl to transformer_engine, and train one step on one GPU for Falcon-H1.
+    Fix: Set {model.transformer_impl} to transformer_engine, and train one step on one GPU for Falcon-H1.
     Evidence: read in 0.6.2. The layers of Falcon-H1 are TransformerEngine's with the unfused backend.
     Source: PSB904; core/models/gpt/experimental_attention_variant_module_specs.py:442;
         bridge/models/gpt_provider.py:111; bridge/models/falcon_h1/falconh1_provider.py:94
@@ -187,7 +187,7 @@ def hybrid_model_not_declared(run: Run) -> Found:
 
     Why: Silent: without is_hybrid_model sequences have no index, so the state of one leaks into the next.
     Bad: hybrid_layer_pattern M-M*-, is_hybrid_model false, packing on. Good: is_hybrid_model true.
-    Fix: Set model.is_hybrid_model to true. Evidence: read in 0.6.2; Bridge #3474, #3484, #3585.
+    Fix: Set {model.is_hybrid_model} to true. Evidence: read in 0.6.2; Bridge #3474, #3484, #3585.
     Source: PSB905; bridge/training/gpt_step.py:441-451; core/packed_seq_params.py:31-70;
         core/ssm/mamba_mixer.py:744-772
     """
@@ -209,7 +209,7 @@ def mamba_kernels_missing_or_old(run: Run) -> Found:
     for name, needed in _MAMBA_KERNELS.items():
         version = installed.get(name)
         if version is None or (version_of(version) or needed) < needed:
-            yield wrong(name, version or "not installed", f"{needed} or newer", group=name)
+            yield wrong(place(name), version or "not installed", f"{needed} or newer", group=name)
 
 
 @rule("BP908", ADVICE, when=(has_gated_delta_net, has_own_dataset), evidence="read in megatron-core 0.19.2")
@@ -230,7 +230,7 @@ def mamba_heads_do_not_divide(run: Run) -> Found:
 
     Why: Crash when the model is built: "nheads must be evenly divisible by tp_size * cp_size".
     Bad: mamba_num_heads 112, tensor parallelism 1, context parallelism 32. Good: context parallelism 16.
-    Fix: Lower model.context_parallel_size or model.tensor_model_parallel_size.
+    Fix: Lower {model.context_parallel_size} or {model.tensor_model_parallel_size}.
     Source: PSB906; core/ssm/mamba_mixer.py:260-272; core/ssm/mamba_context_parallel.py:106-130
     """
     tensor, context = run.tensor_model_parallel_size, run.context_parallel_size
@@ -263,4 +263,4 @@ def gated_delta_net_kernels_missing(run: Run) -> Found:
     Noticed: when the model is built. Evidence: read in megatron-core 0.19.2.
     """
     if "flash-linear-attention" not in run.require_environment().versions:
-        yield wrong("flash-linear-attention", "not installed", "0.4 or newer")
+        yield wrong(place("flash-linear-attention"), "not installed", "0.4 or newer")

@@ -2,6 +2,7 @@
 
 import re
 
+from bridgepack.records.messages import say
 from bridgepack.rules.judging.environment import BRIDGE
 from bridgepack.rules.judging.rule import ADVICE, ERROR, VALIDATE, WARNING, Found, change, fixable_rule, rule, wrong
 from bridgepack.rules.judging.subject import IS_TEXT, PACKS_IN_BATCH, Run
@@ -27,8 +28,9 @@ def in_batch_packing_of_one_row(run: Run) -> Found:
 
     Why: Crash at start: validate() refuses it, because one row leaves nothing to pack.
     Bad: enable_in_batch_packing true, train.micro_batch_size 1. Good: train.micro_batch_size 2.
-    Fix: Raise train.micro_batch_size, keeping global_batch_size a multiple of it times the data parallel size; or turn
-        enable_in_batch_packing off. Evidence: executed: six shipped Ministral 3 recipes are refused.
+    Fix: Raise {train.micro_batch_size}, keeping {train.global_batch_size} a multiple of it times the data parallel
+        size; or turn {dataset.enable_in_batch_packing} off. Evidence: executed: six shipped Ministral 3 recipes are
+        refused.
     """
     if run.micro_batch_size == 1 and not run.packs_offline:
         yield wrong("train.micro_batch_size", "1", "2 or more with in-batch packing")
@@ -39,7 +41,7 @@ def seq_length_not_a_collate_multiple(run: Run) -> Found:
     """The dataset's collate pads rows, but seq_length is not a multiple of the number that parallelism needs.
 
     Bad: DirectHFSFTDatasetConfig seq_length 4098 with context_parallel_size 2. Good: seq_length 4096.
-    Fix: Set dataset.seq_length and model.seq_length to a multiple of it.
+    Fix: Set {dataset.seq_length & model.seq_length} to a multiple of it.
     """
     multiple, length = run.stated_width_multiple, run.integer("dataset.seq_length")
     if length % multiple:
@@ -121,7 +123,8 @@ def in_batch_packing_with_narrow_numbers(run: Run) -> Found:
     Why: Crash at the first step with an odd width: such products need widths that are multiples of 16 or 32, but the
         host pads in-batch packs only to the multiples of context and sequence parallelism.
     Bad: enable_in_batch_packing true, mixed_precision bf16_with_fp8_hybrid. Good: mixed_precision bf16_mixed.
-    Fix: Use bf16, or pack offline with pad_to_max_length. Evidence: read in the source; the effect is inferred.
+    Fix: Use bf16, or pack offline with {dataset.dataset_kwargs.pad_to_max_length}. Evidence: read in the source; the
+        effect is inferred.
     """
     if run.number_format != "bf16":
         yield wrong("mixed_precision", run.number_format, "bf16 with in-batch packing")
@@ -166,7 +169,7 @@ def energon_packing_buffer(run: Run) -> Found:
 
     Why: Crash at dataset build: no task encoder of the host has select_samples_to_pack and pack_selected_samples.
     Bad: EnergonDatasetConfig packing_buffer_size 100. Good: packing_buffer_size null.
-    Fix: Remove packing_buffer_size; pack in batch.
+    Fix: Remove {dataset.packing_buffer_size}; pack in batch.
     """
     path = "dataset.packing_buffer_size"
     size = run.stated_integer(path) if run.dataset_kind == _ENERGON else None
@@ -185,7 +188,7 @@ def energon_micro_batch_size_differs(run: Run) -> Found:
     if run.dataset_kind != _ENERGON:
         return
     path, evaluation, wanted = "dataset.micro_batch_size", "validation.eval_micro_batch_size", run.micro_batch_size
-    why, allowed = "as train.micro_batch_size", f"{wanted}, as train.micro_batch_size"
+    why, allowed = "as train.micro_batch_size", say("{size}, as {train.micro_batch_size}", size=wanted)
     if run.integer(path) != wanted:
         yield wrong(path, str(run.integer(path)), allowed, to=wanted, because=why)
     if run.flag("dataset.do_validation") and run.eval_micro_batch_size != wanted:
@@ -199,7 +202,7 @@ def in_batch_packing_with_context_parallel_vision(run: Run) -> Found:
 
     Why: Crash or silent: only some families compute positions and vision features before ranks split a sequence.
     Bad: Kimi-VL, enable_in_batch_packing true, context_parallel_size 2. Good: Qwen2.5-VL.
-    Fix: Set context_parallel_size to 1, or turn packing off.
+    Fix: Set {model.context_parallel_size} to 1, or turn packing off.
     Noticed: first step, or never. Evidence: read in the source; the effect is inferred.
     """
     if run.is_text or max(run.context_parallel_sizes) == 1:

@@ -1,6 +1,7 @@
 """Rules on packs of text for models with vision or sound."""
 
 from bridgepack.host.vision_language import TextPacks, text_packs_by_id, text_packs_of
+from bridgepack.records.messages import say
 from bridgepack.rules.judging.environment import BRIDGE
 from bridgepack.rules.judging.rule import ADVICE, ERROR, WARNING, Found, fixable_rule, rule, wrong
 from bridgepack.rules.judging.subject import PACKS_OFFLINE, SPECS, Run
@@ -59,8 +60,8 @@ def text_packs_split_over_context(run: Run) -> Found:
 
     Why: Crash or silent: gpt_step cuts a pack for each rank, but the class needs whole packs, or cuts again.
     Bad: Qwen3.5-27B, context_parallel_size 4. Good: Qwen3.5-27B, context_parallel_size 1, pipeline stages.
-    Fix: Set model.context_parallel_size to 1; pipeline stages and recomputation save memory. Or train the language part
-        alone, where one is named above, as a folder in model.name: its weights, and the text_config with that
+    Fix: Set {model.context_parallel_size} to 1; pipeline stages and recomputation save memory. Or train the language
+        part alone, where one is named above, as a folder in model.name: its weights, and the text_config with that
         architecture. For Qwen3.5, AutoModelForCausalLM.from_pretrained and save_pretrained write it.
     Noticed: first step, or never.
     Source: bridge/training/gpt_step.py:333; bridge/models/qwen_vl/modelling_qwen3_vl/model.py:572;
@@ -81,8 +82,9 @@ def padded_text_packs_without_positions(run: Run) -> Found:
         list" (Qwen3-VL, Qwen3.5) or "requires non-empty packed rows" (Qwen2.5-VL).
     Bad: Qwen3-VL, pad_seq_to_mult 2, which tensor parallelism 2 with sequence parallelism asks for.
     Good: Qwen3-VL, pad_seq_to_mult 1, sequence_parallel false.
-    Fix: Set context_parallel_size to 1 and sequence_parallel to false (models with experts: tensor parallelism 1), and
-        pack again with multiple 1. Or train the language part alone, as BP944 says.
+    Fix: Set {model.context_parallel_size} to 1 and {model.sequence_parallel} to false (models with experts: tensor
+        parallelism 1), and {dataset.offline_packing_specs.pad_seq_to_mult} to 1, and pack again. Or train the language
+        part alone, as BP944 says.
     Source: bridge/data/packing/gpt_sft.py:251-268; bridge/models/qwen_vl/modelling_qwen3_vl/rope.py:316;
         bridge/training/utils/packed_seq_utils.py:177
     """
@@ -99,7 +101,7 @@ def packed_text_not_scattered(run: Run) -> Found:
 
     Why: Crash at the first step: each tensor-parallel rank hands the whole pack on, and layers gather all of them.
     Bad: Qwen2-Audio, tensor parallelism 2, sequence_parallel true. Good: sequence_parallel false.
-    Fix: Set model.sequence_parallel to false, or model.tensor_model_parallel_size to 1.
+    Fix: Set {model.sequence_parallel} to false, or {model.tensor_model_parallel_size} to 1.
     Source: bridge/models/qwen_audio/modeling_qwen2_audio.py:282; bridge/models/stepfun/modelling_step37/model.py:325
     """
     facts = text_packs(run)
@@ -121,15 +123,17 @@ def packs_of_unequal_counts_without_positions(run: Run) -> Found:
     Why: Crash at the first step whose packs hold unequally many sequences: the host appends sequences without tokens,
         so that all packs of a batch have equally many boundaries.
     Bad: Qwen3.5, 32 packs a step on 8 data-parallel ranks. Good: 8 packs a step, or dataloader_type cyclic.
-    Fix: Set the batch to one pack for each data-parallel rank. For more, set dataset.dataloader_type to cyclic, whose
-        batches are of one pack, and train.train_iters in place of epochs. Noticed: first step.
+    Fix: Set the batch to one pack for each data-parallel rank. For more, set {dataset.dataloader_type} to cyclic, whose
+        batches are of one pack, and {train.train_iters} in place of epochs. Noticed: first step.
     Source: bridge/data/packing/gpt_sft.py:309-318; bridge/training/train.py:881; data/batch_utils.py:92
     """
     facts = text_packs(run)
     ranks = run.data_parallel_size if facts is not None and facts.empty else run.global_batch_size
     if facts is not None and run.global_batch_size > ranks:
         found = f"{run.global_batch_size} packs on {ranks} data-parallel ranks of {_model_name(run)}: {facts.empty}"
-        yield wrong("train.global_batch_size", found, f"one pack for each rank; {batch_set_to(run, ranks)}")
+        yield wrong(
+            "train.global_batch_size", found, say("one pack for each rank; {batch}", batch=batch_set_to(run, ranks))
+        )
 
 
 @rule("BP948", ADVICE, when=PACKS_OFFLINE, versions=_VERSIONS, evidence=_EVIDENCE)

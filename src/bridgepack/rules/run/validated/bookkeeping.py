@@ -1,7 +1,8 @@
 """Rules on the profiler, the loggers, what is loaded and saved, and batch sizes that are not set."""
 
 from bridgepack.host.validated import LOGGER_PACKAGES
-from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, Found, fixable_rule, rule, wrong
+from bridgepack.records.messages import say
+from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, Found, fixable_rule, rule, set_to, wrong
 from bridgepack.rules.judging.subject import Run
 
 _START, _END = "profiling.profile_step_start", "profiling.profile_step_end"
@@ -12,7 +13,8 @@ def profiled_steps_in_disorder(run: Run) -> Found:
     """The first profiled step comes after the last, a step is negative, or two profilers are on.
 
     Bad: profile_step_start 20, profile_step_end 12. Good: profile_step_end 22.
-    Fix: Set profiling.profile_step_end to at least profile_step_start, both from 0 on, and turn one profiler on.
+    Fix: Set {profiling.profile_step_end} to at least {profiling.profile_step_start}, both from 0 on, and turn one
+        profiler on.
     """
     start, end = run.stated_integer(_START), run.stated_integer(_END)
     for path, step in ((_START, start), (_END, end)):
@@ -58,25 +60,29 @@ def checkpoint_options_contradicted(run: Run) -> Found:
     """Options of loading and saving checkpoints exclude each other, or need a setting that is missing.
 
     Bad: load_main_params_from_ckpt true, load_optim true. Good: load_optim false.
-    Fix: Set load_optim to false with load_main_params_from_ckpt; checkpoint.load with ckpt_step; ckpt_format torch_dist
-        and non-persistent checkpoints of type global with also_save_hf_checkpoint.
+    Fix: Set {checkpoint.load_optim} to false with {checkpoint.load_main_params_from_ckpt}; {checkpoint.load} with
+        {checkpoint.ckpt_step}; {checkpoint.ckpt_format} torch_dist and non-persistent checkpoints of type global with
+        {checkpoint.also_save_hf_checkpoint}.
     """
     section = "checkpoint"
     if run.is_on(f"{section}.load_main_params_from_ckpt") and run.is_on(f"{section}.load_optim"):
         found = "true with load_main_params_from_ckpt true"
         yield wrong(f"{section}.load_optim", found, "false", to=False, because="only the weights are loaded")
     if run.is_set(f"{section}.ckpt_step") and not run.is_set(f"{section}.load"):
-        found = f"{run.value(f'{section}.ckpt_step')} without checkpoint.load"
-        yield wrong(f"{section}.ckpt_step", found, "None, or with checkpoint.load")
+        found = say("{step} without {checkpoint.load}", step=run.value(f"{section}.ckpt_step"))
+        fix = say("Set {checkpoint.ckpt_step} to null, or {checkpoint.load} to the folder of the checkpoints.")
+        yield wrong(f"{section}.ckpt_step", found, say("None, or with {checkpoint.load}"), fix=fix)
     if run.is_on(f"{section}.async_save") and run.stated(f"{section}.use_persistent_ckpt_worker") is False:
-        yield wrong(f"{section}.use_persistent_ckpt_worker", "false with async_save true", "true", to=True)
+        worker = f"{section}.use_persistent_ckpt_worker"
+        yield wrong(worker, "false with async_save true", "true", to=True, fix=set_to(worker, "true"))
     exported = f"{section}.also_save_hf_checkpoint"
     for name, value in (("ckpt_format", "fsdp_dtensor"), ("non_persistent_ckpt_type", "local")):
         if run.is_on(exported) and run.stated(f"{section}.{name}") == value:
-            yield wrong(exported, f"true with {name} {value}", "false", to=False)
+            yield wrong(exported, f"true with {name} {value}", "false", to=False, fix=set_to(exported, "false"))
     resharded = "distrib_optim_fully_reshardable_mem_efficient"
     if run.is_on(f"{section}.dist_ckpt_optim_fully_reshardable") and run.is_on(f"{section}.{resharded}"):
-        yield wrong(f"{section}.{resharded}", "true with dist_ckpt_optim_fully_reshardable true", "false", to=False)
+        path, found = f"{section}.{resharded}", "true with dist_ckpt_optim_fully_reshardable true"
+        yield wrong(path, found, "false", to=False, fix=set_to(path, "false"))
 
 
 @rule("BP886", ERROR, "bridge/training/config.py:1291-1303", noticed=VALIDATE, evidence=EXECUTED)
@@ -84,7 +90,7 @@ def batch_size_not_set(run: Run) -> Found:
     """train.global_batch_size or train.micro_batch_size is not set.
 
     Bad: train.global_batch_size null. Good: train.global_batch_size 128.
-    Fix: Set both; a global batch is a multiple of micro_batch_size x data-parallel ranks.
+    Fix: Set both; a global batch is a multiple of {train.micro_batch_size} x data-parallel ranks.
     """
     for name in ("global_batch_size", "micro_batch_size"):
         if run.is_stated(f"train.{name}") and run.value(f"train.{name}") is None:

@@ -26,7 +26,8 @@ def fusion_of_another_activation(run: Run) -> Found:
     """A fused activation, clamp or rotary embedding does not support this model.
 
     Bad: bias_activation_fusion true, use_te_activation_func true. Good: use_te_activation_func false.
-    Fix: Turn off the fusion that the finding names; bias_activation_fusion alone is the faster one where it works.
+    Fix: Turn off the fusion that the finding names; {model.bias_activation_fusion} alone is the faster one where it
+        works.
     Source: core/transformer/transformer_config.py:2112-2192,2966
     """
     kind = _activation(run)

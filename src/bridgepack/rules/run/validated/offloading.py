@@ -15,8 +15,8 @@ def layers_offloaded_where_they_cannot_be(run: Run) -> Found:
     """cpu_offloading is on with pipeline stages, with recomputation, or for a number of layers the model does not have.
 
     Bad: cpu_offloading true, pipeline_model_parallel_size 2. Good: cpu_offloading false.
-    Fix: Set cpu_offloading to false, or use one pipeline stage, no recomputation, and cpu_offloading_num_layers below
-        num_layers.
+    Fix: Set {model.cpu_offloading} to false, or use one pipeline stage, no recomputation, and
+        {model.cpu_offloading_num_layers} below {model.num_layers}.
     """
     if not run.is_on(_LAYERS):
         return
@@ -36,8 +36,8 @@ def activations_offloaded_without_what_that_needs(run: Run) -> Found:
     """fine_grained_activation_offloading is on with modules, sizes or settings that it does not support.
 
     Bad: fine_grained_activation_offloading true, offload_modules not set. Good: offload_modules [core_attn].
-    Fix: Name what is offloaded in offload_modules (attn_proj only with core_attn), turn cpu_offloading off, and take
-        transformer_impl transformer_engine.
+    Fix: Name what is offloaded in {model.offload_modules} (attn_proj only with core_attn), turn {model.cpu_offloading}
+        off, and take {model.transformer_impl} transformer_engine.
     Source: core/transformer/transformer_config.py:1853-1906; bridge/training/config.py:2026-2060
     """
     if not run.is_on(_FINE):

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bridgepack.host.variables import DETERMINISTIC_ALGORITHMS, DETERMINISTIC_VARIABLES, OFFLOADING_VARIABLES
-from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, WARNING, Found, fixable_rule, rule, wrong
+from bridgepack.records.messages import say
+from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, WARNING, Found, fixable_rule, rule, set_to, wrong
 from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.run.reading import variable
 
@@ -43,7 +44,7 @@ def deterministic_mode_contradicted(run: Run) -> Found:
     """deterministic_mode is on with a fused cross entropy, or with an NCCL algorithm that is not deterministic.
 
     Bad: deterministic_mode true, cross_entropy_loss_fusion true. Good: cross_entropy_loss_fusion false.
-    Fix: Set model.cross_entropy_loss_fusion to false, and NCCL_ALGO in env_vars to Ring or Tree.
+    Fix: Set {model.cross_entropy_loss_fusion} to false, and {env_vars.NCCL_ALGO} to Ring or Tree.
     """
     fusion, algorithm = "model.cross_entropy_loss_fusion", variable(run, "NCCL_ALGO")
     if not run.is_on("model.deterministic_mode"):
@@ -51,7 +52,8 @@ def deterministic_mode_contradicted(run: Run) -> Found:
     if run.is_on(fusion):
         yield wrong(fusion, "true with deterministic_mode true", "false", to=False, because="it is not deterministic")
     if algorithm is not None and algorithm not in DETERMINISTIC_ALGORITHMS:
-        yield wrong(f"{_VARIABLES}.NCCL_ALGO", repr(algorithm), ", ".join(DETERMINISTIC_ALGORITHMS), to="Ring")
+        fix = say("Set {env_vars.NCCL_ALGO} to Ring or Tree.")
+        yield wrong(f"{_VARIABLES}.NCCL_ALGO", repr(algorithm), ", ".join(DETERMINISTIC_ALGORITHMS), to="Ring", fix=fix)
 
 
 @rule("BP878", WARNING, "bridge/training/config.py:1058,2055; core/extensions/transformer_engine.py:1884-1891")
@@ -60,8 +62,8 @@ def variable_left_to_the_job(run: Run) -> Found:
 
     Why: Crash at start, or when the model is built, unless the job's own script exports it.
     Bad: deterministic_mode true, no NCCL_ALGO in env_vars. Good: env_vars {NCCL_ALGO: Ring}.
-    Fix: Set it in env_vars (environment in a recipe): NCCL_ALGO Ring and NVTE_ALLOW_NONDETERMINISTIC_ALGO 0 with
-        deterministic_mode, NVTE_CPU_OFFLOAD_V1 1 with fine_grained_activation_offloading.
+    Fix: Set {env_vars.NCCL_ALGO} to Ring and {env_vars.NVTE_ALLOW_NONDETERMINISTIC_ALGO} to 0 with
+        {model.deterministic_mode}, {env_vars.NVTE_CPU_OFFLOAD_V1} to 1 with {model.fine_grained_activation_offloading}.
     Noticed: validate(), or model build.
     """
     needed = {
@@ -80,16 +82,19 @@ def optimizer_state_narrowed_without_what_it_needs(run: Run) -> Found:
     """The optimizer's state has narrow types, but use_precision_aware_optimizer or what it needs is off.
 
     Bad: use_precision_aware_optimizer false, main_grads_dtype bfloat16. Good: main_grads_dtype float32.
-    Fix: Set use_precision_aware_optimizer to true with adam and use_distributed_optimizer true, or set
-        main_grads_dtype, main_params_dtype, exp_avg_dtype and exp_avg_sq_dtype to float32.
+    Fix: Set {optimizer.use_precision_aware_optimizer} to true with adam and {optimizer.use_distributed_optimizer} true,
+        or set {optimizer.main_grads_dtype}, {optimizer.main_params_dtype}, {optimizer.exp_avg_dtype} and
+        {optimizer.exp_avg_sq_dtype} to float32.
     Source: core/optimizer/optimizer_config.py:424-481; bridge/training/config.py:2005-2023
     """
     aware, step = "optimizer.use_precision_aware_optimizer", "optimizer.overlap_param_gather_with_optimizer_step"
     if run.is_on(aware):
         if run.text_or_none("optimizer.optimizer") not in (None, "adam"):
-            yield wrong(aware, f"true with {run.value('optimizer.optimizer')}", "false", to=False)
+            found = f"true with {run.value('optimizer.optimizer')}"
+            yield wrong(aware, found, "false", to=False, fix=set_to(aware, "false"))
         if not run.is_on("optimizer.use_distributed_optimizer"):
-            yield wrong(aware, "true without optimizer.use_distributed_optimizer", "false", to=False)
+            found = say("true without {optimizer.use_distributed_optimizer}")
+            yield wrong(aware, found, "false", to=False, fix=set_to(aware, "false"))
         return
     for path, kind in _types(run):
         if kind != "float32":

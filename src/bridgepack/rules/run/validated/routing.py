@@ -8,8 +8,9 @@ from bridgepack.host.validated import (
     OFFLOADED_IN_EXPERTS,
     UNPADDED_DISPATCHERS,
 )
+from bridgepack.records.messages import say, setting
 from bridgepack.rules.judging.environment import CORE
-from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, Found, fixable_rule, rule, wrong
+from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, Found, fixable_rule, rule, set_to, wrong
 from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.run.validated.precision import quantisation
 
@@ -23,8 +24,8 @@ def group_limited_routing_incomplete(run: Run) -> Found:
     """Routing is limited to groups of experts, but the groups are missing, too few, or do not divide the experts.
 
     Bad: moe_router_group_topk 2, moe_router_num_groups not set. Good: moe_router_num_groups 4 with 64 experts.
-    Fix: Set model.moe_router_num_groups to a divisor of num_moe_experts that is at least moe_router_group_topk, or
-        unset both; moe_router_topk_limited_devices is their old name.
+    Fix: Set {model.moe_router_num_groups} to a divisor of {model.num_moe_experts} that is at least
+        {model.moe_router_group_topk}, or unset both; {model.moe_router_topk_limited_devices} is their old name.
     """
     limit, groups = run.stated_integer(_LIMIT), run.stated_integer(_GROUPS)
     if not limit:
@@ -61,8 +62,8 @@ def router_pads_for_no_quantisation(run: Run) -> Found:
     """The router pads the tokens of each expert for FP8 or FP4, but the run has neither, or a dispatcher without it.
 
     Bad: moe_router_padding_for_fp8 true, mixed_precision bf16_mixed. Good: moe_router_padding_for_fp8 false.
-    Fix: Set moe_router_padding_for_fp8 and moe_router_padding_for_quantization to false without FP8 and FP4; with them,
-        set moe_token_dispatcher_type to alltoall or flex.
+    Fix: Set {model.moe_router_padding_for_fp8} and {model.moe_router_padding_for_quantization} to false without FP8 and
+        FP4; with them, set {model.moe_token_dispatcher_type} to alltoall or flex.
     """
     paths = [f"model.moe_router_padding_for_{name}" for name in ("quantization", "fp8")]
     for path in filter(run.is_on, paths):
@@ -70,7 +71,12 @@ def router_pads_for_no_quantisation(run: Run) -> Found:
         if quantisation(run) is None:
             yield wrong(path, "true without FP8 or FP4", "false", to=False, because="nothing is quantised")
         elif dispatcher in UNPADDED_DISPATCHERS:
-            yield wrong(_DISPATCHER, f"{dispatcher} with {path} true", "alltoall or flex", to="alltoall")
+            yield wrong(
+                _DISPATCHER,
+                say("{dispatcher} with {path} true", dispatcher=dispatcher, path=setting(path)),
+                "alltoall or flex",
+                to="alltoall",
+            )
 
 
 @fixable_rule("BP873", ERROR, "core/transformer/transformer_config.py:1587-1639", noticed=VALIDATE, evidence=EXECUTED)
@@ -78,17 +84,18 @@ def deepep_without_flex_dispatcher(run: Run) -> Found:
     """DeepEP is on without the flex dispatcher or beside another backend, or two numbers of SMs contradict each other.
 
     Bad: moe_enable_deepep true, moe_token_dispatcher_type alltoall. Good: moe_token_dispatcher_type flex.
-    Fix: Set moe_token_dispatcher_type to flex and moe_flex_dispatcher_backend to deepep, or moe_enable_deepep to false.
-        Set moe_flex_dispatcher_num_sms alone; moe_deepep_num_sms and moe_hybridep_num_sms are its old names.
+    Fix: Set {model.moe_token_dispatcher_type} to flex and {model.moe_flex_dispatcher_backend} to deepep, or
+        {model.moe_enable_deepep} to false. Set {model.moe_flex_dispatcher_num_sms} alone; {model.moe_deepep_num_sms}
+        and {model.moe_hybridep_num_sms} are its old names.
     """
     if run.is_on("model.moe_enable_deepep"):
         yield from _deepep(run)
     names = ("model.moe_deepep_num_sms", "model.moe_hybridep_num_sms")
     old = {path: run.value(path) for path in names if run.is_set(path)}
     if len(set(old.values())) > 1 and not run.is_set("model.moe_flex_dispatcher_num_sms"):
-        yield wrong(
-            names[0], f"{old[names[0]]} with moe_hybridep_num_sms {old[names[1]]}", "moe_flex_dispatcher_num_sms"
-        )
+        found = f"{old[names[0]]} with moe_hybridep_num_sms {old[names[1]]}"
+        fix = say("Set {model.moe_flex_dispatcher_num_sms} alone, and {old} to null.", old=setting(*names))
+        yield wrong(names[0], found, "moe_flex_dispatcher_num_sms", fix=fix)
 
 
 def _deepep(run: Run) -> Found:
@@ -112,7 +119,8 @@ def sizes_of_no_experts(run: Run) -> Found:
     """The size of experts is set for a model without experts, or the size of shared experts is not positive.
 
     Bad: moe_ffn_hidden_size 768, num_moe_experts not set. Good: moe_ffn_hidden_size not set.
-    Fix: Unset moe_ffn_hidden_size for a dense model, and moe_shared_expert_intermediate_size without shared experts.
+    Fix: Unset {model.moe_ffn_hidden_size} for a dense model, and {model.moe_shared_expert_intermediate_size} without
+        shared experts.
     """
     size, frequency = "model.moe_ffn_hidden_size", run.stated("model.moe_layer_freq")
     is_mixed = 0 in frequency if isinstance(frequency, list) else isinstance(frequency, int) and frequency > 1
@@ -135,12 +143,13 @@ def router_scores_contradicted(run: Run) -> Found:
     """The score function of the router does not work with its bias for each expert, or with one expert per token.
 
     Bad: moe_router_enable_expert_bias true, moe_router_score_function softmax. Good: sigmoid.
-    Fix: Set moe_router_score_function to sigmoid with expert biases. With moe_router_topk 1 and softmax, set
-        moe_router_pre_softmax to true: softmax over one score has no gradient.
+    Fix: Set {model.moe_router_score_function} to sigmoid with expert biases. With {model.moe_router_topk} 1 and
+        softmax, set {model.moe_router_pre_softmax} to true: softmax over one score has no gradient.
     """
     scores, function = run.text_or_none("model.moe_router_score_function"), "model.moe_router_score_function"
     if run.is_on("model.moe_router_enable_expert_bias") and scores not in BIASED_SCORES:
-        yield wrong(function, f"{scores} with moe_router_enable_expert_bias true", " or ".join(BIASED_SCORES))
+        found, fix = f"{scores} with moe_router_enable_expert_bias true", set_to(function, "sigmoid")
+        yield wrong(function, found, " or ".join(BIASED_SCORES), fix=fix)
     is_balanced_otherwise = run.stated("model.moe_router_load_balancing_type") == "sinkhorn"
     pre = "model.moe_router_pre_softmax"
     is_single = run.stated("model.moe_router_topk") == 1 and scores == "softmax"
@@ -153,8 +162,8 @@ def grouped_experts_without_what_they_need(run: Run) -> Found:
     """Expert weights are kept in one tensor, or activations are stashed, but a setting that this needs is missing.
 
     Bad: moe_single_grouped_weight true, moe_grouped_gemm false. Good: both false.
-    Fix: Set moe_single_grouped_weight, moe_single_grouped_bias and moe_paged_stash to false, or change the
-        settings that the finding names.
+    Fix: Set {model.moe_single_grouped_weight}, {model.moe_single_grouped_bias} and {model.moe_paged_stash} to false, or
+        change the settings that the finding names.
     Source: core/transformer/transformer_config.py:1560-1600,1907-1925
     """
     weight, bias = "model.moe_single_grouped_weight", "model.moe_single_grouped_bias"
@@ -190,8 +199,8 @@ def option_passed_by_experts_of_gemma_4(run: Run) -> Found:
     """An option is on that Gemma 4's experts ignore, because their router has its own input.
 
     Bad: Gemma 4 26B-A4B, recompute_modules [layernorm]. Good: recompute_modules [core_attn].
-    Fix: Turn CUDA graphs and moe_shared_expert_overlap off, recompute modules other than layernorm, and offload modules
-        other than mlp_norm.
+    Fix: Turn CUDA graphs and {model.moe_shared_expert_overlap} off, recompute modules other than layernorm, and offload
+        modules other than mlp_norm.
     """
     if run.class_name("model") not in EXPERTS_WITH_OWN_INPUTS or not run.is_mixture_of_experts:
         return

@@ -54,7 +54,7 @@ def sharded_parameters_of_version_2_unfit(run: Run) -> Found:
     Why: Crash at start: it neither reads nor writes checkpoints, and cannot sum the loss by tokens, which packs
         need; it is for data-parallel training in bf16 alone.
     Bad: use_megatron_fsdp true, megatron_fsdp_version 2, checkpoint.pretrained_checkpoint set. Good: version 1.
-    Fix: Set ddp.megatron_fsdp_version to 1 for fine-tuning, or the named settings to what is allowed.
+    Fix: Set {ddp.megatron_fsdp_version} to 1 for fine-tuning, or the named settings to what is allowed.
     Evidence: executed with main of 2026-08-22.
     Source: bridge/training/config.py (_validate_and_apply_megatron_fsdp_v2_configs) of 0.7
     """
