@@ -19,6 +19,7 @@ from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.errors import ConfigError
 from tests.support.canaries import build_artifact, canary_recipe, compare, comparison, write_inputs
 from tests.support.hub_configs import model_configs
+from tests.support.messages import mentions
 from tests.support.small_builds import Command
 from tests.support.traced_artifacts import restate
 
@@ -157,7 +158,7 @@ def test_experts_agree(host: HostProcess, work: Path, artifact: Path) -> None:
 
     assert report.outcome == "same", _failures(report)
     assert report.model["num_moe_experts"] == 4
-    assert any("experts are chosen by margins of at least" in note for note in report.notes)
+    assert any("experts are chosen by " in note and "at least" in note for note in report.notes)
 
 
 LORA = {"kind": "lora", "target_modules": ["linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"]}
@@ -239,8 +240,8 @@ def test_an_artifact_for_fewer_context_ranks_is_refused_as_it_is(host: HostProce
 
     (finding,) = report.findings
     assert finding.name == faults.WRONG_MULTIPLE
-    assert "is not a multiple of 2 x CP = 4" in finding.message
-    assert finding.advice == "Build or repack it for this topology, so that every length is a multiple of 4."
+    assert "multiple of 2 x CP = 4" in finding.message
+    assert mentions(finding.advice, "Build or repack ", "multiple of 4.")
 
 
 def test_an_artifact_for_its_own_context_ranks_is_taken_as_it_is(host: HostProcess, work: Path) -> None:
@@ -296,7 +297,7 @@ def test_a_recipe_without_a_model_gets_a_small_one(host: HostProcess, work: Path
     report = compare(host, work / "no-model", artifact, [Layout()])
 
     assert report.outcome == "same", _failures(report)
-    assert any("of the family llama: the recipe names no model" in note for note in report.notes)
+    assert any("family llama: " in note and "names no model" in note for note in report.notes)
 
 
 def test_runs_have_the_same_fingerprint(host: HostProcess, work: Path, artifact: Path, report: CanaryReport) -> None:
@@ -327,5 +328,5 @@ def test_a_model_that_is_not_covered_is_refused(host: HostProcess, work: Path, a
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(model_configs()["openai/gpt-oss-20b"]))
 
-    with pytest.raises(ConfigError, match=r"which the canary does not cover: .*sliding windows, attention sinks"):
+    with pytest.raises(ConfigError, match=r"not cover: .*sliding windows, attention sinks"):
         compare(host, work / "not-covered", artifact, [Layout()], model__name=str(folder))

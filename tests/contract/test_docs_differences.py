@@ -515,7 +515,7 @@ def test_calls_in_the_channels_of_gpt_oss(tmp_path: Path) -> None:
     turns = [GOOD["messages"][0], call, {"role": "tool", "content": "seen"}, GOOD["messages"][1]]
     rows = [GOOD, {"messages": turns}]
 
-    with pytest.raises(ValueError, match="did not match any loss-contributing spans"):
+    with pytest.raises(ValueError, match="not match any loss-contributing spans"):
         sides.host(rows)
     own, by_markers = sides.own(rows), sides.own(rows, assistant_markers=GPT_OSS_MARKERS)
     assert drops(own) == drops(by_markers) == {}
@@ -537,7 +537,7 @@ def test_answer_right_behind_a_tool_s_result(tmp_path: Path, goes_on: bool) -> N
     own = sides.own([row])
     assert drops(own) == {}
     if host_release() is V06 or goes_on:
-        with pytest.raises(ValueError, match="did not match any loss-contributing spans"):
+        with pytest.raises(ValueError, match="not match any loss-contributing spans"):
             sides.host([row])
     else:
         assert rows_of(own) == sides.host([row])
@@ -621,7 +621,7 @@ def test_unknown_templates_are_refused_by_both(both: MakeBoth) -> None:
     sides = both(TEMPLATE.replace("<|im_start|>", "<|startoftext|>").replace("<|im_end|>", "<|endoftext|>"))
     markers = {"assistant_start": "<|startoftext|>assistant\n", "assistant_end": "<|endoftext|>"}
 
-    with pytest.raises(ValueError, match="could not infer assistant boundary markers"):
+    with pytest.raises(ValueError, match="infer assistant boundary markers"):
         sides.host([GOOD])
     with pytest.raises(TokenizerError, match="assistant_markers"):
         sides.own([GOOD])

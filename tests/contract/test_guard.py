@@ -26,6 +26,7 @@ from bridgepack.running.assignment import RunFolder
 from tests.support.guarded_runs import RunRequest
 from tests.support.host_forks import asked, hold
 from tests.support.installed_host import host_release, host_version
+from tests.support.messages import mentions
 from tests.support.sabotage import NEWER_VERSION
 from tests.support.small_builds import conversations_recipe, write_conversations
 from tests.support.tiny_recipes import ON_CPU, VOCAB_SIZE, write_weights
@@ -274,7 +275,7 @@ def test_a_shard_that_is_replaced_after_the_check_stops_the_run(results: Results
     assert result["exit_codes"] == [1, 1]
     (shard,) = (folder / "packs-to-replace" / "training").glob("*.parquet")
     assert f"training/{shard.name}: it" in json.loads(record.read_text())["message"]
-    assert "packs-to-replace' changed after it was checked: " in result["outputs"][0]
+    assert "packs-to-replace' changed after " in result["outputs"][0]
 
 
 @pytest.mark.full
@@ -359,7 +360,7 @@ def test_the_guard_stops_every_process_and_names_rule_and_place(results: Results
     step = 1 if place == "" or code not in {"BP894", "BP897"} else 2
 
     assert result["exit_codes"] == [1] * RUNS[name].world_size, "\n".join(result["outputs"])[-8000:]
-    assert told.startswith(f"guard: stopped at step {step}.\n{code} ")
+    assert told.removeprefix("guard: stopped at step ").startswith(f"{step}.\n{code} ")
     assert (f"step {step}, {place}" if place else f"where:   step {step}") in told
     assert evidence in told
     assert f"bridgepack explain {code}" in told
@@ -389,9 +390,10 @@ def test_findings_on_a_version_that_is_not_known_do_not_stop(results: Results, f
     ]
 
     assert result["exit_codes"] == [0, 0], output[-8000:]
-    assert output.count(f"guard: findings do not stop the run, as megatron-bridge {NEWER_VERSION} is newer") == 1
-    assert f"bridgepack knows Megatron-Bridge up to {RELEASES[-1].name}; update it with pip install -U" in output
-    assert "guard: not stopped at step 1.\nBP892 " in output
+    assert "guard: findings do not" in output
+    assert output.count(f"the run, as megatron-bridge {NEWER_VERSION} is newer") == 1
+    assert mentions(output, f"Megatron-Bridge up to {RELEASES[-1].name}; ", "pip install -U")
+    assert "not stopped at step 1.\nBP892 " in output
     assert "BP892" not in result["outputs"][1]
     assert [record["kind"] for record in records] == ["newer", "trains", "doubted", "watched"]
     assert records[2]["findings"][0]["code"] == "BP892"
@@ -402,7 +404,7 @@ def test_an_error_on_a_version_that_is_not_known_ends_all(results: Results) -> N
     result = results["nan-on-a-newer-host"]
 
     assert result["exit_codes"] == [1, 1], "\n".join(result["outputs"])[-8000:]
-    assert "guard: not stopped at step 2.\nBP894 " in "".join(result["outputs"])
+    assert "not stopped at step 2.\nBP894 " in "".join(result["outputs"])
     assert "guard: stopped" not in "".join(result["outputs"])
     assert "rank 1 failed: " in result["outputs"][0]
 
@@ -422,7 +424,7 @@ def test_an_error_of_one_process_ends_all(results: Results) -> None:
     result = results["one-rank-fails"]
 
     assert result["exit_codes"] == [1, 1], "\n".join(result["outputs"])[-8000:]
-    assert "rank 1 failed: MemoryError: no memory left for the gradient" in result["outputs"][0]
+    assert "rank 1 failed: MemoryError: no memory" in result["outputs"][0]
     assert "Traceback" in result["outputs"][1]
 
 

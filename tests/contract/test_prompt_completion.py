@@ -123,7 +123,7 @@ def test_completions_that_are_cut_away(folder: Path) -> None:
     theirs = pair.host(row)
 
     if host_release().refuses_untrained_completions:
-        assert "must retain a supervised token" in str(theirs)
+        assert "retain a supervised token" in str(theirs)
     else:
         assert not isinstance(theirs, Exception)
         assert (len(theirs[0]), theirs[1]) == (2, [0, 0])
@@ -150,5 +150,5 @@ def test_special_tokens_that_do_not_fit(folder: Path) -> None:
 
     with pytest.raises(TokenizerError, match="3 special tokens"):
         PromptCompletionPair(folder, max_sequence_length=1, **tokens)
-    with pytest.raises(ValueError, match="too short for the requested"):
+    with pytest.raises(ValueError, match="too short for the"):
         host.tokenize_prompt_completion_example(row, host_tokenizer, host_settings, max_length=2)

@@ -109,7 +109,7 @@ def test_live_and_saved_containers_are_judged_with_their_overrides(
     saved = str(tmp_path / "saved.yaml")
     assert verdict_of(Question(saved=saved, world_size=1)).state == "accepted"
     refused = verdict_of(Question(saved=saved, world_size=1, overrides={"train.micro_batch_size": 2}))
-    assert refused.reason.startswith("ValueError: Micro batch size should be 1")
+    assert mentions(refused.reason, "ValueError: Micro batch size ", " be 1")
     (tmp_path / "saved.yaml").write_text("_target_: megatron.bridge.training.config.ConfigContainer\nmodel: {}\n")
     with pytest.raises(CannotAskError, match=r"saved\.yaml cannot be loaded .*ConfigContainer"):
         verdict_of(Question(saved=saved))

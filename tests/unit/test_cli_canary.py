@@ -12,6 +12,7 @@ from bridgepack.canaries.records import CanaryOptions
 from bridgepack.canaries.targets import open_target
 from bridgepack.errors import ConfigError
 from tests.support import small_builds as small
+from tests.support.messages import mentions
 from tests.support.small_builds import Command
 from tests.support.traced_artifacts import restate
 
@@ -64,7 +65,7 @@ def test_packs_without_a_trained_token_are_refused(command: Command, tmp_path: P
     code, _, told = command("prove", "training", artifact, "--max-tokens", "1")
 
     assert code == 2
-    assert "--max-tokens 1, so there is no loss to compare." in told
+    assert mentions(told, "--max-tokens 1, ", "no loss to compare.")
 
 
 def test_without_the_host_it_says_what_to_install(tmp_path: Path, artifact: Path) -> None:
@@ -90,7 +91,7 @@ def test_a_recipe_finds_its_packs(tmp_path: Path, recipe: Any, artifact: Path, m
     monkeypatch.chdir(tmp_path)
     path = small.write_recipe(tmp_path / "small.yaml", recipe)
     assert _opened(path, artifact).artifact == artifact
-    assert "packs of random tokens were made up" in _opened(path).notes[0]
+    assert "packs of random tokens" in _opened(path).notes[0]
 
     first = Path("artifacts/small-0123abcd")
     small.build(recipe, first)
@@ -98,7 +99,7 @@ def test_a_recipe_finds_its_packs(tmp_path: Path, recipe: Any, artifact: Path, m
 
     small.build(recipe, Path("artifacts/small-feed"))
     small.build(recipe, Path("artifacts/small-other"))
-    with pytest.raises(ConfigError, match="2 artifacts of recipe small are here: artifacts/small-0123abcd"):
+    with pytest.raises(ConfigError, match=r"2 artifacts of recipe small .*: artifacts/small-0123abcd"):
         _opened(path)
 
 
@@ -140,5 +141,5 @@ def test_rows_that_are_no_packs_are_refused(
     code, _, errors = command("prove", "training", artifact)
 
     assert code == 2
-    assert "so it is not a valid pack. `bridgepack check` lists all such rows" in errors
+    assert mentions(errors, "not a valid pack. ", "`bridgepack check`")
     assert problem in errors

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from bridgepack.config.document import written
 from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.write import TOML_HEADER, YAML_HEADER, recipe_schema
+from tests.support.messages import mentions
 from tests.support.small_builds import CLI, Command, write_json_lines
 
 NAME = "qwen3_8b_sft_4gpu_h100_bf16_recipe"
@@ -178,7 +180,7 @@ def test_data_of_another_machine_is_written_unseen(command: Command) -> None:
     ran = command(*NEW, "--data", "s3://bucket/rows.jsonl")
 
     assert (ran.code, ran.errors) == (0, "")
-    assert ran.output.startswith("the batch is not fitted to the data: data.train is not on this machine\n")
+    assert mentions(ran.output.splitlines()[0], "not fitted to the ", " data.train is not on")
     assert load_recipe("mine.yaml").data.train == "s3://bucket/rows.jsonl"
 
 
@@ -204,7 +206,7 @@ def test_new_asks_in_a_terminal(tmp_path: Path) -> None:
     told = output.lstrip(" ")  # click before 8.4 writes a space to standard output for each question
     assert told.startswith(f"{unfitted}wrote qwen3-8b-sft.yaml\nnext: bridgepack check qwen3-8b-sft.yaml\n")
     assert told.splitlines()[-1].startswith("the same again: bridgepack new qwen3-8b-sft --model Qwen/Qwen3-8B ")
-    assert "recipes in the catalogue train it" in errors
+    assert "in the catalogue train" in errors
     assert "  found" in errors
     recipe = load_recipe(str(tmp_path / "qwen3-8b-sft.yaml"))
     assert "rows.jsonl" in recipe.data.train
@@ -256,7 +258,7 @@ def test_new_gives_each_file_its_layout(command: Command) -> None:
 
     assert (ran.code, ran.errors) == (0, "")
     assert "layout of data/chats.jsonl: messages (" in ran.output
-    assert "layout of data/docs: text (plain documents; every token is trained)\n  text fit in 3 rows" in ran.output
+    assert re.search(r"layout of data/docs: text \(plain .*\)\n  text fit in 3 rows", ran.output)
     assert written(recipe.data.train) == [
         {
             "path": "data/chats.jsonl",
@@ -321,8 +323,8 @@ def test_layouts_are_listed_with_their_columns(command: Command) -> None:
 
     assert (text.code, text.errors) == (0, "")
     lines = text.output.splitlines()
-    assert "alpaca: an instruction, an input that may be empty, and the output" in lines
-    assert "preference (refused): a chosen and a rejected answer, as TRL's preference format" in lines
+    assert any(line.startswith("alpaca: an instruction, ") for line in lines)
+    assert any(line.startswith("preference (refused): ") for line in lines)
     assert listed["text"]["is_read"] is True
     assert listed["rendered_chat"]["is_read"] is False
     assert listed["answer_spans"]["columns"] == ["context or passage", "question", "answers or answer"]

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from tests.support.messages import mentions
 from tests.support.small_builds import Command, build, file_bytes, tokenized_recipe, tokenized_row, write_json_lines
 from tests.support.traced_artifacts import change_manifest, restate
 
@@ -28,7 +29,8 @@ def test_repack(folder: Path, command: Command) -> None:
     size = "packing.packed_sequence_size=64"
     before = file_bytes(folder)
     code, output, _ = command("repack", "artifacts/out", "--set", size, "--dry-run")
-    assert (code, output.splitlines()[0]) == (0, "would do: pack the sequences of artifacts/out again")
+    assert code == 0
+    assert mentions(output.splitlines()[0], "would do: pack ", " artifacts/out again")
     assert json.loads(command("repack", "artifacts/out", "--set", size, "--dry-run", "--json")[1])["is_built"] is False
     assert file_bytes(folder) == before
 

@@ -180,7 +180,7 @@ def test_training_in_two_processes_gives_the_same_bytes(tokenizer_directory, tmp
 
 def test_template_renders_system_tools_calls_and_answers(tokenizer):
     rendered = tokenizer.apply_chat_template(LOOKUP_ROW, tools=[LOOKUP_TOOL], tokenize=False)
-    assert rendered == (
+    expected = (
         "<|im_start|>system\nBe brief.\n\nThese functions can be called:\n<tools>\n"
         '{"type": "function", "function": {"name": "lookup", "description": "d", "parameters": {}}}\n</tools>\n'
         'Write a call as one JSON object with "name" and "arguments", between <tool_call> and </tool_call>.'
@@ -188,6 +188,7 @@ def test_template_renders_system_tools_calls_and_answers(tokenizer):
         '<|im_start|>assistant\n<tool_call>\n{"name": "lookup", "arguments": {"name": "jar"}}\n</tool_call><|im_end|>\n'
         "<|im_start|>tool\nHolds things.<|im_end|>\n<|im_start|>assistant\nIt holds things.<|im_end|>\n"
     )
+    assert rendered == expected
 
 
 def test_template_accepts_other_forms_of_content_and_arguments(tokenizer):

@@ -10,6 +10,7 @@ from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions
 from bridgepack.errors import ConfigError
 from tests.support.bridge_recipes import DENSE, recipe_of
+from tests.support.messages import mentions
 from tests.support.refused_overrides import OVERRIDES
 
 
@@ -112,9 +113,8 @@ def test_sources_of_other_kinds_are_refused_where_the_host_reads_them() -> None:
     said = [refusal_text(one) for one in refusals_of(recipe_of(DENSE, packing__mode="in_batch", **sections))]
 
     assert len(said) == 2
-    assert (
-        "preprocessing.others is a section of kind text; allowed: none with packing.mode in_batch: the host" in said[0]
-    )
+    assert mentions(said[0], "preprocessing.others is a section of ", "kind text; allowed: none")
+    assert "packing.mode in_batch: the host" in said[0]
     assert "data.train is a list of 2 sources; allowed: one with packing.mode in_batch" in said[1]
     assert refusals_of(recipe_of(DENSE, **sections)) == ()
 

@@ -52,8 +52,8 @@ def test_findings_that_go_and_habits_that_concern_the_model_are_told() -> None:
     assert (gone.kind, gone.after) == ("finding", "")
     assert gone.before.startswith("advice at bridge_overrides.model.moe_")
     assert "BP806 router-counts-padding" not in dense
-    assert "padding in packs with experts" in experts
-    assert "padding in packs with experts" not in dense
+    assert [title for title in experts if title.startswith("padding in packs ")]
+    assert not [title for title in dense if title.startswith("padding in packs ")]
     ignored = recipe(model=EXPERTS, ignore={"BP806": "we know"})
     assert "BP806 router-counts-padding" not in changes_of(ignored)
 
@@ -88,8 +88,8 @@ def test_the_text_and_the_json_have_a_part_of_its_own() -> None:
     report = check_target(recipe(model=EXPERTS), CheckOptions(bridge_version="0.7.0", looks_at_files=False))
     assert report.upgrade is not None
     text = render_report(report)
-    assert f"\n0.6 -> 0.7: {len(report.upgrade.changes)} changes for this run\n" in f"\n{text}"
-    assert "  finding   BP806 router-counts-padding: no longer found, advice at " in text
+    assert f"\n0.6 -> 0.7: {len(report.upgrade.changes)} changes for this" in f"\n{text}"
+    assert "  finding   BP806 router-counts-padding: no longer " in text
     values = json.loads(render_report(report, "json"))["upgrade"]
     assert (values["before"], values["after"], len(values["changes"])) == ("0.6", "0.7", len(report.upgrade.changes))
     assert (
@@ -126,8 +126,8 @@ def test_a_page_has_the_part_of_the_upgrade(packs: tuple[SFTRecipe, Path], tmp_p
     number = len(changes_of(made, artifact=folder))
 
     assert "Changes of the upgrade" not in plain
-    assert f"<h3>Megatron-Bridge 0.6 -&gt; 0.7: {number} change{'s' if number != 1 else ''} for this run</h3>" in page
-    assert re.search(r"<tr><th scope=.row.>habit</th><td[^>]*>labels after an EOS: trains \d", page)
+    assert f"<h3>Megatron-Bridge 0.6 -&gt; 0.7: {number} change{'s' if number != 1 else ''} for this" in page
+    assert re.search(r"<tr><th scope=.row.>habit</th><td[^>]*>labels .* EOS: trains \d", page)
 
 
 @pytest.fixture

@@ -45,10 +45,11 @@ def test_diff(tmp_path: Path) -> None:
 
     edit, inode = edit_file(str(path), [Change(why="", path="seed", value=2)]), path.stat().st_ino
 
-    assert edit.diff() == (
+    diff = (
         f"--- {path}\n+++ {path}\n@@ -1,2 +1,2 @@\n \ufeffname: small  # ours\r\n"
         "-seed: 1\n\\ No newline at end of file\n+seed: 2\n\\ No newline at end of file\n"
     )
+    assert edit.diff() == diff
     nothing = edit_file(str(path), [Change(why="", path="seed", value=1)])
     assert nothing.diff() == ""
     write_edit(nothing)
@@ -131,8 +132,8 @@ def test_toml_is_shown_what_to_change(tmp_path: Path, field: str, value: Any, ad
 
     with pytest.raises(CannotEditError) as raised:
         edit_file(str(path), [Change(why="", path=field, value=value)])
-    assert str(raised.value).startswith(f"{path}: {field} cannot be set ")
-    assert mentions(raised.value, "TOML files are not edited")
+    assert str(raised.value).startswith(f"{path}: ")
+    assert mentions(raised.value, f"{field} cannot be set ", "TOML files are not ")
     assert str(raised.value).endswith(advice)
     assert path.read_text() == 'name = "small"\n'
 
@@ -159,7 +160,7 @@ def test_python_is_shown_what_to_change(
 
     with pytest.raises(CannotEditError) as raised:
         edit_file(f"{path}:{function}", [Change(why="", path=field, value=value)], kind=kind)
-    assert str(raised.value).startswith(f"{path}: {field} cannot be set ")
-    assert ": Python files are not " in str(raised.value)
+    assert str(raised.value).startswith(f"{path}: ")
+    assert mentions(raised.value, f"{field} cannot be set ", ": Python files are not ")
     assert str(raised.value).endswith(advice)
     assert path.read_text() == text

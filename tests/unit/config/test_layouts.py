@@ -17,6 +17,7 @@ from bridgepack.config.layouts.hints import layout_hint
 from bridgepack.config.layouts.public import PUBLIC_LAYOUTS
 from bridgepack.config.recipe.layout import columns_of
 from bridgepack.errors import ConfigError
+from tests.support.messages import mentions
 from tests.support.public_rows import (
     ANSWER,
     BARE_SCHEMA,
@@ -74,7 +75,7 @@ def test_documents(row: dict[str, Any], layout: dict[str, Any]) -> None:
 
 
 def test_a_summary_beside_a_text_is_not_left_unread() -> None:
-    with pytest.raises(ConfigError, match=r"no known layout reads its rows; they have text \(text\), summary \(text\)"):
+    with pytest.raises(ConfigError, match=r"no known layout .*they have text \(text\), summary \(text\)"):
         detect([{"text": ANSWER, "summary": "A lake."}])
 
 
@@ -146,7 +147,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("name", "row", "why"), REFUSED, ids=[f"{name}-{','.join(row)}" for name, row, _ in REFUSED])
 def test_what_is_not_read_is_refused_by_name(name: str, row: dict[str, Any], why: str) -> None:
-    with pytest.raises(ConfigError, match=rf"the data: its rows look like {name} .*{why}.*--layout none"):
+    with pytest.raises(ConfigError, match=rf"the data: its rows .*like {name} .*{why}.*--layout none"):
         detect([row])
     with pytest.raises(ConfigError, match=why):
         detect([{"question": "Q", "answer": "A"}], name=name)
@@ -164,7 +165,7 @@ def test_every_entry_has_a_row_here() -> None:
 def test_layouts_that_fit_equally_are_both_named() -> None:
     with pytest.raises(ConfigError) as two:
         detect([{"question": "2 + 2?", "answer": "four", "response": "five"}], data_name="--data is 'a.jsonl'")
-    assert "--data is 'a.jsonl': 2 layouts fit its rows equally well:" in str(two.value)
+    assert mentions(two.value, "--data is 'a.jsonl': 2 layouts fit ", "equally well:")
     assert "question_answer (does not read response): {kind: chat, " in str(two.value)
     assert "question_answer (does not read answer): {kind: chat, " in str(two.value)
 
@@ -181,7 +182,7 @@ def test_a_column_that_repeats_what_is_read_is_ignored() -> None:
     found = detect([row])
 
     assert _layout(found) == {"kind": "chat", "messages": TURNS, "ignore": ["problem", "solution", "answer"]}
-    assert "answer is not read: other columns that are read have its text" in found.why
+    assert any(reason.startswith("answer is not read: ") and "have its text" in reason for reason in found.why)
     pair = detect([{"problem": "2 + 2?", "solution": "It is 4.", "answer": "4"}])
     assert _layout(pair)["ignore"] == ["answer"]
     with pytest.raises(ConfigError, match="fit its rows equally"):
@@ -252,7 +253,7 @@ def test_flags_of_rows() -> None:
 
     kept = detect([{**row, "train": True}, {**row, "train": False}])
     assert (kept.has_loss_flags, kept.unread, kept.layout.ignore) == (True, (), ())
-    assert "turns that train marks as untrained are not trained (preprocessing.message_weights: mask)" in kept.why
+    assert mentions(kept.why, "turns that train marks", "not trained (preprocessing.message_weights: mask)")
     share = detect([{**row, "weight": 2.5}, {**row, "weight": 1}])
     assert (share.has_loss_flags, [one.name for one in share.unread]) == (False, ["weight"])
 
@@ -262,11 +263,8 @@ def test_roles_under_other_names() -> None:
     found = detect([{"messages": turns}, {"messages": [*turns, {"role": "critic", "content": "Right."}]}])
 
     assert found.role_aliases == {"user": "user", "bot": "assistant"}
-    assert "roles have other names: bot is assistant" in found.why
-    assert (
-        "the role 'critic' is not known, first row 2; name it in data.role_aliases, or its rows are dropped"
-        in found.why
-    )
+    assert mentions(found.why, " names: bot is assistant")
+    assert mentions(found.why, "role 'critic' is not known, ", "first row 2; ", "data.role_aliases, ")
     assert detect([{"messages": openai_turns(*FOUR)}]).role_aliases == {}
     assert detect([next(row for name, row, _ in CHATS if name == "toolbench")]).role_aliases == {"function": "tool"}
 
@@ -277,23 +275,22 @@ def test_rows_of_several_shapes_are_told_with_their_shares() -> None:
     with pytest.raises(ConfigError) as mixed:
         detect([*chats, *pairs, {"note": "It is a sum."}], places=places)
 
-    shares = "60 % like messages (a.jsonl row 1), 30 % like question_answer (a.jsonl row 7), 10 % like no known layout"
-    assert f"the data: its rows have several shapes: {shares} (a.jsonl row 10). Write each" in str(mixed.value)
+    assert mentions(mixed.value, "several shapes: 60 % like messages (a.jsonl row 1), ")
+    assert mentions(mixed.value, " 30 % like question_answer (a.jsonl row 7), ", " 10 % ", " (a.jsonl row 10). ")
     chosen = detect([*chats, *pairs], name="question_answer")
-    assert "67 % of the rows have another shape, first row 1" in chosen.why
+    assert mentions(chosen.why, "67 % of the rows ", "another shape, first row 1'")
 
 
 def test_few_odd_and_empty_rows_are_named() -> None:
     rows: list[Mapping[str, Any]] = [{"question": "2 + 2?", "answer": "4"}] * 199
     odd = detect([*rows, {"note": "It is a sum."}])
-    assert "0.5 % of the rows have another shape, first row 200" in odd.why
+    assert mentions(odd.why, "0.5 % of the rows ", "another shape, first row 200'")
     empty = detect([*rows[:150], *[{"question": "2 + 2?", "answer": ""}] * 50, {}])
-    assert "25 % of the rows lack one of these columns or an answer, first row 151" in empty.why
+    assert mentions(empty.why, "25 % of the rows ", "columns or an answer, ", "first row 151'")
     asked = detect([{"messages": openai_turns(*FOUR)}, {"messages": openai_turns(QUESTION)}])
-    assert asked.why == (
-        "messages fit in 2 rows",
-        "50 % of the rows lack one of these columns or an answer, first row 2",
-    )
+    fit, lacking = asked.why
+    assert fit == "messages fit in 2 rows"
+    assert mentions(lacking, "50 % of the rows ", "columns or an answer, ", "first row 2")
     assert empty.num_rows == 200
 
 
@@ -355,9 +352,7 @@ def test_mistakes(name: str, message: str) -> None:
 
 
 def test_unknown_columns() -> None:
-    with pytest.raises(
-        ConfigError, match=r"no known layout reads its rows; they have foo \(text\), n \(identifier, a n"
-    ):
+    with pytest.raises(ConfigError, match=r"no known layout .*they have foo \(text\), n \(identifier, a n"):
         detect([{"foo": "It is a sum.", "n": 1}])
     with pytest.raises(ConfigError, match=r"they have question \(text\), answer \(text, a number\)\."):
         detect([{"question": "2 + 2?", "answer": 4}])

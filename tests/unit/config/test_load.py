@@ -15,6 +15,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.recipe.training import LoggingConfig
 from bridgepack.errors import ConfigError
 from tests.support.catalogue import SMALL, SMALL_TOML, SMALL_YAML
+from tests.support.messages import mentions
 from tests.support.small_builds import Command, small_recipe
 
 PYTHON = """\
@@ -155,7 +156,7 @@ def test_aliases_that_multiply_values_are_refused(tmp_path: Path, field: str) ->
     (tmp_path / "circle.yaml").write_text("name: circle\ndata: &a\n  train: [*a]\n")
 
     for name in ("bomb", "circle"):
-        with pytest.raises(ConfigError, match=r"its aliases repeat more than 100,000 values, or themselves"):
+        with pytest.raises(ConfigError, match=r"aliases repeat more than 100,000 values, "):
             load_recipe(tmp_path / f"{name}.yaml")
 
 
@@ -205,9 +206,7 @@ def test_text_in_a_mapping_is_named_by_its_path() -> None:
     values = {"model.x": [{"y": "a\0b"}]}
     with pytest.raises(ConfigError) as raised:
         load_recipe(_CHAT, {"bridge_overrides": values})
-    assert str(raised.value) == (
-        r"bridge_overrides.model.x.0.y is 'a\x00b'; allowed: text without null characters. Remove them."
-    )
+    assert mentions(raised.value, r"bridge_overrides.model.x.0.y is 'a\x00b'; ", "without null characters. ")
 
 
 @pytest.mark.parametrize(
@@ -228,4 +227,4 @@ def test_null_characters_are_refused(field: str, tmp_path: Path, command: Comman
     for words in (("build", "--dry-run"), ("check",), ("preview",)):
         ran = command(words[0], tmp_path / "recipe.yaml", *words[1:])
         assert (ran.code, "Traceback" in ran.errors) == (2, False), ran
-        assert rf"{field} is 'a\x00b'; allowed: text without null characters" in ran.errors.replace("\\\\", "\\"), ran
+        assert mentions(ran.errors.replace("\\\\", "\\"), rf"{field} is 'a\x00b'; ", "without null characters")

@@ -104,7 +104,7 @@ def test_yaml_round_trip(recipe: SFTRecipe) -> None:
 @given(recipes)
 def test_toml_round_trip(recipe: SFTRecipe) -> None:
     if _has_null(recipe.bridge_overrides) or _has_null(getattr(recipe.preprocessing, "tool_schemas", None) or ()):
-        with pytest.raises(ConfigError, match="is null; TOML has no null"):
+        with pytest.raises(ConfigError, match="is null; TOML has "):
             recipe_to_toml(recipe)
         return
 

@@ -190,7 +190,7 @@ def test_what_nemo_run_cannot_start_is_refused_and_dgx_cloud_takes_one_task_of_a
     executor = least_executor("dgxcloud", client_secret="secret", gpus_per_node=8)
     cluster = ClusterConfig.from_mapping({"executor": executor, "workspace": "/shared/me"})
 
-    with pytest.raises(ConfigError, match=r"DGXCloudExecutor for build, check, train; .* one script "):
+    with pytest.raises(ConfigError, match=r"DGXCloudExecutor .*build, check, train; .* one script "):
         on_slurm(recipe, cluster=cluster)
     assert on_slurm(recipe, cluster=cluster, skip=["check", "train"]).tasks == ("build",)
 

@@ -15,6 +15,7 @@ from bridgepack.reporting.results.previews import preview_blocks
 from bridgepack.reporting.screen import screen
 from tests.support import small_builds as small
 from tests.support import thoughtful
+from tests.support.messages import mentions
 from tests.support.thoughtful import said
 from tests.zoo.tokenizers import write_tokenizer
 
@@ -44,7 +45,7 @@ def _recipe(folder: Path, tokenizer: Path, action: str, size: int) -> Any:
 def test_the_packs_of_a_plan_are_those_of_builds(tmp_path: Path, tokenizer: Path, action: str) -> None:
     recipe = _recipe(tmp_path, tokenizer, action, 64)
     lengths = lengths_of(recipe, sizes=(64, 128, 4096))
-    assert lengths.origin.endswith("what is too long is cut as by a build")
+    assert "cut as by a" in lengths.origin
     assert set(lengths.cuts) == {64, 128}
     whole = small.build(recipe.override({"packing.packed_sequence_size": 4096}), tmp_path / "whole").manifest
 
@@ -63,7 +64,7 @@ def test_the_packs_of_a_plan_are_those_of_builds(tmp_path: Path, tokenizer: Path
             (True, False) if action == "truncate_history" else (False, True)
         )
     of_artifact = lengths_of(recipe, artifact=tmp_path / "64")
-    assert "; sequences that were cut or split for its packs stay so" in of_artifact.origin
+    assert "; sequences that were cut" in of_artifact.origin
     assert "stays" not in lengths_of(recipe, artifact=tmp_path / "whole").origin
     assert pack_lengths(lengths, recipe.override({"packing.packed_sequence_size": 4096}), 1).lost_fraction == 0
 
@@ -86,6 +87,6 @@ def test_a_preview_says_what_it_costs(tmp_path: Path, tokenizer: Path, action: s
     assert preview.num_packs == {TRAIN: cut.statistics.num_packs}
     text = screen(preview_blocks(preview))
     if action == "truncate_history":
-        assert f"cut between exchanges {lost:.1%} of the trained tokens are left out" in text
+        assert mentions(text, f"cut between exchanges {lost:.1%}", " of the trained tokens")
     else:
-        assert f"sequences per row, {added:.0%} more tokens than one sequence per row" in text
+        assert mentions(text, "sequences per row, ", f"{added:.0%} more tokens ")

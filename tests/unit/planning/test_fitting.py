@@ -20,6 +20,7 @@ from bridgepack.planning import fitting, sample
 from bridgepack.planning.fitting import fitted_batch
 from bridgepack.planning.plan import new_recipe
 from tests.support import thoughtful
+from tests.support.messages import mentions
 from tests.support.small_builds import (
     CLI,
     Command,
@@ -128,9 +129,10 @@ def test_what_cannot_be_fitted_keeps_its_batch_and_says_why(
     fit = fitted_batch(_recipe(tmp_path, chatml_tokenizer, [TWO_TOKENS], **changes))
 
     assert fit.values == {}
-    assert fit.line.startswith(f"the batch is not fitted to the data: {reason}")
+    assert f" to the data: {reason}" in fit.line
     (comment,) = fit.comments.values()
-    assert comment.startswith(f"about 13,107 packs; not fitted to the data: {reason}")
+    assert comment.startswith("about 13,107 packs; ")
+    assert f" to the data: {reason}" in comment
     assert "\n" not in fit.line + comment
 
 
@@ -138,7 +140,7 @@ def test_a_template_of_no_known_family_is_told_with_its_cure(tmp_path: Path) -> 
     tokenizer = write_tokenizer(tmp_path / "tokenizer", GLM)
     fit = fitted_batch(_recipe(tmp_path, tokenizer, [chat_row("How deep?", "200 m")], preprocessing={"kind": "chat"}))
 
-    assert fit.line.startswith("the batch is not fitted to the data: tokenizer.name_or_path is '")
+    assert " fitted to the data: tokenizer.name_or_path is '" in fit.line
     assert ". Set preprocessing.assistant_markers, " in fit.line
     (comment,) = fit.comments.values()
     assert "Set preprocessing" not in comment
@@ -153,7 +155,7 @@ def test_an_error_of_a_library_is_a_reason(
     monkeypatch.setattr(fitting, "preview_recipe", broken)
     fit = fitted_batch(_recipe(tmp_path, chatml_tokenizer, [TWO_TOKENS]))
 
-    assert fit.line == "the batch is not fitted to the data: RuntimeError: no room [31m"
+    assert fit.line.endswith(" data: RuntimeError: no room [31m")
 
 
 def test_a_batch_of_packs_in_the_catalogue_is_replaced(tmp_path: Path, chatml_tokenizer: Path) -> None:
@@ -184,7 +186,7 @@ def test_rows_of_which_none_would_be_set_aside_are_built_at_the_first_try(
 
     line = ran.output.splitlines()[-4]
     assert line.startswith("20 rows, ")
-    assert line.endswith("steps an epoch; no validation data")
+    assert line.endswith(" epoch; no validation data")
     assert "validation_fraction: 0.0 # no evaluation: 2% of 20 rows would be none" in Path("mine.yaml").read_text()
     assert command("build", "mine.yaml", "--output", "packed", "--check").code == 0
 
@@ -205,7 +207,7 @@ def test_split_conversations_is_proposed_where_the_template_takes_reasoning_out(
     assert ("split_conversations: never" in text) == is_proposed
     if is_proposed:
         line = next(line for line in text.splitlines() if "split_conversations:" in line)
-        assert "not in the text of 60 of 60 rows read; when_context_differs" in line
+        assert mentions(line, " of 60 of 60 rows read; when_context_differs")
         recipe = load_recipe("mine.yaml").override({"preprocessing.split_conversations": "when_context_differs"})
         tokens = bridgepack.preview(recipe).sources[0].tokens
         assert tokens is not None

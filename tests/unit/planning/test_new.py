@@ -23,6 +23,7 @@ from bridgepack.planning.limits import limits_of
 from bridgepack.planning.plan import new_recipe
 from bridgepack.rules.judging.rule import Severity
 from tests.support.hub_configs import model_configs
+from tests.support.messages import mentions
 from tests.support.small_builds import write_json_lines
 
 CHAT = [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]
@@ -173,10 +174,10 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
     path = write_new(tmp_path / "new" / "mine.yaml", "name: mine\n")
 
     assert path.read_text() == "name: mine\n"
-    with pytest.raises(ConfigError, match="already exists; allowed: a new file"):
+    with pytest.raises(ConfigError, match=r"mine\.yaml.* already exists; "):
         write_new(path, "name: other\n")
     assert path.read_text() == "name: mine\n"
-    with pytest.raises(ConfigError, match=r"allowed: a file whose name ends in \.yaml or \.yml"):
+    with pytest.raises(ConfigError, match=r"mine\.toml.* ends in \.yaml or \.yml"):
         write_new(tmp_path / "mine.toml", "")
     with pytest.raises(ConfigError, match="it cannot be written"):
         write_new(path / "below.yaml", "")
@@ -187,7 +188,7 @@ def test_a_full_disk_leaves_no_empty_recipe(tmp_path: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
     try:
-        with pytest.raises(ConfigError, match="it cannot be written: File too large"):
+        with pytest.raises(ConfigError, match="written: File too large"):
             write_new(tmp_path / "mine.yaml", "name: mine\n")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -320,7 +321,7 @@ def test_data_without_rows_has_no_layout_yet(
         Path("data.jsonl").write_text(content)
 
     assert detect_data("data.jsonl") is None
-    with pytest.raises(ConfigError, match=r"--layout is alpaca, and --data is 'data.jsonl', where no row is found"):
+    with pytest.raises(ConfigError, match=r"--layout is alpaca, .*--data is 'data\.jsonl', .*no row"):
         detect_data("data.jsonl", "alpaca")
     assert detect_data("s3://bucket/rows.jsonl") is None
 
@@ -348,8 +349,8 @@ def test_held_out_rows_of_the_data_become_validation(
     recipe = _recipe(text)
     assert (recipe.data.train, recipe.data.validation) == (str(train), str(validation))
     assert recipe.data.validation_fraction == 0
-    assert "; data.validation is the data's own split validation; not used: test.\n" in text
-    assert "# held out by the data itself; or validation_fraction" in text
+    assert mentions(text, "; data.validation is ", " validation; not used: test.\n")
+    assert mentions(text, "# held out by the ", "or validation_fraction")
 
 
 def test_training_files_without_a_common_name_are_listed(entries: tuple[CatalogueEntry, ...], tmp_path: Path) -> None:
@@ -365,5 +366,5 @@ def test_training_files_without_a_common_name_are_listed(entries: tuple[Catalogu
 def test_saved_data_with_two_training_splits_is_refused(entries: tuple[CatalogueEntry, ...], tmp_path: Path) -> None:
     (tmp_path / "dataset_dict.json").write_text('{"splits": ["train_sft", "train_gen"]}')
 
-    with pytest.raises(DataError, match="a saved DatasetDict with splits train_sft, train_gen; allowed: one with one"):
+    with pytest.raises(DataError, match="DatasetDict with splits train_sft, train_gen; "):
         _new(entries, data=str(tmp_path))

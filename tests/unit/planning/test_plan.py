@@ -27,6 +27,7 @@ from bridgepack.replay.order import PackOrder
 from bridgepack.reporting.results.plans import plan_blocks
 from bridgepack.reporting.screen import screen
 from tests.support.catalogue import SMALL
+from tests.support.messages import mentions
 from tests.support.small_builds import Command, build, tokenized_recipe, tokenized_row, write_json_lines, write_recipe
 
 RANDOM = np.random.default_rng(5)
@@ -106,7 +107,8 @@ def test_lengths_of_an_artifact_are_those_of_its_data(tmp_path: Path, chatml_tok
     assert sorted(of_artifact.runtime.tolist()) == sorted(of_rows.runtime[of_rows.runtime <= 40].tolist())
     assert len(of_rows.runtime) == 600
     num_gone = int((of_rows.runtime > 40).sum())
-    assert of_artifact.origin.endswith(f"without {num_gone} rows that were too long for its packs")
+    assert f"without {num_gone} rows " in of_artifact.origin
+    assert of_artifact.origin.endswith("long for its packs")
 
 
 def test_lengths_of_a_store_are_those_of_its_artifact(tmp_path: Path, chatml_tokenizer: Path) -> None:
@@ -126,7 +128,7 @@ def test_lengths_of_a_store_are_those_of_its_artifact(tmp_path: Path, chatml_tok
         file.write(rows.read_text())
     with pytest.raises(DataError, match=r"lacks the tokens of 1,200 of the 1,200 rows of data.train; allowed: a store"):
         lengths_of(recipe, store=store)
-    with pytest.raises(StoreError, match="is not a token store"):
+    with pytest.raises(StoreError, match="not a token store"):
         lengths_of(recipe, store=tmp_path)
 
 
@@ -179,10 +181,11 @@ def test_a_plan_balances_where_that_gains_and_the_recipe_checks_clean() -> None:
     assert balance_for(plan.best_recipe) is not None
     assert not errors_of(plan.best_recipe)
     assert "packing.balance.kind is within_batch: the slowest rank" in text
-    assert text.startswith("plan of mine on 64 x h100-80gb; speeds and memory are estimates")
+    assert text.startswith("plan of mine on 64 x h100-80gb; ")
+    assert "memory are estimates" in text.partition("\n")[0]
     assert "\n    8,192  #" in text
-    assert "best: step time is matrices" in text
-    assert "memory per GPU: weights, gradients and optimiser" in text
+    assert "best: step time is" in text
+    assert "memory per GPU: weights" in text
     alone = _plan(plan.best_recipe, 1, gpu=gpu_by_name("b300"), sizes=(4096,)).best
     assert alone.balance == alone.changes["packing.balance.kind"] == "none"
 
@@ -210,9 +213,9 @@ def test_a_size_that_loses_many_tokens_does_not_win_by_speed() -> None:
     assert fast.packed_sequence_size == 4096
     assert fast.lost_fraction > 0.3
     assert best.lost_fraction < 0.01
-    assert f"loses {fast.lost_fraction:.1%} of the tokens" in fast.loses(best)
+    assert f"{fast.lost_fraction:.1%} of the tokens" in fast.loses(best)
     short = replace(best, num_packs=best.global_batch_size - 1, tokens_per_s=2 * best.tokens_per_s)
-    assert short.loses(best) == "fewer packs than the global batch"
+    assert short.loses(best).startswith("fewer packs than ")
     assert best.loses(best) == "as fast"
     sizes = re.findall(r"^ *([\d,]+)  #", screen(plan_blocks(plan)), re.MULTILINE)
     assert sizes == ["4,096", "8,192", "16,384", "32,768", "65,536", "131,072"]
@@ -221,9 +224,7 @@ def test_a_size_that_loses_many_tokens_does_not_win_by_speed() -> None:
 def test_a_plan_that_leaves_most_tokens_untrained_is_refused() -> None:
     lengths = Lengths(runtime=np.array([1000] * 900 + [200_000] * 100), share=1.0, origin="")
 
-    with pytest.raises(
-        ConfigError, match=r"over_long is drop, and packs of .* leave 96% of the tokens untrained; allowed"
-    ):
+    with pytest.raises(ConfigError, match=r"over_long is drop, .* packs of .* leave 96% of the tokens untrained"):
         plan_recipe(_recipe(), lengths, gpu=H100, num_gpus=64)
     split = plan_recipe(_recipe(preprocessing__over_long="split"), lengths, gpu=H100, num_gpus=64)
     assert split.best.lost_fraction == 0
@@ -267,7 +268,7 @@ def test_windows_take_the_exchange_that_the_rules_allow() -> None:
 
 
 def test_a_model_that_no_layout_can_train_is_refused_with_the_rule() -> None:
-    with pytest.raises(ConfigError, match=r"the rules refuse every layout that fits, .* by BP903: .* Gemma 2 raises"):
+    with pytest.raises(ConfigError, match=r"every layout that fits, .* by BP903: .* Gemma 2 raises"):
         _plan(_recipe("google/gemma-2-9b"), 64)
 
 
@@ -327,9 +328,9 @@ def test_the_best_is_a_recipe_that_checks_clean(source: Path, command: Command) 
     assert bridgepack.load_recipe(output) == bridgepack.plan(source, num_gpus=2).best_recipe
     again = command("plan", source, "--num-gpus", 2, "--artifact", "nowhere", "--output", output)
     assert again.code == 2
-    assert "already exists; allowed: a new file. Choose another name or --output" in again.errors
+    assert mentions(again.errors, str(output), "already exists; ", "another name or --output")
     told = json.loads(command("plan", source, "--num-gpus", 2, "--json").output)
-    assert told["lengths"]["origin"] == "all 2,000 sequences of the recipe's data"
+    assert told["lengths"]["origin"].startswith("all 2,000 sequences ")
     best = told["candidates"][0]
     assert best["changes"]["parallelism.num_gpus"] == 2
     assert best["memory"]["states_gb"] > 1

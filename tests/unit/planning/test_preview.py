@@ -21,6 +21,7 @@ from bridgepack.planning import sample
 from bridgepack.planning.resolved import resolved_view
 from bridgepack.reporting.results.previews import preview_blocks
 from bridgepack.reporting.screen import screen
+from tests.support.messages import mentions
 from tests.support.small_builds import (
     Command,
     build,
@@ -109,7 +110,7 @@ def test_a_sample_is_projected_within_a_few_percent_and_says_so(
     if source.is_sample:
         assert source.num_rows_read < len(ROWS)
         assert source.num_rows == pytest.approx(len(ROWS), rel=0.08)
-        assert "all figures are of this sample" in screen(preview_blocks(preview))
+        assert "are of this sample" in screen(preview_blocks(preview))
     assert source.is_sample == (form not in {"jsonl.gz", "json"})  # these are read from their beginning, 16 MB of them
 
 
@@ -166,7 +167,7 @@ def test_a_sample_that_took_too_long_says_that_it_depends_on_the_time(
     preview = bridgepack.preview(recipe)
 
     assert (preview.stopped_early, preview.sources[0].is_sample) == (True, True)
-    assert "warning: reading stopped after 60 s, so another run may read other rows" in screen(preview_blocks(preview))
+    assert mentions(screen(preview_blocks(preview)), "warning: reading stopped after 60 s, ", "another run ")
     assert not bridgepack.preview(short).stopped_early
 
 
@@ -226,8 +227,8 @@ def test_rows_that_stop_a_build_are_shown_and_named(tmp_path: Path, chatml_token
     assert (preview.num_packs, preview.run) == ({"training": 0}, None)
     assert set(preview.stops) == {"data.on_bad_row", "preprocessing.over_long"}
     text = screen(preview_blocks(preview))
-    assert "none: no row would become a sequence" in text
-    assert "preprocessing.over_long is error: a build would stop" in text
+    assert "none: no row would " in text
+    assert "preprocessing.over_long is error: a build " in text
 
 
 @pytest.mark.parametrize(
@@ -251,12 +252,12 @@ def test_a_batch_larger_than_the_data_names_its_field_and_the_most(
 
 def test_what_cannot_be_read_is_an_error(tmp_path: Path, chatml_tokenizer: Path) -> None:
     recipe = _recipe(tmp_path / "none.jsonl", chatml_tokenizer)
-    with pytest.raises(DataError, match="there is no such file"):
+    with pytest.raises(DataError, match=r"none\.jsonl.* no such file"):
         bridgepack.preview(recipe)
     (tmp_path / "none.jsonl").write_text("\n \n")
     with pytest.raises(DataError, match="has no rows"):
         bridgepack.preview(recipe)
-    with pytest.raises(ConfigError, match="num_rows is -1; allowed: a whole number from 0"):
+    with pytest.raises(ConfigError, match=r"num_rows is -1; allowed: .* from 0"):
         bridgepack.preview(recipe, num_rows=-1)
 
 
@@ -281,7 +282,7 @@ def test_a_tokenizer_that_loses_text_is_told(
 
     text = screen(preview_blocks(bridgepack.preview(recipe)))
 
-    assert "warning: this version of transformers loads the tokenizer as one that loses text" in text
+    assert mentions(text, "warning: ", " of transformers ", " loses text")
 
 
 def test_the_command_marks_trained_text_and_escapes(tmp_path: Path, chatml_tokenizer: Path, command: Command) -> None:

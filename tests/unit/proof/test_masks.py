@@ -18,6 +18,7 @@ from bridgepack.proof.masks.masks import COLUMNS, DECODED, PARTS, MaskOptions, c
 from bridgepack.proof.masks.prefixes import OTHER_PROMPT, PROMPT_GOES_ON
 from bridgepack.proof.masks.thoughts import lost_parts
 from tests.support.judged_masks import MISTRAL, PROMPTED, Judged
+from tests.support.messages import mentions
 from tests.support.small_builds import (
     build,
     chat_row,
@@ -324,7 +325,7 @@ def test_empty_thoughts_that_a_template_writes_are_noted(tmp_path: Path, wanted:
     report = check_masks(recipe, MaskOptions(num_rows=None))
 
     assert (report.outcome, len(report.notes)) == ("agree", num_told)
-    assert all("empty reasoning block is trained in 30 sequences, e.g. " in note for note in report.notes)
+    assert all(mentions(note, "empty reasoning block", " in 30 sequences, e.g. ") for note in report.notes)
 
 
 def test_findings_of_a_sample_and_the_first_of_each_kind(tmp_path: Path, chatml_tokenizer: Path) -> None:
@@ -342,7 +343,7 @@ def test_findings_of_a_sample_and_the_first_of_each_kind(tmp_path: Path, chatml_
     assert whole.kinds == {"other-turn-trained": 30, "answer-not-trained": 30}
     assert {(item.finding.kind, item.row) for item in whole.findings} == {(kind, 1) for kind in whole.kinds}
     assert len(whole.findings) == 2
-    assert all("correct the template's generation blocks" in item.finding.advice for item in whole.findings)
+    assert all("template's generation blocks" in item.finding.advice for item in whole.findings)
 
 
 def test_an_artifact_is_judged_by_its_own_recipe(tmp_path: Path, chatml_tokenizer: Path) -> None:

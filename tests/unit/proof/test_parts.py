@@ -11,6 +11,7 @@ from scripts.quirks.served_rows import SETS
 import bridgepack
 from bridgepack.errors import ArtifactError, ConfigError
 from tests.support import small_builds as small
+from tests.support.messages import mentions
 from tests.support.small_builds import Command
 from tests.zoo.families import write_tokenizer
 from tests.zoo.served import SERVED_FAMILIES
@@ -77,7 +78,7 @@ def test_a_recipe_has_no_packs_to_compare_with_its_sources(chats: Path, command:
     assert _outcomes(proof) == {"sources": "not asked", "masks": "passed", "served": "passed", "training": "not asked"}
     ran = command("prove", chats / "mine.yaml", "--set", "preprocessing.loss_mode=last_turn", "--all")
     assert ran.code == 0
-    assert "sources   not asked      because a recipe has no packs" in ran.output
+    assert mentions(ran.output, "sources   not asked      because ", " no packs")
 
 
 def test_an_artifact_of_token_ids_is_not_asked_what_is_served(ids: Path, command: Command) -> None:
@@ -119,9 +120,9 @@ def test_the_serving_section_is_for_what_is_served_alone(chats: Path) -> None:
 
 
 def test_mistakes_are_errors_and_no_outcomes(chats: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="only the location of its sources may change"):
+    with pytest.raises(ConfigError, match=r"packing\.seed.* location of its sources"):
         bridgepack.prove(chats / "packed", overrides={"packing.seed": 3})
-    with pytest.raises(ConfigError, match="No such file or folder"):
+    with pytest.raises(ConfigError, match=r"none.*No such file"):
         bridgepack.prove("none")
     with pytest.raises(ArtifactError):
         bridgepack.prove(tmp_path)

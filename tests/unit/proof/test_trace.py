@@ -16,6 +16,7 @@ from bridgepack.proof.trace.trace import parse_source, trace_pack, trace_source,
 from bridgepack.replay.settings import EvaluationSchedule, ReplaySettings, Topology
 from bridgepack.reporting.results.traces import step_blocks
 from bridgepack.reporting.screen import screen
+from tests.support.messages import mentions
 from tests.support.small_builds import build, tokenized_row, write_json_lines
 from tests.support.traced_artifacts import (
     BLANK_LINE,
@@ -172,7 +173,7 @@ def test_artifact_without_a_plan_still_shows_packs(artifact: Path, tmp_path: Pat
 
     assert [(sequence.file, sequence.row) for sequence in pack.sequences] == [(None, None)] * 2
     note = trace_source(run, "rows.jsonl", 1, limit=1).note
-    assert note == "the artifact has no plan of its training split, so its rows cannot be located"
+    assert mentions(note, "no plan of its", "training split", "rows cannot be located")
 
 
 def test_evaluation_batches_belong_to_steps(tmp_path: Path, chatml_tokenizer: Path) -> None:
@@ -186,10 +187,10 @@ def test_evaluation_batches_belong_to_steps(tmp_path: Path, chatml_tokenizer: Pa
     assert {pack.pack for pack in _packs(traces[1])} == {0, 1, 2, 3}
     assert placement.split == "validation"
     assert [(found.step, found.after_step) for found in placement.schedule.seen] == [(1, 2), (2, 3)]
-    with pytest.raises(ConfigError, match=r"--step is 1; the run does not evaluate after it, but every 2 steps"):
+    with pytest.raises(ConfigError, match=r"--step is 1; .* not evaluate .* every 2 steps"):
         trace_step(run, "validation", 1)
     sizes = {"batch.global_batch_size": 64, "batch.eval_global_batch_size": 4}
-    with pytest.raises(ConfigError, match=r"train\.global_batch_size is 64; allowed: at most the number of packs"):
+    with pytest.raises(ConfigError, match=r"train\.global_batch_size is 64; allowed: at most .*packs"):
         trace_step(_run(artifact, overrides=sizes), "validation", 1)
 
 

@@ -20,6 +20,7 @@ from bridgepack.proof.trace.trace import trace_pack
 from bridgepack.proof.verify import ingredients
 from bridgepack.proof.verify.records import VerifyReport
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
+from tests.support.messages import mentions
 from tests.support.small_builds import build, chat_row, small_recipe, tokenized_recipe, tokenized_row, write_json_lines
 from tests.support.traced_artifacts import (
     OVER_LONG_ROW,
@@ -53,7 +54,7 @@ def test_artifact_of_another_format_is_refused_everywhere(artifact: Path, versio
     change_manifest(artifact, format_version=version)
 
     for command in (check, inspect, _verified):
-        with pytest.raises(ArtifactError, match=f"format_version is {version}; this bridgepack reads 6"):
+        with pytest.raises(ArtifactError, match=rf"format_version is {version}; .* reads 6"):
             command(artifact)
 
 
@@ -102,7 +103,7 @@ def test_changed_number_is_found(
         (row,) = [row["row"] for row in plan if (row["pack"], row["position"]) == (4, sequence)]
         assert (first.sequence, first.row) == (sequence, row)
     assert first.causes == ("artifact changed",)
-    assert "was changed after the build" in first.cause
+    assert "changed after the build" in first.cause
 
 
 def test_shard_and_manifest_changed_together_are_found(artifact: Path) -> None:
@@ -144,7 +145,7 @@ def test_row_that_is_gone_or_bad_is_a_difference(artifact: Path) -> None:
     write_source(artifact.parent / "rows.jsonl", rows)
     found = {item.row: item.from_source for item in _verified(artifact).differences}
 
-    assert found[1] == "none: invalid_field: input_ids must be a list of whole numbers"
+    assert mentions(found[1], "none: invalid_field: ", "input_ids must be a ")
     assert found[13] == f"no row 13 in {artifact.parent / 'rows.jsonl'}"
     assert set(found) == {1, 13, 14}
 
@@ -231,7 +232,7 @@ def test_sources_that_moved_are_named(artifact: Path, tmp_path: Path) -> None:
     assert _outcomes(_verified(artifact, overrides=overrides)) == {}
     with pytest.raises(ConfigError, match=r"--set packing\.seed; allowed: data\.train"):
         _verified(artifact, overrides={"packing.seed": 7})
-    with pytest.raises(ConfigError, match=r"--scratch is .*there is no such folder"):
+    with pytest.raises(ConfigError, match=r"--scratch is .*nowhere.* no such folder"):
         _verified(artifact, None, overrides=overrides, scratch=tmp_path / "nowhere")
 
 

@@ -52,7 +52,7 @@ def test_page_says_what_will_run_on_what_and_what_nobody_checked(recipe: dict[st
     assert "equal 100.0%, of 30 answers compared" in text
     assert built.manifest.fingerprint in text
     assert all(finding.code in text for finding in written.report.findings if finding.severity != "advice")
-    assert "has not validated the run" in text
+    assert "not validated the run" in text
     assert "give it with" not in text
 
 
@@ -64,7 +64,7 @@ def test_a_recipe_with_other_settings_than_its_packs_is_named(recipe: dict[str, 
     bridgepack.report("packed", recipe=other, sign_off="other.html")
     same, text = _text(Path("same.html")), _text(Path("other.html"))
 
-    assert "rows as in the packs" in same
+    assert "as in the packs" in same
     assert "than the packs'" not in same.replace("&#39;", "'")
     assert " 2 settings other " in text.replace("&#39;", "'")
     assert "data.train others.jsonl (packs: " in text
@@ -158,7 +158,8 @@ def test_pages_of_fewer_packs_than_a_step_needs_name_no_steps(recipe: dict[str, 
         page, signed = _text(Path("page.html")), _text(Path("mine.html"))
         is_short = batch > num_packs
         assert (f"Steps none {steps}" if is_short else f"Steps {steps}") in page
-        assert (f"steps none: {steps}" if is_short else f"steps {steps}, over {num_packs} packs: 1.0 epochs") in signed
+        assert (f"steps none: {steps}" if is_short else f"steps {steps}, ") in signed
+        assert is_short or f"{steps}, over {num_packs} packs: 1.0 epochs" in signed
 
 
 @pytest.mark.parametrize(("place", "kind"), [("packed", "an artifact"), ("saved.yaml", "a saved ConfigContainer")])

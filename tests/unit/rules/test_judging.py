@@ -22,6 +22,7 @@ from bridgepack.rules.judging.scan import Execution
 from bridgepack.rules.registry import ARTIFACT_RULES
 from tests.support.examples import examples
 from tests.support.judging import judge_artifact
+from tests.support.messages import mentions
 from tests.unit.rules.in_memory_artifact import GOOD_ROWS, InMemoryArtifact, Row, artifact, check
 
 GOOD = GOOD_ROWS[0]
@@ -74,9 +75,11 @@ def _reasons(report: CheckReport) -> dict[str, str]:
 
 def test_totals_are_not_compared_where_rows_are_missing_from_them() -> None:
     reasons = _reasons(check({"rows": {"training": [GOOD, SHORT_MASK]}}))
-    assert reasons["BP348"] == reasons["BP412"] == "no split has only readable and valid packs"
+    assert reasons["BP348"] == reasons["BP412"]
+    assert mentions(reasons["BP348"], "no split ", "valid packs")
     report = check({"rows": {"training": [SHORT_MASK]}})
-    assert _reasons(report)["BP309"] == _reasons(report)["BP330"] == "no valid pack could be read"
+    assert _reasons(report)["BP309"] == _reasons(report)["BP330"]
+    assert "no valid pack " in _reasons(report)["BP309"]
     assert "BP303" in report.rules_run
     report = check({"set": {"shards/training/0/read_error": "no Parquet magic bytes"}})
     assert _codes(report) == ["BP341"]
@@ -102,7 +105,8 @@ def test_third_party_packs_without_manifest() -> None:
     report = check({"has_manifest": False, "rows": {"training": [GOOD, FINAL_BOUNDARY, TOO_WIDE]}})
     assert _codes(report) == ["BP305"]
     reasons = _reasons(report)
-    assert reasons["BP343"] == reasons["BP348"] == reasons["BP401"] == "the artifact has no manifest"
+    assert reasons["BP343"] == reasons["BP348"] == reasons["BP401"]
+    assert "no manifest" in reasons["BP343"]
     assert reasons["BP330"] == "packed_sequence_size is not known"
     assert reasons["BP311"] == "vocab_size is not known"
     assert reasons["BP336"] == "eos_token_id is not known"

@@ -41,7 +41,7 @@ def test_builds_once_then_finds(recipe: SFTRecipe, tmp_path: Path, capsys: pytes
     assert "Built " in capsys.readouterr().out
 
     assert run(recipe, tmp_path) == 0
-    assert "Already built, nothing to do" in capsys.readouterr().out
+    assert "Already built, nothing " in capsys.readouterr().out
     folders = [entry.name for entry in (tmp_path / "packs").iterdir() if not entry.name.startswith(".")]
     assert folders == [Path(place.path).name]
 
