@@ -109,6 +109,12 @@ def test_a_balance_that_one_pack_for_each_rank_cannot_have_is_left_out(tmp_path:
     assert [*many.values] == ["batch"]
 
 
+OF_CHATS = {
+    "preprocessing": {"kind": "chat"},
+    "data__layout": {"kind": "chat", "messages": [{"from_column": "messages"}]},
+}
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
@@ -118,8 +124,8 @@ def test_a_balance_that_one_pack_for_each_rank_cannot_have_is_left_out(tmp_path:
         ({"data__train": {"dataset": "org/rows"}}, "data.train is not on this machine"),
         ({"tokenizer__name_or_path": "org/tokenizer"}, "the tokenizer org/tokenizer is not on this machine"),
         ({"tokenizer__name_or_path": "/nowhere/at/all"}, "the tokenizer /nowhere/at/all is not on this machine"),
-        ({"tokenizer__chat_template": "none.jinja", "preprocessing": {"kind": "chat"}}, "tokenizer.chat_template is"),
-        ({"preprocessing": {"kind": "chat"}}, "no row becomes a sequence: "),
+        ({"tokenizer__chat_template": "none.jinja", **OF_CHATS}, "tokenizer.chat_template is"),
+        (OF_CHATS, "no row becomes a sequence: "),
     ],
     ids=str,
 )
