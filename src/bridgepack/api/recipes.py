@@ -212,25 +212,30 @@ def new_recipe(
         return fits[-1]
 
     wish: dict[str, Any] = {"name": name, "model": model, "num_gpus": num_gpus, "seq_length": seq_length}
-    wish |= {"method": method, "tokenizer": tokenizer} | ({} if data is None else {"data": data})
+    wish |= {"method": method, "tokenizer": tokenizer, **({} if data is None else {"data": data})}
     named = with_splits(Wish(**wish))[0].data
     if data is not None:
         require_data(named)
     detection, parts = detected(named, layout)
     final = Wish(detection=detection, parts=parts, **wish)
     text = text_of_new(final, catalogue(), fit)
+    command = _command(final, data=data, layout=layout, tokenizer=tokenizer or tokenizers[0])
+    return NewRecipe(name=name, text=text, fit=fits[0], detection=detection, parts=parts, command=command)
+
+
+def _command(wish: Wish, *, data: str | None, layout: str | None, tokenizer: str) -> str:
+    """Return the command line that says every choice of a new recipe; data that may come later is not named."""
     choices = {
-        "model": model,
-        "num-gpus": num_gpus,
-        "seq-length": seq_length,
-        "method": final.kind,
+        "model": wish.model,
+        "num-gpus": wish.num_gpus,
+        "seq-length": wish.seq_length,
+        "method": wish.kind,
         "data": data,
-        "layout": layout or (None if detection is None else detection.entry.name),
-        "tokenizer": tokenizer or tokenizers[0],
+        "layout": layout or (None if wish.detection is None else wish.detection.entry.name),
+        "tokenizer": tokenizer,
     }
     options = [word for option, value in choices.items() if value is not None for word in (f"--{option}", str(value))]
-    command = shlex.join(["bridgepack", "new", name, *options])
-    return NewRecipe(name=name, text=text, fit=fits[0], detection=detection, parts=parts, command=command)
+    return shlex.join(["bridgepack", "new", wish.name, *options])
 
 
 def recipes_like(model: str) -> Sequence[SFTRecipe]:
