@@ -111,7 +111,7 @@ def test_python_function_in_a_file(folder: Path) -> None:
 def test_artifact(folder: Path) -> None:
     targets = (str(folder), "packs/*.parquet", "training_4096.npy")
     assert {load_target(target).kind for target in targets} == {"artifact"}
-    with pytest.raises(ConfigError, match="an artifact has no settings"):
+    with pytest.raises(ConfigError, match="artifact has no settings"):
         load_target(str(folder), {"a": 1})
 
 
