@@ -201,15 +201,12 @@ def new_recipe(
         ConfigError: the model, the layout or a number does not fit.
         DataError: `data` is not here and no URL; or a saved DatasetDict does not have one training split.
     """
-    fits: list[Fit] = []
-    tokenizers: list[str] = []
+    fits: dict[str, Fit] = {}  # name of the tokenizer -> how the batch was fitted with it
 
     def fit(recipe: SFTRecipe) -> Fit:
-        tokenizers.append(recipe.tokenizer.name_or_path)
         if before_tokenizer is not None and not why_not_here(recipe):
             before_tokenizer()
-        fits.append(fitted_batch(recipe))
-        return fits[-1]
+        return fits.setdefault(recipe.tokenizer.name_or_path, fitted_batch(recipe))
 
     wish: dict[str, Any] = {"name": name, "model": model, "num_gpus": num_gpus, "seq_length": seq_length}
     wish |= {"method": method, "tokenizer": tokenizer, **({} if data is None else {"data": data})}
@@ -219,8 +216,9 @@ def new_recipe(
     detection, parts = detected(named, layout)
     final = Wish(detection=detection, parts=parts, **wish)
     text = text_of_new(final, catalogue(), fit)
-    command = _command(final, data=data, layout=layout, tokenizer=tokenizer or tokenizers[0])
-    return NewRecipe(name=name, text=text, fit=fits[0], detection=detection, parts=parts, command=command)
+    (model_tokenizer, batch), *_ = fits.items()
+    command = _command(final, data=data, layout=layout, tokenizer=tokenizer or model_tokenizer)
+    return NewRecipe(name=name, text=text, fit=batch, detection=detection, parts=parts, command=command)
 
 
 def _command(wish: Wish, *, data: str | None, layout: str | None, tokenizer: str) -> str:
