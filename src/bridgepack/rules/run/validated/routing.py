@@ -92,7 +92,7 @@ def deepep_without_flex_dispatcher(run: Run) -> Found:
         yield from _deepep(run)
     names = ("model.moe_deepep_num_sms", "model.moe_hybridep_num_sms")
     old = {path: run.value(path) for path in names if run.is_set(path)}
-    if len(set(old.values())) > 1 and not run.is_set("model.moe_flex_dispatcher_num_sms"):
+    if len(old) > 1 and old[names[0]] != old[names[1]] and not run.is_set("model.moe_flex_dispatcher_num_sms"):
         found = f"{old[names[0]]} with moe_hybridep_num_sms {old[names[1]]}"
         fix = say("Set {model.moe_flex_dispatcher_num_sms} alone, and {old} to null.", old=setting(*names))
         yield wrong(names[0], found, "moe_flex_dispatcher_num_sms", fix=fix)
