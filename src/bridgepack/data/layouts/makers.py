@@ -217,7 +217,8 @@ class _PairMaker:
         return _first_missing(self.needs, row)
 
     def fits(self, row: Mapping[str, Any], /) -> bool:
-        return self._prompt.has_texts(row) and self._completion.has_texts(row)
+        is_empty_pair = self._prompt.is_empty(row) and self._completion.is_empty(row)
+        return self._prompt.are_texts(row) and self._completion.are_texts(row) and not is_empty_pair
 
     def make(self, row: Mapping[str, Any]) -> ReadRow:
         return _ReadPair(prompt=self._prompt.text(row), completion=self._completion.text(row))

@@ -74,10 +74,14 @@ class TextMaker:
         """Return whether the columns hold nothing in a row."""
         return bool(self.columns) and all(is_empty(value_of(row, column)) for column in self.columns)
 
+    def are_texts(self, row: Mapping[str, Any]) -> bool:
+        """Return whether the columns hold texts or nulls."""
+        values = [value_of(row, column) for column in self.columns]
+        return all(value is None or isinstance(value, str) for value in values)
+
     def has_texts(self, row: Mapping[str, Any]) -> bool:
         """Return whether the columns hold texts or nulls, and not all of them nothing."""
-        values = [value_of(row, column) for column in self.columns]
-        return all(value is None or isinstance(value, str) for value in values) and not self.is_empty(row)
+        return self.are_texts(row) and not self.is_empty(row)
 
     def says_something(self, row: Mapping[str, Any]) -> bool:
         """Return whether the text is constant, or a column is neither null nor empty; white space says something."""
