@@ -50,7 +50,7 @@ def _committed(folder: Path) -> str:
 def hooks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """Return a repository with bridgepack as it is, and its commit."""
     folder = tmp_path_factory.mktemp("bridgepack")
-    for name in ("src", "recipes"):
+    for name in ("src", "recipes", "scripts"):
         shutil.copytree(PROJECT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE", ".pre-commit-hooks.yaml"):
         shutil.copy(PROJECT / name, folder)
