@@ -31,7 +31,6 @@ _CLUSTER_INTRODUCTION = """\
 Every field of a cluster file, which is YAML or TOML; [Clusters](clusters.md) has one of each kind. A field is optional,
 text or a section, and a boolean `false`, unless it says otherwise. `--cluster-set executor.nodes=4` changes one for one
 launch.
-`bridgepack launch --list-executors` prints the same, and the fields of the classes that `kind: nemo_run` can name.
 """
 _COMMANDS_INTRODUCTION = """\
 # Commands

@@ -21,7 +21,6 @@ def output_of(executor: Any, name: str, folder: Path) -> Any:
         "SkypilotExecutor": _sky_task,
         "SkypilotJobsExecutor": _sky_task,
         "KubeflowExecutor": _train_job,
-        "KubeRayExecutor": _ray_cluster,
         "DGXCloudExecutor": _workload,
         "LeptonExecutor": _lepton_job,
     }
@@ -74,19 +73,6 @@ def _train_job(executor: Any, name: str, folder: Path) -> Any:
     body = executor.get_job_body("packs", ["/bin/bash", "/shared/launch.sh"])
     model = importlib.import_module("kubeflow_trainer_api.models.trainer_v1alpha1_train_job")
     return {"body": body, "as_read_by_kubeflow": model.TrainerV1alpha1TrainJob.from_dict(body).to_dict()}
-
-
-def _ray_cluster(executor: Any, name: str, folder: Path) -> Any:
-    body = executor.get_cluster_body("packs")
-    spec = body["spec"]
-    pods = [group["template"]["spec"] for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"])]
-    return {"body": body, "pods": pods, "as_read_by_kubernetes": [_read_pod(pod) for pod in pods]}
-
-
-def _read_pod(pod: Any) -> Any:
-    client = importlib.import_module("kubernetes.client").ApiClient()
-    parsed = client.deserialize(json.dumps(pod), "V1PodSpec", content_type="application/json")
-    return client.sanitize_for_serialization(parsed)
 
 
 def _workload(executor: Any, name: str, folder: Path) -> Any:

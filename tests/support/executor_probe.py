@@ -31,7 +31,6 @@ CLASSES = {
         "skypilot": "nemo_run:SkypilotExecutor",
         "skypilot_jobs": "nemo_run:SkypilotJobsExecutor",
         "kubeflow": "nemo_run:KubeflowExecutor",
-        "kuberay": "nemo_run.core.execution.kuberay:KubeRayExecutor",
         "dgxcloud": "nemo_run:DGXCloudExecutor",
         "lepton": "nemo_run:LeptonExecutor",
     },
@@ -50,7 +49,6 @@ CLASSES = {
     },
     "tunnel": {"local": "nemo_run:LocalTunnel", "ssh": "nemo_run:SSHTunnel"},
     "job_details": {"": "nemo_run.core.execution.slurm:SlurmJobDetails"},
-    "worker_groups": {"": "nemo_run.core.execution.kuberay:KubeRayWorkerGroup"},
 }
 
 
@@ -68,7 +66,6 @@ def main(request_file: Path, answer_file: Path) -> None:
         },
         "experiment_executors": _experiment_executors(),
         "executors": _executors(),
-        "listed": _listed(),
         "refused": {name: _refusal(**request["made"][name]) for name in request["made"].keys() - asked_for.keys()},
         "made": {name: _plain(executor) for name, executor in made.items()},
         "outputs": {name: output_of(executor, name, folder) for name, executor in made.items() if "dry" in name},
@@ -91,12 +88,6 @@ def _refusal(values: dict[str, Any]) -> str:
     except ConfigError as error:
         return str(error)
     return "nothing was refused"
-
-
-def _listed() -> dict[str, list[str]]:
-    from bridgepack.launching.classes import list_classes
-
-    return {section.nemo_run_class: [field.name for field in section.fields] for section in list_classes()}
 
 
 def _executors() -> list[str]:

@@ -139,7 +139,6 @@ def test_a_notebook_shows_data_as_text_never_as_markup(recipe: dict[str, Any]) -
         "pack": bridgepack.inspect("packed", pack=0),
         "diff": bridgepack.diff("packed", "packed"),
         "layouts": bridgepack.list_layouts(),
-        "executors": bridgepack.list_executors(),
     }
     for name, result in shown.items():
         html = result._repr_html_()

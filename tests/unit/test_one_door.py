@@ -87,7 +87,6 @@ DOORS: dict[str, Callable[[str], Any]] = {
         ".bridgepack/tokens", unused=True, dry_run=True
     ),
     "store verify --store .bridgepack/tokens": lambda _: bridgepack.verify_store(".bridgepack/tokens"),
-    "launch --list-executors": lambda _: bridgepack.list_executors(),
 }
 #: Commands whose output is text, not JSON.
 TEXTS = ("--diff", "recipes schema", "new mine")
@@ -250,7 +249,7 @@ OTHER_FORMS = {
 }
 #: Options that choose another function, or say how a result is shown.
 OF_THE_SCREEN = {"--json", "--quiet", "--format", "--verbose", "--advice", "--skipped", "--strict", "--fix", "--diff"}
-OF_THE_SCREEN |= {"--dry-run", "--check", "--report", "--resolved", "--list-executors", "--detach", "--follow"}
+OF_THE_SCREEN |= {"--dry-run", "--check", "--report", "--resolved", "--detach", "--follow"}
 FUNCTIONS: dict[str, tuple[Callable[..., Any] | type, ...]] = {
     "new": (bridgepack.new_recipe, bridgepack.api.recipes.NewRecipe.write),
     "plan": (bridgepack.plan,),

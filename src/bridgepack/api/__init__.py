@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from bridgepack.api.files import staged_report as staged_report
     from bridgepack.api.launches import LaunchInterrupt as LaunchInterrupt
     from bridgepack.api.launches import launch as launch
-    from bridgepack.api.launches import list_executors as list_executors
     from bridgepack.api.launches import plan_launch as plan_launch
     from bridgepack.api.launches import preview_launch as preview_launch
     from bridgepack.api.launches import require_nemo_run as require_nemo_run
@@ -72,7 +71,7 @@ _NAMES = MappingProxyType(
         "recipes": "load_recipe list_recipes show_recipe resolve_recipe new_recipe recipes_like recipe_schema",
         "layouts": "list_layouts",
         "stores": "list_store prune_store verify_store",
-        "launches": "launch plan_launch preview_launch submit_launch list_executors require_nemo_run LaunchInterrupt",
+        "launches": "launch plan_launch preview_launch submit_launch require_nemo_run LaunchInterrupt",
         "targets": "recipe_target",
         "words": "nearest_name note_of_newer parse_given parse_overrides recipe_fields",
         "process": "collect_rarely import_transformers start_workers",

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from bridgepack.config.arguments import check_arguments
 from bridgepack.config.cluster.cluster import ClusterConfig
-from bridgepack.config.cluster.listing import ExecutorListing
-from bridgepack.config.cluster.listing import list_executors as listed_executors
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.launching.plan import LaunchPlan
@@ -120,18 +118,6 @@ def preview_launch(plan: LaunchPlan, *, detach: bool = False) -> DryRun:
     from bridgepack.launching.dry_run import preview
 
     return preview(plan, detach=detach)
-
-
-def list_executors() -> ExecutorListing:
-    """Return every kind of executor with its fields; with nemo-run installed, its other classes, too.
-
-    Example: `[one.kind for one in bridgepack.list_executors().executors]`.
-    """
-    if find_spec("nemo_run") is None:
-        return listed_executors()
-    from bridgepack.launching.classes import list_classes
-
-    return listed_executors(list_classes())
 
 
 def require_nemo_run() -> None:

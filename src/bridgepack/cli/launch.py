@@ -12,7 +12,6 @@ from bridgepack.cli.output import CLEAN, FINDINGS, echo, has_colour, print_json
 from bridgepack.errors import LaunchRefusedError
 from bridgepack.launching.text import (
     describe_dry_run,
-    describe_executors,
     describe_interrupt,
     describe_launch,
     describe_result,
@@ -39,7 +38,6 @@ from bridgepack.reporting.formats import render_report
 @click.option("--follow", is_flag=True, help="Stream the logs of the tasks.")
 @click.option("--dry-run", is_flag=True, help="Print the tasks, the scripts and the check; submit nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--list-executors", is_flag=True, help="List every kind of executor with its fields.")
 @quiet_option
 def launch(recipe: str | None, cluster: str | None, **arguments: Any) -> int:
     """Build, check, then train RECIPE on CLUSTER through nemo-run.
@@ -50,10 +48,6 @@ def launch(recipe: str | None, cluster: str | None, **arguments: Any) -> int:
 
     Exit codes: 0 every task succeeded, 1 the check found errors or a task failed, 2 could not run, 130 interrupted.
     """
-    if arguments["list_executors"]:
-        if recipe is not None or cluster is not None:
-            raise click.UsageError("--list-executors launches nothing; give it without RECIPE and --cluster.")
-        return _list_executors(as_json=arguments["as_json"])
     if recipe is None or cluster is None:
         missing = "RECIPE" if recipe is None else "--cluster CLUSTER"
         raise click.UsageError(f"{missing} is missing; e.g. bridgepack launch recipe.yaml --cluster local.")
@@ -62,12 +56,6 @@ def launch(recipe: str | None, cluster: str | None, **arguments: Any) -> int:
     if arguments["detach"] and arguments["follow"]:
         raise click.UsageError("--detach and --follow contradict each other; give one of them.")
     return _launch(recipe, cluster, arguments)
-
-
-def _list_executors(*, as_json: bool) -> int:
-    listing = api.list_executors()
-    print_json(listing.to_dict()) if as_json else echo(describe_executors(listing))
-    return CLEAN
 
 
 def _launch(recipe: str, cluster: str, arguments: dict[str, Any]) -> int:

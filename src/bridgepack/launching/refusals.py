@@ -47,10 +47,6 @@ def refuse_unlaunchable(recipe: SFTRecipe, cluster: ClusterConfig, tasks: Collec
         )
     executors = {task: cluster.executor_for(task) for task in tasks}
     for task, executor in executors.items():
-        if executor.facts.no_launch:
-            raise ConfigError(
-                f"the {task} task's executor.kind is {executor.kind}; {executor.facts.no_launch}. Use another kind."
-            )
         if isinstance(executor, NemoRunExecutor) and find_spec("nemo_run"):
             _refuse_unknown_class(executor, cluster.place_of(task))
     shared = [task for task, executor in executors.items() if executor.facts.class_name == "DGXCloudExecutor"]

@@ -1,15 +1,12 @@
-"""Renders launches as text for a terminal: the plan, the result, and the list of executors."""
+"""Renders launches as text for a terminal: the plan and the result."""
 
 from __future__ import annotations
 
-import json
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bridgepack.config.cluster.listing import ExecutorListing, ListedField, ListedSection
-from bridgepack.reporting.text import printable, terminal_width
+from bridgepack.reporting.text import printable
 
 if TYPE_CHECKING:
     from bridgepack.launching.dry_run import DryRun
@@ -98,7 +95,7 @@ def _task_line(task: TaskResult) -> str:
 
 
 def _log_lines(task: TaskResult, result: LaunchResult) -> Iterator[str]:
-    number = [one.name for one in result.tasks].index(task.name)
+    number = [item.name for item in result.tasks].index(task.name)
     tail = log_tail(task.log)
     if not tail:
         yield f"{task.name}: `nemo experiment logs {result.run_name} {number}` shows its log"
@@ -122,12 +119,12 @@ def log_tail(log: str) -> list[str]:
 
 def describe_interrupt(result: LaunchResult) -> str:
     """Return what an interrupted launch leaves behind, and which tasks still run."""
-    ended = [task.name for task in result.tasks if task.state == "cancelled"]
+    cancellations = [task.name for task in result.tasks if task.state == "cancelled"]
     waiting = [task.name for task in result.tasks if task.state == "not started"]
     alive = [f"{task.name} (job {task.job})" for task in result.alive]
     parts = ["interrupted"]
-    if ended:
-        parts.append(f"{', '.join(ended)} was ended")
+    if cancellations:
+        parts.append(f"{', '.join(cancellations)} was ended")
     if waiting:
         parts.append(f"{', '.join(waiting)} was not started")
     if alive:
@@ -137,52 +134,3 @@ def describe_interrupt(result: LaunchResult) -> str:
         )
     parts.append(f"left behind: the run folder {result.run_folder}, nemo-run's {result.experiment_folder}")
     return printable("; ".join(parts))
-
-
-def describe_executors(listing: ExecutorListing) -> str:
-    """Return all kinds of executors with their fields, then all kinds of their parts."""
-    intro = "Executors of a cluster file. `*` marks a field that must be set; [...] is the default."
-    blocks = [
-        "\n".join(_wrapped(intro)),
-        *(_section_block(section, "executor.kind") for section in listing.executors),
-    ]
-    if not listing.knows_classes:
-        install = 'in a clone: pip install -e ".[launch]"'
-        blocks.append("\n".join(_wrapped(f"nemo-run is not installed here; to see the classes of nemo_run, {install}")))
-    for name, sections in listing.parts.items():
-        blocks += [_section_block(section, f"executor.{name}.kind") for section in sections]
-    return "\n\n".join(blocks)
-
-
-def _section_block(section: ListedSection, path: str) -> str:
-    head = f"{path}: {section.kind}" if section.kind else path.removesuffix(".kind")
-    if section.kind == "nemo_run" and section.nemo_run_class:
-        head += f", class: {section.nemo_run_class} - {section.title}"
-    else:
-        head += f" - {section.title}{f' (nemo_run.{section.nemo_run_class})' if section.nemo_run_class else ''}"
-    lines = _wrapped(head, rest="  ")
-    if section.needs:
-        lines.append(f'  needs pip install "nemo-run[{section.needs}]"')
-    if section.no_launch:
-        lines += _wrapped(f"not for launches: {section.no_launch}", "  ", "    ")
-    return "\n".join([*lines, *(line for field in section.fields for line in _field_lines(field))])
-
-
-def _field_lines(field: ListedField) -> Iterator[str]:
-    is_text = isinstance(field.default, str) and field.default
-    value = field.default if is_text else json.dumps(field.default, ensure_ascii=False)
-    default = "" if field.is_required or field.default is None else f" [{value}]"
-    head = f"{field.name}{'*' if field.is_required else ''}: {field.type}{default}"
-    for text, first in ((head, "  "), (field.meaning, "      ")):
-        yield from _wrapped(text, first, "      ")
-
-
-def _wrapped(text: str, first: str = "", rest: str = "") -> list[str]:
-    return textwrap.wrap(
-        text,
-        terminal_width(),
-        initial_indent=first,
-        subsequent_indent=rest,
-        break_on_hyphens=False,
-        break_long_words=False,
-    )

@@ -1,6 +1,5 @@
 """The fields of a cluster file become an object of the class that it names, or what the class says of them."""
 
-import dataclasses
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +9,7 @@ import pytest
 
 from bridgepack.config.cluster import ClusterConfig
 from bridgepack.errors import ConfigError
-from bridgepack.launching.classes import find_executor, list_classes, object_of
+from bridgepack.launching.classes import find_executor, object_of
 from bridgepack.launching.refusals import refuse_unlaunchable
 from bridgepack.launching.tasks import make_executor
 from tests.support.launches import launch_recipe
@@ -135,15 +134,3 @@ def test_a_launch_refuses_a_class_that_experiments_do_not_start(
         refuse_unlaunchable(recipe, _cluster(), ("build",))
     monkeypatch.setitem(EXECUTOR_MAPPING, PoolExecutor, "pool")
     refuse_unlaunchable(recipe, _cluster(), ("build",))
-
-
-def test_classes_are_listed_with_the_fields_that_they_add() -> None:
-    listed = {section.nemo_run_class: section for section in list_classes()}
-    fields = {one.name: one for one in listed["LeptonExecutor"].fields}
-    gpus = fields["gpus_per_node"]
-
-    assert (gpus.type, gpus.default, gpus.is_required) == ("whole number", 0, False)
-    assert fields["node_group"].is_required
-    assert listed["SkypilotExecutor"].needs == "skypilot"
-    own = {one.name for one in dataclasses.fields(run.Executor)}
-    assert all(own.isdisjoint(one.name for one in section.fields) for section in listed.values())

@@ -115,7 +115,7 @@ def test_nothing_of_the_cluster_changes_and_nothing_is_shared() -> None:
 
 @pytest.mark.parametrize(
     "needed",
-    ["skypilot sky skypilot", "skypilot_jobs sky skypilot", "kubeflow kubernetes kubeflow", "kuberay kubernetes ray"],
+    ["skypilot sky skypilot", "skypilot_jobs sky skypilot", "kubeflow kubernetes kubeflow"],
 )
 def test_without_its_library_an_executor_says_what_to_install(needed: str) -> None:
     kind, library, extra = needed.split()

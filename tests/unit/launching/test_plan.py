@@ -184,9 +184,7 @@ def test_world_size_is_the_recipe_s_or_the_cluster_s(recipe: SFTRecipe) -> None:
         plan_launch(recipe, "torchrun", overrides=changes)
 
 
-def test_what_nemo_run_cannot_start_is_refused_and_dgx_cloud_takes_one_task_of_an_experiment(recipe: SFTRecipe) -> None:
-    with pytest.raises(ConfigError, match=r"build task's executor.kind is kuberay; .* Use another kind"):
-        on_slurm(recipe, cluster=slurm(tasks__build__executor={"kind": "kuberay"}))
+def test_dgx_cloud_takes_one_task_of_an_experiment(recipe: SFTRecipe) -> None:
     executor = least_executor("dgxcloud", client_secret="secret", gpus_per_node=8)
     cluster = ClusterConfig.from_mapping({"executor": executor, "workspace": "/shared/me"})
 

@@ -254,7 +254,6 @@ class Facts:
     job_folder: str = ""  #: field with the folder of the jobs, which must be on a volume; "" for none
     shell_paths: tuple[str, ...] = ()  #: fields that nemo-run writes unquoted into a shell script
     exports_env_vars: bool = False  #: nemo-run writes env_vars unquoted into a shell script
-    no_launch: str = ""  #: why launches cannot use it, or ""
 
     @property
     def counts(self) -> frozenset[str]:

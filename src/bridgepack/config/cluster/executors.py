@@ -45,13 +45,6 @@ KNOWN: Mapping[str, Facts] = MappingProxyType(
             shell_paths=("workdir_pvc_path",),
             exports_env_vars=True,
         ),
-        "kuberay": Facts(
-            class_name="nemo_run.core.execution.kuberay.KubeRayExecutor",
-            title="a Ray cluster on Kubernetes, outside launches",
-            extra="ray",
-            packagers=("none",),
-            no_launch="nemo-run 0.11 starts Ray clusters with its RayCluster and RayJob, not in an experiment",
-        ),
         "dgxcloud": replace(
             _NODES_AND_GPUS,
             class_name="DGXCloudExecutor",
@@ -89,7 +82,7 @@ class NemoRunExecutor(ExecutorSection):
 
     model_config = ConfigDict(extra="allow")
 
-    kind: Literal["nemo_run", "skypilot", "skypilot_jobs", "kubeflow", "kuberay", "dgxcloud", "lepton"]
+    kind: Literal["nemo_run", "skypilot", "skypilot_jobs", "kubeflow", "dgxcloud", "lepton"]
     """`nemo_run`, with `class`; the other kinds are short for `nemo_run` with that class."""
     class_: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*$")] | None = Field(
         default=None,
