@@ -201,8 +201,8 @@ EDITS = (
     _edit(
         "replay:rank-of-data",
         "replay/settings.py",
-        "return rest % self.data_parallel_size",
-        "return rest // self.pipeline_model_parallel_size",
+        "return group % self.data_parallel_size",
+        "return group // self.pipeline_model_parallel_size",
         "pipeline stages are inside the data-parallel ranks",
     ),
     _edit(

@@ -38,19 +38,19 @@ def inspect(artifact: str | Path, *, pack: int | None = None, split: str | None 
         ConfigError: a split is given without a pack.
         ArtifactError: the folder is not an artifact, or the split or the pack does not exist.
     """
-    opened = Artifact(artifact_place(artifact))
+    open_artifact = Artifact(artifact_place(artifact))
     if pack is not None:
-        return view_pack(opened, TRAIN if split is None else split, pack)
+        return view_pack(open_artifact, TRAIN if split is None else split, pack)
     if split is not None:
         raise ConfigError(
             f"split is {split!r}, but no pack is given. Give a pack, e.g. pack=0, or leave out split to see all."
         )
-    manifest = opened.manifest
+    manifest = open_artifact.manifest
     try:
-        waiting = waiting_in(opened, recorded_recipe(opened, {}))
+        waiting = waiting_in(open_artifact, recorded_recipe(open_artifact, {}))
     except BridgepackError:  # the artifact records no recipe, or no token cost is known
         waiting = None
-    return ArtifactView(folder=opened.folder, manifest=manifest, waiting=waiting)
+    return ArtifactView(folder=open_artifact.folder, manifest=manifest, waiting=waiting)
 
 
 @check_arguments
@@ -88,10 +88,10 @@ def trace(
         raise ConfigError("trace needs step, pack, or source alone, e.g. step=12. Give one of these.")
     if rank is not None and step is None:
         raise ConfigError(f"rank is {rank}; the packs of a rank depend on the step. Give step too.")
-    traced = TracedRun(opened_artifact(artifact_place(artifact)), stated_options(RunOptions, run, "trace"))
+    traced_run = TracedRun(opened_artifact(artifact_place(artifact)), stated_options(RunOptions, run, "trace"))
     if source is not None:
-        return trace_source(traced, *parse_source(source), limit=limit)
+        return trace_source(traced_run, *parse_source(source), limit=limit)
     if step is None:
         assert pack is not None
-        return trace_pack(traced, split, pack, limit=limit)
-    return trace_step(traced, split, step, rank=rank, pack=pack)
+        return trace_pack(traced_run, split, pack, limit=limit)
+    return trace_step(traced_run, split, step, rank=rank, pack=pack)

@@ -48,6 +48,8 @@ def _plain(entry: PublicLayout) -> dict[str, Any]:
         "is_read": entry.layout is not None,
         "columns": [*words_of_slots(entry)],
         "marks": [*entry.marks],
-        "data_sets": [{"name": one.name, "title": one.title, "url": one.url} for one in entry.data_sets],
+        "data_sets": [
+            {"name": data_set.name, "title": data_set.title, "url": data_set.url} for data_set in entry.data_sets
+        ],
         **({"refusal": entry.refusal} if entry.refusal else {}),
     }

@@ -76,18 +76,18 @@ def plan(
         refuse_taken(place, option="--output")
     tokens = None if store is None else store_folder(store)
     rows_store = tokens if tokens is not None and tokens.is_dir() else None
-    loaded, machine = recipe_with_rows(recipe, overrides, store=rows_store), gpu_by_name(gpu)
-    loaded = loaded if model is None else loaded.override({"model.name": model})
-    shape_to_plan(loaded)  # fails before rows are read
+    sft_recipe, machine = recipe_with_rows(recipe, overrides, store=rows_store), gpu_by_name(gpu)
+    sft_recipe = sft_recipe if model is None else sft_recipe.override({"model.name": model})
+    shape_to_plan(sft_recipe)  # fails before rows are read
     packs = None if artifact is None else local_path(artifact, "artifact")
-    lengths = lengths_of(loaded, artifact=packs, store=tokens, sizes=SIZES)
-    speed = None if calibrate is None else fit_speed(local_path(calibrate, "calibrate"), loaded, lengths, machine)
-    found = plan_recipe(
-        loaded, lengths, gpu=machine, num_gpus=num_gpus, speed=speed, has_dynamic_context=dynamic_context
+    lengths = lengths_of(sft_recipe, artifact=packs, store=tokens, sizes=SIZES)
+    speed = None if calibrate is None else fit_speed(local_path(calibrate, "calibrate"), sft_recipe, lengths, machine)
+    result = plan_recipe(
+        sft_recipe, lengths, gpu=machine, num_gpus=num_gpus, speed=speed, has_dynamic_context=dynamic_context
     )
     if place is not None:
-        write_new(place, recipe_to_yaml(found.best_recipe), option="--output")
-    return found
+        write_new(place, recipe_to_yaml(result.best_recipe), option="--output")
+    return result
 
 
 def _refuse_contradictions(artifact: str | Path | None, store: str | Path | None, num_gpus: int) -> None:

@@ -46,8 +46,8 @@ def prove(target: str | Path | SFTRecipe | Mapping[str, Any], **options: Any) ->
     """
     target, overrides = with_kept_rows(target, options.get("overrides"))
     options |= {} if overrides is None else {"overrides": overrides}
-    loaded = load_recipe(target) if isinstance(target, Mapping) else target
-    return prove_target(loaded, stated_options(ProofOptions, options, "prove"))
+    path_or_recipe = load_recipe(target) if isinstance(target, Mapping) else target
+    return prove_target(path_or_recipe, stated_options(ProofOptions, options, "prove"))
 
 
 @shows_progress
@@ -86,8 +86,8 @@ def masks(target: str | Path | SFTRecipe | Mapping[str, Any], **options: Any) ->
     """
     target, overrides = with_kept_rows(target, options.get("overrides"))
     options |= {} if overrides is None else {"overrides": overrides}
-    judged = load_recipe(target) if isinstance(target, Mapping) else target
-    return check_masks(judged, stated_options(MaskOptions, options, "prove.masks"))
+    path_or_recipe = load_recipe(target) if isinstance(target, Mapping) else target
+    return check_masks(path_or_recipe, stated_options(MaskOptions, options, "prove.masks"))
 
 
 @shows_progress
@@ -106,8 +106,8 @@ def served(target: str | Path | SFTRecipe | Mapping[str, Any], **options: Any) -
     """
     target, overrides = with_kept_rows(target, options.get("overrides"))
     options |= {} if overrides is None else {"overrides": overrides}
-    judged = load_recipe(target) if isinstance(target, Mapping) else target
-    return check_served(judged, stated_options(MaskOptions, options, "prove.served"))
+    path_or_recipe = load_recipe(target) if isinstance(target, Mapping) else target
+    return check_served(path_or_recipe, stated_options(MaskOptions, options, "prove.served"))
 
 
 @shows_progress

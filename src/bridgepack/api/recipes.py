@@ -64,8 +64,8 @@ class RecipeView(Result):
 
     def headline(self) -> str:
         """Return what came out, in one line."""
-        refused = f"; Megatron-Bridge refuses it: {len(self.refusals)}" if self.refusals else ""
-        return f"{self.recipe.name}{refused}"
+        refusal_note = f"; Megatron-Bridge refuses it: {len(self.refusals)}" if self.refusals else ""
+        return f"{self.recipe.name}{refusal_note}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields that the recipe states, as plain values."""
@@ -81,7 +81,7 @@ class RecipeView(Result):
 
     def table(self) -> list[dict[str, Any]]:
         """Return the refusals."""
-        return [{"refusal": one} for one in self.refusals]
+        return [{"refusal": refusal} for refusal in self.refusals]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,8 +142,8 @@ def show_recipe(recipe: Recipe, *, overrides: Mapping[str, Any] | None = None) -
     Raises:
         ConfigError: it cannot be loaded.
     """
-    loaded = load_recipe(recipe, overrides)
-    return RecipeView(recipe=loaded, refusals=tuple(map(refusal_text, refusals_of(loaded))))
+    sft_recipe = load_recipe(recipe, overrides)
+    return RecipeView(recipe=sft_recipe, refusals=tuple(map(refusal_text, refusals_of(sft_recipe))))
 
 
 @check_arguments
@@ -210,10 +210,10 @@ def new_recipe(
 
     wish: dict[str, Any] = {"name": name, "model": model, "num_gpus": num_gpus, "seq_length": seq_length}
     wish |= {"method": method, "tokenizer": tokenizer, **({} if data is None else {"data": data})}
-    named = with_splits(Wish(**wish))[0].data
+    data_with_splits = with_splits(Wish(**wish))[0].data
     if data is not None:
-        require_data(named)
-    detection, parts = detected(named, layout)
+        require_data(data_with_splits)
+    detection, parts = detected(data_with_splits, layout)
     final = Wish(detection=detection, parts=parts, **wish)
     text = text_of_new(final, catalogue(), fit)
     (model_tokenizer, batch), *_ = fits.items()

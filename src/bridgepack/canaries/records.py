@@ -57,7 +57,7 @@ class Layout:
     def name(self) -> str:
         """E.g. `CP 2 + TP 2`; `one rank` where nothing is split."""
         sizes = (("CP", self.context), ("TP", self.tensor), ("PP", self.pipeline), ("DP", self.data))
-        return " + ".join(f"{what} {size}" for what, size in sizes if size > 1) or "one rank"
+        return " + ".join(f"{axis} {size}" for axis, size in sizes if size > 1) or "one rank"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

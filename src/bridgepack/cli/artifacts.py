@@ -45,13 +45,13 @@ def repack(
     cuts conversations between exchanges, and the maximum length changes, are the sources read, and those conversations
     tokenised again.
     """
-    changes, chosen = api.parse_overrides(overrides), chosen_options(**options)
+    changes, build_arguments = api.parse_overrides(overrides), chosen_options(**options)
     if dry_run:
         plan = api.plan_repack(artifact, changes, output=output)
         print_json(plan.to_dict()) if as_json else echo(screen(build_plan_blocks(plan)))
         return CLEAN
     with shown_progress() as progress:
-        result = api.repack(artifact, changes, output=output, progress=progress, **chosen)
+        result = api.repack(artifact, changes, output=output, progress=progress, **build_arguments)
     print_json(result.to_dict()) if as_json else echo(screen(build_blocks(result)))
     return CLEAN
 
@@ -82,9 +82,9 @@ def inspect(
     if pack is not None:
         if is_whole_process:
             api.import_transformers()
-        shown = api.inspect(artifact, pack=pack, split=split)
-        print_json(shown.to_dict()) if as_json else echo(
-            screen(pack_blocks(shown, limit=limit), has_colour=has_colour())
+        pack_view = api.inspect(artifact, pack=pack, split=split)
+        print_json(pack_view.to_dict()) if as_json else echo(
+            screen(pack_blocks(pack_view, limit=limit), has_colour=has_colour())
         )
         return CLEAN
     view = api.inspect(artifact)

@@ -68,10 +68,12 @@ def _check_packs(target: Any, packs: Path, num_workers: int | None, *, is_report
     return page_report.report, page_report.files["output"]
 
 
-def chosen_options(*, num_workers: int | None, engine: str, ray_address: str | None, **others: Any) -> dict[str, Any]:
+def chosen_options(
+    *, num_workers: int | None, engine: str, ray_address: str | None, **other_options: Any
+) -> dict[str, Any]:
     """Return the arguments of a build from the values of the options that `cli.options.build_options` adds."""
     is_own = (ray_address or os.environ.get("RAY_ADDRESS") or "local") == "local"
     if engine == "ray" and is_own and find_spec("ray") is not None:
         echo("no --ray-address: starting Ray on this machine; it is stopped at the end", err=True)
     workers = num_cores() if num_workers is None and engine == "local" else num_workers
-    return {"num_workers": workers, "engine": engine, "ray_address": ray_address, **others}
+    return {"num_workers": workers, "engine": engine, "ray_address": ray_address, **other_options}

@@ -52,10 +52,10 @@ class _Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 (click gives it)
         """Return the command of that name, or None."""
-        known = COMMANDS | _HIDDEN
-        if cmd_name not in known:
+        commands = COMMANDS | _HIDDEN
+        if cmd_name not in commands:
             return None
-        command: click.Command = getattr(import_module(f"bridgepack.cli.{known[cmd_name][1]}"), cmd_name)
+        command: click.Command = getattr(import_module(f"bridgepack.cli.{commands[cmd_name][1]}"), cmd_name)
         return command
 
     def resolve_command(
@@ -146,8 +146,8 @@ def _run(arguments: list[str] | None, stop: StopSignals) -> int:
         if arguments is None:
             stop.ignore()
         what_is_kept = str(error.__cause__ or error) or "nothing was written"
-        ended = KeyboardInterrupt(what_is_kept)  # click raises another kind for it
-        return _report_failure(ended, f"interrupted; {what_is_kept}", arguments, code=stop.code, prefix="")
+        interrupt = KeyboardInterrupt(what_is_kept)  # click raises another kind for it
+        return _report_failure(interrupt, f"interrupted; {what_is_kept}", arguments, code=stop.code, prefix="")
 
 
 def _message(error: Exception) -> str:
@@ -180,8 +180,8 @@ def _report_failure(
     prefix: str = "error: ",
 ) -> int:
     """Print why a command could not run or was interrupted; with --json also as JSON on standard output."""
-    given = sys.argv[1:] if arguments is None else arguments
-    if "--json" in given:
+    argv = sys.argv[1:] if arguments is None else arguments
+    if "--json" in argv:
         from bridgepack.reporting.formats import failure_to_dict  # reports are slow to import
 
         with suppress(ConfigError):  # standard output cannot be written

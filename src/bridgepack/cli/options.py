@@ -69,12 +69,12 @@ class Age(click.ParamType):  # type: ignore[type-arg, unused-ignore]
 
     def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> float:
         """Return the time span in seconds."""
-        found = _AGE.fullmatch(str(value).strip())
-        if found is None:
+        match = _AGE.fullmatch(str(value).strip())
+        if match is None:
             self.fail(
                 f"{value!r} is not a time span; allowed: a number with s, m, h, d or w, e.g. 30d.", parameter, context
             )
-        return float(found[1]) * _SECONDS[found[2].lower()]
+        return float(match[1]) * _SECONDS[match[2].lower()]
 
 
 def real_validate_option(default: str) -> Callable[[Any], Any]:

@@ -56,7 +56,7 @@ def report(
     if is_whole_process:
         api.import_transformers()
     with shown_progress() as progress:
-        written = api.report(
+        result = api.report(
             target if artifact is None else artifact,
             output=output,
             sign_off=arguments["sign_off"],
@@ -65,13 +65,13 @@ def report(
             num_workers=arguments["num_workers"] or num_cores(),
             progress=progress,
         )
-    judged = written.report
+    check_report = result.report
     if as_json:
-        print_json(written.to_dict())
+        print_json(result.to_dict())
     else:
-        for path in filter(None, written.files.values()):
+        for path in filter(None, result.files.values()):
             echo(f"wrote {printable(str(path))}")
-        echo(counts_and_codes(judged))
-        if written.num_doubted:
-            echo(f"loss masks in doubt: {written.num_doubted:,} of the sample; `bridgepack prove masks` shows them")
-    return FINDINGS if written.fails else CLEAN
+        echo(counts_and_codes(check_report))
+        if result.num_doubted:
+            echo(f"loss masks in doubt: {result.num_doubted:,} of the sample; `bridgepack prove masks` shows them")
+    return FINDINGS if result.fails else CLEAN

@@ -42,9 +42,9 @@ def trace(artifact: Path | str, **arguments: Any) -> int:
     _check_question(arguments)
     tell_if_newer(arguments["bridge_version"])
     names = ("step", "rank", "pack", "source", "split", "limit", *_OF_THE_RUN)
-    stated = {name: arguments[name] for name in names if arguments[name] is not None}
-    found = api.trace(artifact, overrides=api.parse_overrides(arguments["overrides"]), **stated)
-    print_json(found.to_dict()) if arguments["as_json"] else echo(_text(found, arguments))
+    stated_arguments = {name: arguments[name] for name in names if arguments[name] is not None}
+    result = api.trace(artifact, overrides=api.parse_overrides(arguments["overrides"]), **stated_arguments)
+    print_json(result.to_dict()) if arguments["as_json"] else echo(_text(result, arguments))
     return CLEAN
 
 
@@ -53,19 +53,19 @@ def _check_question(arguments: dict[str, Any]) -> None:
     if not (has_step or has_source or has_pack):
         raise click.UsageError("one of --step N, --pack N and --source FILE:ROW is needed.")
     if has_source and (has_step or has_pack):
-        other = "--step" if has_step else "--pack"
-        raise click.UsageError(f"--source and {other} contradict each other; give one of them.")
+        option = "--step" if has_step else "--pack"
+        raise click.UsageError(f"--source and {option} contradict each other; give one of them.")
     if has_source and arguments["split"] is not None:
         raise click.UsageError("--split needs --step or --pack; a source row is looked up in both splits.")
     if arguments["rank"] is not None and not has_step:
         raise click.UsageError("--rank needs --step: the packs of a rank depend on the step.")
 
 
-def _text(found: Any, arguments: dict[str, Any]) -> str:
+def _text(result: Any, arguments: dict[str, Any]) -> str:
     if arguments["source"] is not None:
-        return screen(source_trace_blocks(found), has_colour=has_colour())
+        return screen(source_trace_blocks(result), has_colour=has_colour())
     blocks = pack_trace_blocks if arguments["step"] is None else step_blocks
-    return screen(blocks(found, limit=arguments["limit"]), has_colour=has_colour())
+    return screen(blocks(result, limit=arguments["limit"]), has_colour=has_colour())
 
 
 @click.command()

@@ -75,20 +75,20 @@ def build_artifact(
         BuildInterrupted: on Ctrl-C; says what is kept.
         ArtifactInUseError: another build is writing it.
     """
-    shown, options = progress or SilentProgress(), options or BuildOptions()
+    display, options = progress or SilentProgress(), options or BuildOptions()
     copy = checked_places(recipe, output=output, artifacts=artifacts, options=options)
-    how: dict[str, Any] = {"output": output, "artifacts": artifacts, "progress": shown, "balance": balance}
+    how: dict[str, Any] = {"output": output, "artifacts": artifacts, "progress": display, "balance": balance}
     with ExitStack() as stack:
         plan = stack.enter_context(planned_build(recipe, options=options, copy=copy, **how))
         result = plan.reused(options)
         if result is None:
-            with workplace(plan, options.store or default_store(plan.output), shown) as place:
+            with workplace(plan, options.store or default_store(plan.output), display) as place:
                 result = finish_build(plan, place, options)
         with complete_on_interrupt(result.output):
             stack.close()
             if plan.copy is None:
                 return result
-            return replace(result, upload=upload_artifact(result.output, plan.copy, shown))
+            return replace(result, upload=upload_artifact(result.output, plan.copy, display))
 
 
 def checked_places(
@@ -104,8 +104,8 @@ def checked_places(
         ConfigError, ArtifactError, StoreError: one cannot.
     """
     copy = upload_place(output) if _is_url(output) else None
-    expected = _named_folder(recipe, output) or artifacts / recipe.name
-    staging.refuse_unwritable(expected, options.store or default_store(expected))
+    likely_folder = _named_folder(recipe, output) or artifacts / recipe.name
+    staging.refuse_unwritable(likely_folder, options.store or default_store(likely_folder))
     return copy
 
 
@@ -124,16 +124,16 @@ def planned_build(
 
     Writes only Hugging Face data sets, to a folder that is removed afterwards. `copy` is from `checked_places`.
     """
-    options, named = options or BuildOptions(), _named_folder(recipe, output)
-    _refuse_early(recipe, named, balance)
+    options, output_folder = options or BuildOptions(), _named_folder(recipe, output)
+    _refuse_early(recipe, output_folder, balance)
     with ExitStack() as stack:
         if options.num_workers > 0:
             preload(TOKENISING)
         workers = stack.enter_context(WorkerPool()) if options.num_workers > 0 else InThisProcess()
         identity = workers.begin(partial(tokenizer_identity, recipe.model_dump_json()))
-        shared = nearest_folder((named or Path(DEFAULT_FOLDER)).absolute().parent) if options.ray else None
-        scratch = stack.enter_context(TemporaryDirectory(prefix=".bridgepack-", dir=shared))
-        files, skipped = find_files(recipe, Path(scratch))
+        parent = nearest_folder((output_folder or Path(DEFAULT_FOLDER)).absolute().parent) if options.ray else None
+        scratch = stack.enter_context(TemporaryDirectory(prefix=".bridgepack-", dir=parent))
+        files, skipped_files = find_files(recipe, Path(scratch))
         every_file = [file for members in files.values() for file in members]
         num_bytes = sum(file.num_bytes for file in every_file)
         load = partial(checked_engine, recipe.model_dump_json(), recipe.tokenizer.engine, num_bytes, tuple(every_file))
@@ -145,28 +145,28 @@ def planned_build(
         hashes = iter([threads.submit(hash_file, file.path, is_over) for file in every_file])
         tokenizer = identity()
         inputs = _input_records(files, hashes, progress or SilentProgress())
-        resolved = recipe.resolve(balance, readings_of(recipe, files))
-        digest = fingerprint(resolved, tokenizer, inputs)
+        resolved_recipe = recipe.resolve(balance, readings_of(recipe, files))
+        digest = fingerprint(resolved_recipe, tokenizer, inputs)
         _refuse_replacing(copy, digest, options)
-        folder = named or artifacts / f"{recipe.name}-{digest[:12]}"
+        folder = output_folder or artifacts / f"{recipe.name}-{digest[:12]}"
         staging.refuse_foreign_folder(folder)
         spec = ArtifactSpec(
-            resolved=resolved,
+            resolved=resolved_recipe,
             fingerprint=digest,
             tokenizer=tokenizer,
             versions=library_versions(),
             inputs=inputs,
-            skipped=skipped,
+            skipped=skipped_files,
         )
         existing, plan = staging.existing_manifest(folder), partial(BuildPlan, workers=workers, engine=engine)
         yield plan(output=folder, copy=copy, spec=spec, existing=existing, files=files, stamps=stamps)
 
 
-def _refuse_early(recipe: SFTRecipe, named: Path | None, balance: BalanceRecord | None) -> None:
+def _refuse_early(recipe: SFTRecipe, folder: Path | None, balance: BalanceRecord | None) -> None:
     """Raise what can be said of a build before its data is looked at."""
     recipe.resolve(balance)
-    if named is not None:
-        staging.refuse_foreign_folder(named)
+    if folder is not None:
+        staging.refuse_foreign_folder(folder)
 
 
 def _refuse_replacing(copy: str | None, digest: str, options: BuildOptions) -> None:
@@ -180,8 +180,8 @@ def _is_url(output: Path | str | None) -> TypeGuard[str]:
 
 def _named_folder(recipe: SFTRecipe, output: Path | str | None) -> Path | None:
     """Return the artifact folder that `output` or the recipe names; None if neither does, or it is a URL."""
-    named = recipe.artifact if output is None or _is_url(output) else output
-    return None if named is None else Path(named)
+    place = recipe.artifact if output is None or _is_url(output) else output
+    return None if place is None else Path(place)
 
 
 def find_files(recipe: SFTRecipe, scratch: Path) -> tuple[dict[str, list[InputFile]], dict[str, SkippedFiles]]:
@@ -192,22 +192,22 @@ def find_files(recipe: SFTRecipe, scratch: Path) -> tuple[dict[str, list[InputFi
     Raises:
         DataError: an input is missing, or a split has no rows.
     """
-    view_of, files, skipped = readers_of(recipe), {}, {}
-    for split, field, given in (
+    view_of, files, skipped_files = readers_of(recipe), {}, {}
+    for split, field, sources in (
         (TRAIN, "train", recipe.data.train),
         (VALIDATION, "validation", recipe.data.validation),
     ):
-        if given is None:
+        if sources is None:
             continue
         below = FilesBelow()
-        files[split] = find_inputs(as_sources(given), f"data.{field}", split, scratch, view_of, below)
-        if (others := below.without([file.path for file in files[split]])) is not None:
-            skipped[split] = others
+        files[split] = find_inputs(as_sources(sources), f"data.{field}", split, scratch, view_of, below)
+        if (files_not_read := below.without([file.path for file in files[split]])) is not None:
+            skipped_files[split] = files_not_read
     for split, members in files.items():
         if not any(file.num_bytes and has_row(file, recipe.data.max_row_bytes) for file in members):
             names = ", ".join(file.label for file in members[:3])
             raise DataError(f"the {split} split has no rows ({names}). Check the files.")
-    return files, skipped
+    return files, skipped_files
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -235,14 +235,14 @@ def finish_build(
     running = tasks_runner(plan.workers, options, useful_workers, place, load=load, identity=spec.tokenizer)
     with running as (runner, text_bytes):
         try:
-            results, served = _tokenize(plan, place, runner, text_bytes, report.name, earlier)
+            results, served_record = _tokenize(plan, place, runner, text_bytes, report.name, earlier)
         except EngineDiffersError as error:
             place.kept.engine_message = f"all rows were tokenised again with tokenizers: {error}"
-            results, served = _tokenize(plan, place, runner, text_bytes, REFERENCE, earlier)
+            results, served_record = _tokenize(plan, place, runner, text_bytes, REFERENCE, earlier)
         for path, stamp in plan.stamps.items():
             if not path.is_file() or file_stamp(path) != stamp:
                 raise DataError(f"{path} changed during the build. Build again when no process writes to it.")
-        return place.finish(runner, results, served)
+        return place.finish(runner, results, served_record)
 
 
 def _tokenize(
@@ -263,18 +263,18 @@ def _tokenize(
         num_input_bytes=spec.num_input_bytes,
         max_text_bytes=text_bytes,
     )
-    found: dict[str, list[RangeResult]] = {}
-    served, is_chat = None, recipe.chat_preprocessing is not None
+    results: dict[str, list[RangeResult]] = {}
+    served_record, is_chat = None, recipe.chat_preprocessing is not None
     for source, files in plan.files.items():
         sample = SampleTask(how=how, files=tuple(files)) if source == TRAIN and is_chat else None
         total = None if any(map(is_streamed, files)) else sum(file.num_bytes for file in files)
         place.progress.start(f"Tokenising {source}", total, "rows")
-        hashed = zip(files, (record.sha256 for record in spec.inputs[source]), strict=True)
+        files_with_hashes = zip(files, (record.sha256 for record in spec.inputs[source]), strict=True)
         settings = spec.finish_settings(source, place.folder)
-        found[source] = []
+        results[source] = []
         ranges = tokenized_ranges(
             runner,
-            hashed,
+            files_with_hashes,
             how,
             settings,
             store,
@@ -284,14 +284,14 @@ def _tokenize(
         )
         for result in ranges:
             if isinstance(result, ServedRecord):
-                served = result
+                served_record = result
                 continue
-            found[source].append(result)
+            results[source].append(result)
             place.progress.advance(result.num_rows, work=result.num_bytes)
             place.kept.add_range(result)
             space.add(result)
         place.progress.finish()
-    return found, served
+    return results, served_record
 
 
 def _earlier_tokens(
@@ -300,7 +300,7 @@ def _earlier_tokens(
     """Return a split's earlier tokens, by the index of their file and the number of their first row."""
     key = store_key(tokenization_identity(earlier.recipe, plan.spec.tokenizer, engine))
     recipe = plan.spec.resolved.recipe
-    shorter = min(one.resolve().max_sequence_length.value for one in (earlier.recipe, recipe))
+    shorter = min(sft_recipe.resolve().max_sequence_length.value for sft_recipe in (earlier.recipe, recipe))
     splits = getattr(recipe.chat_preprocessing, "over_long", "") == "split_exchanges"
     return {
         (item.file_index, item.first_row): EarlierTokens(
@@ -320,9 +320,9 @@ def _input_records(
 ) -> dict[str, tuple[InputRecord, ...]]:
     """Return split -> records of its files, without their row counts, once all are hashed."""
     progress.start("Hashing inputs", sum(file.num_bytes for members in files.values() for file in members), "files")
-    found: dict[str, list[InputRecord]] = {}
+    records_of: dict[str, list[InputRecord]] = {}
     for split, members in files.items():
-        found[split] = []
+        records_of[split] = []
         for file in members:
             size, sha256 = file.num_bytes, next(hashes).result()
             names = () if file.view is None else file.view.reading.names
@@ -334,7 +334,7 @@ def _input_records(
                 source=file.source,
                 read_as=dict.fromkeys(names, 0),
             )
-            found[split].append(record)
+            records_of[split].append(record)
             progress.advance(1, work=size)
     progress.finish()
-    return {split: tuple(records) for split, records in found.items()}
+    return {split: tuple(records) for split, records in records_of.items()}

@@ -72,19 +72,19 @@ def plan_repack(
     before = SFTRecipe.from_mapping(recorded_recipe_values(manifest))
     recipe = before.override(changes)
     tokenises_again = _changed_tokens(before, recipe)
-    resolved = recipe.resolve(balance, recorded_readings(recipe, manifest))
+    resolved_recipe = recipe.resolve(balance, recorded_readings(recipe, manifest))
     splits = manifest.splits[:1] if before.data.validation_fraction > 0 else manifest.splits
     inputs = {split.name: split.inputs for split in splits}
     current = library_versions()
     versions = {name: current[name] if name in _PACKING_LIBRARIES else text for name, text in manifest.versions.items()}
-    digest = fingerprint(resolved, manifest.tokenizer, inputs, versions=versions)
+    digest = fingerprint(resolved_recipe, manifest.tokenizer, inputs, versions=versions)
     folder = output or artifact.resolve().parent / f"{recipe.name}-{digest[:12]}"
     staging.refuse_foreign_folder(folder)
     return RepackPlan(
         source=artifact,
         output=folder,
         spec=ArtifactSpec(
-            resolved=resolved,
+            resolved=resolved_recipe,
             fingerprint=digest,
             tokenizer=manifest.tokenizer,
             versions=versions,
@@ -124,25 +124,25 @@ def repack_artifact(
             but an input is gone or has changed.
         BuildInterrupted: on Ctrl-C; says what is kept.
     """
-    shown, options = progress or SilentProgress(), options or BuildOptions()
+    display, options = progress or SilentProgress(), options or BuildOptions()
     plan = plan_repack(artifact, changes, output=output, balance=balance)
-    if (reused := plan.reused(options)) is not None:
-        return reused
+    if (earlier_result := plan.reused(options)) is not None:
+        return earlier_result
     store = existing_store(options.store or default_store(artifact)).folder
     staging.refuse_unwritable(plan.output, store)
     if plan.tokenises_again:
-        return _tokenised_again(plan, store, shown, options, balance)
-    wanted = min(max(options.num_workers, 1), 1 + plan.spec.num_input_bytes // _BYTES_PER_WORKER)
-    is_alone = wanted == 1 and options.ray is None
+        return _tokenised_again(plan, store, display, options, balance)
+    num_workers = min(max(options.num_workers, 1), 1 + plan.spec.num_input_bytes // _BYTES_PER_WORKER)
+    is_alone = num_workers == 1 and options.ray is None
     if not is_alone:
         preload(PACKING)
     with (
-        workplace(plan, store, shown) as place,
+        workplace(plan, store, display) as place,
         nullcontext(InThisProcess()) if is_alone else WorkerPool() as workers,
-        tasks_runner(workers, options, wanted, place) as (runner, _),
+        tasks_runner(workers, options, num_workers, place) as (runner, _),
     ):
         results = _stored_ranges(plan, place, runner)
-        return place.finish(runner, results, _served(plan, place, results))
+        return place.finish(runner, results, _served_record(plan, place, results))
 
 
 def _longest(recipe: SFTRecipe) -> int:
@@ -152,7 +152,7 @@ def _longest(recipe: SFTRecipe) -> int:
 
 def _shows_alike(before: SFTRecipe, after: SFTRecipe) -> bool:
     """Return whether two recipes differ for answers at most in what they cut, and are for the same server."""
-    first, second = (one.chat_preprocessing and one.chat_preprocessing.model_dump() for one in (before, after))
+    first, second = (recipe.chat_preprocessing and recipe.chat_preprocessing.model_dump() for recipe in (before, after))
     if first and second:
         first["over_long"] = second["over_long"]
     return first == second and before.serving == after.serving
@@ -160,11 +160,13 @@ def _shows_alike(before: SFTRecipe, after: SFTRecipe) -> bool:
 
 def _cuts_alike(before: SFTRecipe, after: SFTRecipe) -> bool:
     """Return whether two recipes cut and drop the same sequences."""
-    actions = [one.chat_preprocessing and one.chat_preprocessing.over_long for one in (before, after)]
+    actions = [recipe.chat_preprocessing and recipe.chat_preprocessing.over_long for recipe in (before, after)]
     return actions[0] == actions[1] and _longest(before) == _longest(after)
 
 
-def _served(plan: RepackPlan, place: Workplace, results: Mapping[str, Sequence[RangeResult]]) -> ServedRecord | None:
+def _served_record(
+    plan: RepackPlan, place: Workplace, results: Mapping[str, Sequence[RangeResult]]
+) -> ServedRecord | None:
     """Return the source's sample of answers if it is that of a build, too; else say why not."""
     longest = max((item.longest - 1 for ranges in results.values() for item in ranges), default=0)
     if plan.served is None or (plan.shows_alike and (plan.cuts_above is None or longest <= plan.cuts_above)):
@@ -225,10 +227,10 @@ def _record(plan: RepackPlan, store: TokenStore) -> BuildRecord:
     ]
     if missing:
         total = sum(len(ranges) for ranges in record.ranges.values())
-        named = ", ".join(missing[:_NAMED_RANGES]) + (", ..." if len(missing) > _NAMED_RANGES else "")
+        examples = ", ".join(missing[:_NAMED_RANGES]) + (", ..." if len(missing) > _NAMED_RANGES else "")
         raise StoreError(
             f"{where} lacks the tokens of {len(missing):,} of the {total:,} input ranges of {str(plan.source)!r}: "
-            f"{named}. {_ADVICE}"
+            f"{examples}. {_ADVICE}"
         )
     return record
 
@@ -244,8 +246,8 @@ def _tokenised_again(
     )
     with ExitStack() as stack:
         try:
-            made = planned_build(recipe, output=plan.output, progress=progress, options=options, balance=balance)
-            build = stack.enter_context(made)
+            planning = planned_build(recipe, output=plan.output, progress=progress, options=options, balance=balance)
+            build = stack.enter_context(planning)
         except DataError as error:
             raise DataError(f"{why}but: {error}") from None
         _refuse_changed(plan, build, why)
@@ -262,21 +264,23 @@ def _refuse_changed(plan: RepackPlan, build: BuildPlan, why: str) -> None:
         ArtifactError: the tokenizer or a library's version has changed.
     """
     for split, records in plan.spec.inputs.items():
-        old, new = ({one.path: one.sha256 for one in found} for found in (records, build.spec.inputs.get(split, ())))
-        changed = sorted(path for path in old.keys() | new.keys() if old.get(path) != new.get(path))
-        if changed:
-            named = ", ".join(changed[:_NAMED_RANGES]) + (", ..." if len(changed) > _NAMED_RANGES else "")
+        old, new = (
+            {record.path: record.sha256 for record in inputs} for inputs in (records, build.spec.inputs.get(split, ()))
+        )
+        changes = sorted(path for path in old.keys() | new.keys() if old.get(path) != new.get(path))
+        if changes:
+            examples = ", ".join(changes[:_NAMED_RANGES]) + (", ..." if len(changes) > _NAMED_RANGES else "")
             raise DataError(
-                f"{why}but {len(changed):,} of the {split} files differ from those that {str(plan.source)!r} was built "
-                f"from: {named}. Restore them, or use `bridgepack build`, which reads the files as they are now."
+                f"{why}but {len(changes):,} of the {split} files differ from those that {str(plan.source)!r} was built "
+                f"from: {examples}. Restore them, or use `bridgepack build`, which reads the files as they are now."
             )
     then, now = plan.spec.versions, build.spec.versions
-    changed = [f"{name} {then.get(name)} -> {now[name]}" for name in now if then.get(name) != now[name]]
+    changes = [f"{name} {then.get(name)} -> {now[name]}" for name in now if then.get(name) != now[name]]
     if build.spec.tokenizer != plan.spec.tokenizer:
-        changed.append("tokenizer.name_or_path")
-    if changed or build.spec.fingerprint != plan.spec.fingerprint:
+        changes.append("tokenizer.name_or_path")
+    if changes or build.spec.fingerprint != plan.spec.fingerprint:
         raise ArtifactError(
-            f"{why}but {', '.join(changed) or 'the fingerprint'} has changed since {str(plan.source)!r} was built, and "
+            f"{why}but {', '.join(changes) or 'the fingerprint'} has changed since {str(plan.source)!r} was built, and "
             "may change tokens. Restore it, or use `bridgepack build`, which tokenises all rows again."
         )
 
@@ -284,12 +288,12 @@ def _refuse_changed(plan: RepackPlan, build: BuildPlan, why: str) -> None:
 def _changed_tokens(before: SFTRecipe, after: SFTRecipe) -> bool:
     """Return whether the maximum length alone changes the tokens; raises ConfigError if other fields do."""
     old, new = tokenization_settings(before), tokenization_settings(after)
-    changed = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
+    changes = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
     if before.fields_on_auto != after.fields_on_auto:
-        changed.append("packing.mode")  # where the host reads the data, `auto` decides nothing
-    if set(changed) - {_LENGTH}:
+        changes.append("packing.mode")  # where the host reads the data, `auto` decides nothing
+    if set(changes) - {_LENGTH}:
         raise ConfigError(
-            f"{', '.join(changed)} would be changed, which changes the tokens; repack can only change how sequences "
+            f"{', '.join(changes)} would be changed, which changes the tokens; repack can only change how sequences "
             "are packed. Use `bridgepack build` with the changed recipe."
         )
-    return bool(changed)
+    return bool(changes)

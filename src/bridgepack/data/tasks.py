@@ -63,29 +63,29 @@ class Runner(Protocol):
 
 
 def in_order[T, R](
-    submit: Callable[[T], Future[R]], tasks: Iterable[T], most: Callable[[], tuple[int, int]]
+    submit: Callable[[T], Future[R]], tasks: Iterable[T], limits: Callable[[], tuple[int, int]]
 ) -> Iterator[tuple[T, Future[R]]]:
     """Yield each task and its outcome, in order; takes tasks from the iterable when there is room.
 
-    `most` returns (maximum tasks in flight, maximum tasks in flight or waiting to be read), and is called repeatedly.
+    `limits` returns (maximum tasks in flight, maximum tasks in flight or waiting to be read), and is called repeatedly.
     """
-    begun: deque[tuple[T, Future[R]]] = deque()
+    task_futures: deque[tuple[T, Future[R]]] = deque()
     waiting_for = iter(tasks)
     try:
         while True:
-            most_under_way, most_unread = most()
-            under_way = [future for _, future in begun if not future.done()]
-            room = min(most_under_way - len(under_way), most_unread - len(begun))
-            begun += [(task, submit(task)) for task in islice(waiting_for, max(room, 0))]
-            if not begun:
+            most_under_way, most_unread = limits()
+            under_way = [future for _, future in task_futures if not future.done()]
+            room = min(most_under_way - len(under_way), most_unread - len(task_futures))
+            task_futures += [(task, submit(task)) for task in islice(waiting_for, max(room, 0))]
+            if not task_futures:
                 return
-            if begun[0][1].done():
-                yield begun.popleft()
+            if task_futures[0][1].done():
+                yield task_futures.popleft()
             else:
-                under_way = [future for _, future in begun if not future.done()]
+                under_way = [future for _, future in task_futures if not future.done()]
                 wait(under_way, timeout=_LOOK_S, return_when=FIRST_COMPLETED)
     finally:
-        for _, future in begun:
+        for _, future in task_futures:
             future.cancel()
 
 

@@ -50,29 +50,29 @@ def found_sources(recipe: SFTRecipe, manifest: Manifest | None = None) -> Iterat
     Raises:
         ConfigError: no layout fits the rows of a source, or several do.
     """
-    recorded = {} if manifest is None else recorded_readings(recipe, manifest)
+    readings_of = {} if manifest is None else recorded_readings(recipe, manifest)
     data = recipe.data
-    named = {TRAIN: ("data.train", as_sources(data.train))}
+    sources_of = {TRAIN: ("data.train", as_sources(data.train))}
     if data.validation is not None:
-        named[VALIDATION] = ("data.validation", as_sources(data.validation))
-    gone: list[str] = []
+        sources_of[VALIDATION] = ("data.validation", as_sources(data.validation))
+    problems: list[str] = []
     files: dict[str, tuple[InputFile, ...]] = {}
     with tempfile.TemporaryDirectory(prefix="bridgepack-") as scratch:
-        for split, (field, sources) in named.items():
-            found: list[InputFile] = []
+        for split, (field, sources) in sources_of.items():
+            split_files: list[InputFile] = []
             for index, source in enumerate(sources):
                 try:
                     place = Path(scratch) / f"{split}-{index}"
-                    readings = recorded.get(split, ())
+                    readings = readings_of.get(split, ())
                     reading = readings[index] if len(readings) == len(sources) else None
                     view_of = readers_of(recipe) if reading is None else _always(RowReader(reading))
-                    found += find_inputs((source,), field, split, place, view_of)
+                    split_files += find_inputs((source,), field, split, place, view_of)
                 except DataError as error:
-                    gone.append(str(error))
-            files[split] = tuple(found)
+                    problems.append(str(error))
+            files[split] = tuple(split_files)
         if data.validation_fraction > 0:
             files[VALIDATION] = files[TRAIN]
-        yield FoundSources(files=files, gone=tuple(gone))
+        yield FoundSources(files=files, gone=tuple(problems))
 
 
 def _always(reader: RowReader) -> Callable[..., RowReader]:
@@ -114,18 +114,18 @@ class SourceRows:
         identity = load_stage(self.recipe.model_dump_json()).identity()
         policy = SequencePolicy.of(self.recipe.resolve(), identity, file.kind_of_rows)
         before, first_token = 0, 0
-        for row, _, made in encoded_rows(self.recipe, file, rows):
+        for row, _, outcome in encoded_rows(self.recipe, file, rows):
             first_token = first_token if row == before else 0
             before = row
-            if isinstance(made, RowError):
-                yield row, made, ()
+            if isinstance(outcome, RowError):
+                yield row, outcome, ()
                 continue
-            ids, mask = np.array(made.ids, dtype=np.int32), np.array(made.mask, dtype=np.int8)
-            for item in finished_sequences(policy, ids, mask, made.num_context):
-                found = item
+            ids, mask = np.array(outcome.ids, dtype=np.int32), np.array(outcome.mask, dtype=np.int8)
+            for item in finished_sequences(policy, ids, mask, outcome.num_context):
+                finished_item = item
                 if isinstance(item, Sequence):
-                    found = replace(item, first_token=item.first_token + first_token)
-                yield row, found, made.losses
+                    finished_item = replace(item, first_token=item.first_token + first_token)
+                yield row, finished_item, outcome.losses
             first_token += len(ids)
 
     def label(self, file_index: int) -> str:
@@ -153,14 +153,14 @@ def encoded_rows(recipe: SFTRecipe, file: InputFile, rows: set[int] | None = Non
     """
     encoder = load_stage(recipe.model_dump_json()).encoder
     for batch in row_batches(recipe, file, rows):
-        made = iter(encode_rows(encoder, [item for _, item in batch if isinstance(item, Mapping)]))
+        outcomes = iter(encode_rows(encoder, [item for _, item in batch if isinstance(item, Mapping)]))
         for row, item in batch:
             if not isinstance(item, Mapping):
                 yield row, {}, item
                 continue
-            found = next(made)
-            for encoded in [found] if isinstance(found, RowError) else found:
-                yield row, item, encoded
+            sequences = next(outcomes)
+            for sequence in [sequences] if isinstance(sequences, RowError) else sequences:
+                yield row, item, sequence
 
 
 def row_batches(recipe: SFTRecipe, file: InputFile, rows: set[int] | None = None) -> Iterator[tuple[ReadRow, ...]]:

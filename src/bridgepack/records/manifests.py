@@ -31,8 +31,8 @@ class BalanceRecord:
 
     def values(self) -> dict[str, Any]:
         """Return the record for the manifest, as older records are: without `begins_cheap` where it is False."""
-        found = asdict(self)
-        return found if self.begins_cheap else {name: found[name] for name in found if name != "begins_cheap"}
+        record = asdict(self)
+        return record if self.begins_cheap else {name: record[name] for name in record if name != "begins_cheap"}
 
     def describe(self) -> str:
         """Return the record as text."""
@@ -50,8 +50,8 @@ class BalanceRecord:
             names.remove("loader_seed")
         elif self.loader == "cyclic":
             names[1] = "data_sharding"
-        both = {name: (getattr(self, name), getattr(run, name)) for name in names}
-        return {name: (here, there) for name, (here, there) in both.items() if here != there}
+        values_of = {name: (getattr(self, name), getattr(run, name)) for name in names}
+        return {name: (value, run_value) for name, (value, run_value) in values_of.items() if value != run_value}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -259,9 +259,9 @@ class Manifest:
     @property
     def balance(self) -> BalanceRecord | None:
         """What the order of the training packs was balanced for; None if it was not."""
-        if (found := self.resolved.get("balance")) is None:
+        if (entry := self.resolved.get("balance")) is None:
             return None
-        return BalanceRecord(**{**found["value"], "windows": tuple(map(tuple, found["value"]["windows"]))})
+        return BalanceRecord(**{**entry["value"], "windows": tuple(map(tuple, entry["value"]["windows"]))})
 
     def split(self, name: str) -> SplitRecord | None:
         """Return the split of that name, or None."""
@@ -270,9 +270,9 @@ class Manifest:
     def headline(self) -> str:
         """Return rows, sequences, packs and drops of all splits, in one line."""
         numbers = [split.statistics for split in self.splits]
-        rows = counted(sum(one.num_rows_in for one in numbers), "row")
-        sequences = counted(sum(one.num_sequences for one in numbers), "sequence")
-        packs = counted(sum(one.num_packs for one in numbers), "pack")
+        rows = counted(sum(statistics.num_rows_in for statistics in numbers), "row")
+        sequences = counted(sum(statistics.num_sequences for statistics in numbers), "sequence")
+        packs = counted(sum(statistics.num_packs for statistics in numbers), "pack")
         num_dropped = sum(sum(split.drops.values()) for split in self.splits)
         return f"{rows}, {sequences} in {packs}, {counted(num_dropped, 'row')} dropped"
 

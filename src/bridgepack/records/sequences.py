@@ -284,11 +284,13 @@ def token_counts(
     starts = offsets[:-1]
     if not len(starts):
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
-    trained = loss_mask != 0
-    trained[starts] = False
-    learned = trained.copy()
-    learned[1:] &= input_ids[:-1] != eos_token_id
-    return np.add.reduceat(trained, starts, dtype=np.int64), np.add.reduceat(learned, starts, dtype=np.int64)
+    is_trained_label = loss_mask != 0
+    is_trained_label[starts] = False
+    is_learned_label = is_trained_label.copy()
+    is_learned_label[1:] &= input_ids[:-1] != eos_token_id
+    return np.add.reduceat(is_trained_label, starts, dtype=np.int64), np.add.reduceat(
+        is_learned_label, starts, dtype=np.int64
+    )
 
 
 def is_learned(
@@ -319,8 +321,8 @@ def summed_counts(parts: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
 
 def joined_counts(parts: Iterable[UnreadCount]) -> list[UnreadCount]:
     """Return the counts of consecutive parts, each name and what it holds once, in order of their first rows."""
-    found: dict[tuple[str, str], UnreadCount] = {}
+    counts: dict[tuple[str, str], UnreadCount] = {}
     for part in parts:
-        known = found.get(part[:2])
-        found[part[:2]] = part if known is None else known._replace(num_rows=known.num_rows + part.num_rows)
-    return list(found.values())
+        count = counts.get(part[:2])
+        counts[part[:2]] = part if count is None else count._replace(num_rows=count.num_rows + part.num_rows)
+    return list(counts.values())

@@ -69,10 +69,10 @@ class Topology:
         """
         if not 0 <= global_rank < self.world_size:
             raise ConfigError(f"rank is {global_rank}; allowed: 0 to {self.world_size - 1}, the run's ranks.")
-        rest = global_rank // (self.tensor_model_parallel_size * self.context_parallel_size)
+        group = global_rank // (self.tensor_model_parallel_size * self.context_parallel_size)
         if self.pipeline_before_data:
-            return rest // self.pipeline_model_parallel_size
-        return rest % self.data_parallel_size
+            return group // self.pipeline_model_parallel_size
+        return group % self.data_parallel_size
 
 
 def require_positive(name: str, value: int) -> None:
@@ -196,5 +196,5 @@ class EvaluationSchedule:
         """Return the batches of the evaluation after training; empty if the end is unknown."""
         if self.num_steps is None or self.eval_iters < 1:
             return range(1, 1)
-        done = self.batches_until(self.num_steps)
-        return range(done + 1, done + self.eval_iters + 1)
+        num_train_batches = self.batches_until(self.num_steps)
+        return range(num_train_batches + 1, num_train_batches + self.eval_iters + 1)

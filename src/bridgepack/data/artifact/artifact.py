@@ -89,10 +89,10 @@ def unlisted_files(folder: Path, manifest: Manifest) -> tuple[str, ...]:
     Hidden files, the report and the dataset card are allowed.
     """
     names = [split.name for split in manifest.splits]
-    listed = {shard.path for split in manifest.splits for shard in split.shards} | {MANIFEST_FILE}
-    listed |= {record.path for record in manifest.files} if manifest.files else set(other_files(names))
-    listed |= {REPORT_FILE, README_FILE}
-    return tuple(sorted({path for path in _files_below(folder) if path not in listed}))
+    manifest_paths = {shard.path for split in manifest.splits for shard in split.shards} | {MANIFEST_FILE}
+    manifest_paths |= {record.path for record in manifest.files} if manifest.files else set(other_files(names))
+    manifest_paths |= {REPORT_FILE, README_FILE}
+    return tuple(sorted({path for path in _files_below(folder) if path not in manifest_paths}))
 
 
 def refuse_changed(folder: Path, manifest: Manifest) -> None:
@@ -111,10 +111,10 @@ def refuse_changed(folder: Path, manifest: Manifest) -> None:
         problems |= {shard.path: problem} if problem else {}
     problems |= dict.fromkeys(unlisted_files(folder, manifest), "the manifest does not list it")
     if problems:
-        named = "; ".join(f"{path}: {problem}" for path, problem in list(problems.items())[:_NAMED])
+        examples = "; ".join(f"{path}: {problem}" for path, problem in list(problems.items())[:_NAMED])
         more = f"; {len(problems) - _NAMED} more" if len(problems) > _NAMED else ""
         raise ArtifactError(
-            f"{str(folder)!r} was changed after the build: {named}{more}. Copy it again or rebuild it; "
+            f"{str(folder)!r} was changed after the build: {examples}{more}. Copy it again or rebuild it; "
             "`bridgepack check` shows what differs."
         )
 
@@ -192,8 +192,8 @@ class Artifact:
         record = self.manifest.split(split)
         num_rows = record.statistics.num_packs if record else 0
         if record is None or not 0 <= index < num_rows:
-            allowed = f"0 to {num_rows - 1}" if num_rows else f"none, there is no split {split!r}"
-            raise ArtifactError(f"pack is {index}; allowed: {allowed}. Choose another pack or split.")
+            choices = f"0 to {num_rows - 1}" if num_rows else f"none, there is no split {split!r}"
+            raise ArtifactError(f"pack is {index}; allowed: {choices}. Choose another pack or split.")
         for shard in record.shards:
             if index < shard.num_rows:
                 return read_shard_rows(self.path_of(shard), shard.path, [index])[index]

@@ -32,13 +32,13 @@ def write_manifest(folder: Path, manifest: Manifest) -> Manifest:
     for split in content["splits"]:
         if split["skipped_files"] is None:
             del split["skipped_files"]  # so that the bytes are those of versions without it
-    if (served := content["served"]) is not None:
-        if not served["num_rows_tried"]:
-            del served["num_rows_tried"], served["num_rows_dropped"]
-        if not served["is_never_shown"]:
-            del served["is_never_shown"]
-        if not served["prompt_switch"]:
-            del served["prompt_switch"], served["prompt_switch_value"], served["is_prompt_switch_partial"]
+    if (sample := content["served"]) is not None:
+        if not sample["num_rows_tried"]:
+            del sample["num_rows_tried"], sample["num_rows_dropped"]
+        if not sample["is_never_shown"]:
+            del sample["is_never_shown"]
+        if not sample["prompt_switch"]:
+            del sample["prompt_switch"], sample["prompt_switch_value"], sample["is_prompt_switch_partial"]
     write_text(folder / MANIFEST_FILE, manifest_text(content))
     return dataclasses.replace(manifest, sha256=_checksum(content))
 
@@ -49,8 +49,8 @@ def manifest_text(content: Mapping[str, Any]) -> str:
 
 
 def _checksum(content: Mapping[str, Any]) -> str:
-    others = {name: value for name, value in content.items() if name != _CHECKSUM}
-    return hashlib.sha256(json.dumps(others, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    hashed_content = {name: value for name, value in content.items() if name != _CHECKSUM}
+    return hashlib.sha256(json.dumps(hashed_content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def is_manifest(path: Path) -> bool:

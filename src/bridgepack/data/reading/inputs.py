@@ -109,14 +109,16 @@ def find_inputs(
     files: list[InputFile] = []
     for index, source in enumerate(sources):
         path = path_of(source)
-        named = source.split if isinstance(source, DataSource) else None
+        source_split = source.split if isinstance(source, DataSource) else None
         if path is not None:
-            found = _files_of(path, field, named or split, below or FilesBelow(), is_named=named is not None)
+            source_files = _files_of(
+                path, field, source_split or split, below or FilesBelow(), is_named=source_split is not None
+            )
         else:
             assert isinstance(source, DataSource)
-            found = [_materialise(source, field, scratch / f"{split}-{index}.parquet")]
-        view = None if view_of is None else view_of(source, found, field)
-        files += [replace(file, source=index, view=view) for file in found]
+            source_files = [_materialise(source, field, scratch / f"{split}-{index}.parquet")]
+        view = None if view_of is None else view_of(source, source_files, field)
+        files += [replace(file, source=index, view=view) for file in source_files]
     return files
 
 
@@ -175,17 +177,17 @@ def _files_in_cloud(source: str, field: str, below: FilesBelow) -> list[InputFil
     url = checked_url(source, field)
     objects = find_objects(url)
     if not objects:
-        what = "the pattern matches no object" if "*" in url else "there is no such object or prefix"
-        raise DataError(f"{field} is {source!r}; {what}. Check the URL.")
+        problem = "the pattern matches no object" if "*" in url else "there is no such object or prefix"
+        raise DataError(f"{field} is {source!r}; {problem}. Check the URL.")
     if len(objects) == 1 and objects[0].url == url.rstrip("/"):
         return [_input_file(objects[0], field)]
     below.add_objects(url, objects)
     num_above = url.count("/")
-    found = [item for item in objects if _is_data_file(item.url.split("/")[num_above:])]
-    files = [_input_file(item, field) for item in found]
+    data_objects = [item for item in objects if _is_data_file(item.url.split("/")[num_above:])]
+    files = [_input_file(item, field) for item in data_objects]
     if not any(character in url for character in "*?["):
         num_above = url.rstrip("/").count("/") + 1
-        refuse_several_splits(url, {item.url: item.url.split("/")[num_above:] for item in found}, field)
+        refuse_several_splits(url, {item.url: item.url.split("/")[num_above:] for item in data_objects}, field)
     if not files:
         raise DataError(f"{field} is {source!r}; no object there is a data file. Allowed: {_FORMS}. Name another.")
     return files
@@ -198,10 +200,10 @@ def _files_at(path: Path, source: str, field: str, split: str, below: FilesBelow
         return _files_in_folder(path, field, split, below)
     if any(character in source for character in "*?["):
         names = glob.glob(str(path), recursive=True)  # noqa: PTH207 (a pattern may be absolute)
-        found = sorted(Path(name) for name in names if _is_file(Path(name), field))
-        if not found:
+        paths = sorted(Path(name) for name in names if _is_file(Path(name), field))
+        if not paths:
             raise DataError(f"{field} is {source!r}; the pattern matches no file. Check the path and the pattern.")
-        return [_input_file(file, field) for file in found]
+        return [_input_file(file, field) for file in paths]
     if not _is_file(path, field) and path.exists():
         raise DataError(
             f"{field} is {source!r}, which is neither a file nor a folder. Write its rows to a file and name that."
@@ -233,9 +235,9 @@ def _files_in_folder(folder: Path, field: str, split: str, below: FilesBelow) ->
     if (folder / STATE_FILE).is_file():
         below.add_folder(folder, folder.rglob("*"))
         return [InputFile(path=file, label=_label(file), kind=ARROW) for file in saved_files(folder, field)]
-    found = data_files_in(folder, field, below)
-    refuse_several_splits(str(folder), {str(path): path.relative_to(folder).parts for path in found}, field)
-    return [_input_file(path, field) for path in found]
+    paths = data_files_in(folder, field, below)
+    refuse_several_splits(str(folder), {str(path): path.relative_to(folder).parts for path in paths}, field)
+    return [_input_file(path, field) for path in paths]
 
 
 def data_files_in(folder: Path, field: str, below: FilesBelow | None = None) -> list[Path]:
@@ -269,12 +271,12 @@ def _kind_of(name: str) -> tuple[str, str | None] | None:
 
 
 def _input_file(path: Readable, field: str) -> InputFile:
-    found = _kind_of(str(path))
-    if found is None:
+    kind_and_compression = _kind_of(str(path))
+    if kind_and_compression is None:
         is_text = str(path).lower().endswith((".txt", ".md"))
         remedy = 'Write each text as a line {"text": ...} of a .jsonl file.' if is_text else "Rename or convert it."
         raise DataError(f"{field}: {str(path)!r} is of an unknown kind. Allowed: {_FORMS}. {remedy}")
-    kind, compression = found
+    kind, compression = kind_and_compression
     if kind == ARROW and isinstance(path, CloudFile):
         raise DataError(f"{field}: {str(path)!r} is an Arrow file, which must be on a local disk. Write it as Parquet.")
     if kind == JSON_ARRAY and not _begins_with_bracket(path, compression):

@@ -63,22 +63,22 @@ def with_kept_rows(
     Raises:
         ConfigError, StoreError: as `recipe_with_rows`.
     """
-    found: list[Any] = []
+    rows_and_fields: list[Any] = []
 
-    def noted(_: _Kind, value: Any, field: str) -> None:
-        found.append((value, field))
+    def note_rows(_: _Kind, value: Any, field: str) -> None:
+        rows_and_fields.append((value, field))
 
-    fields, changes = _replace_rows(recipe, noted), _replace_rows(overrides, noted)
-    if not found:
+    fields, changes = _replace_rows(recipe, note_rows), _replace_rows(overrides, note_rows)
+    if not rows_and_fields:
         return recipe, overrides
     from bridgepack.data.store.store import ROWS, default_store, opened_store  # needs pyarrow, which a check does not
 
     is_named = not isinstance(recipe, Mapping)
     recipe = load_recipe(recipe) if is_named else recipe
-    loaded = load_recipe(recipe if is_named else fields, changes)  # fails before rows are written
-    named = loaded.artifact if output is None or scheme_of(str(output)) is not None else output
-    with opened_store(store or default_store(Path(named or "artifacts/any"))) as opened:
-        keep = partial(_write_rows, folder=opened.folder / ROWS)
+    sft_recipe = load_recipe(recipe if is_named else fields, changes)  # fails before rows are written
+    output_folder = sft_recipe.artifact if output is None or scheme_of(str(output)) is not None else output
+    with opened_store(store or default_store(Path(output_folder or "artifacts/any"))) as token_store:
+        keep = partial(_write_rows, folder=token_store.folder / ROWS)
         return _replace_rows(recipe, keep), _replace_rows(overrides, keep)
 
 
@@ -104,7 +104,7 @@ def _kind_of(value: Any, field: str) -> _Kind | None:
     package = type(value).__module__.partition(".")[0]
     if package not in {"datasets", "pandas"}:
         return None
-    names = {one.__name__ for one in type(value).__mro__}
+    names = {base.__name__ for base in type(value).__mro__}
     kind: _Kind | None = "Dataset" if "Dataset" in names else "DataFrame" if "DataFrame" in names else None
     if kind is None or not takes_rows:
         raise ConfigError(
@@ -116,29 +116,29 @@ def _kind_of(value: Any, field: str) -> _Kind | None:
 
 def _is_rows(values: list[Any] | tuple[Any, ...]) -> bool:
     """Return whether a list holds rows, and not sections that name sources, some perhaps with a misspelt field."""
-    if not all(isinstance(one, Mapping) for one in values):
+    if not all(isinstance(row, Mapping) for row in values):
         return False
-    known = DataSource.model_fields
-    names = {str(name) for one in values[:_LOOKED_AT] for name in one}
-    others = names - known.keys()
+    source_fields = DataSource.model_fields
+    names = {str(name) for row in values[:_LOOKED_AT] for name in row}
+    other_names = names - source_fields.keys()
     if names & _PLACES:
-        return bool(others & COLUMNS_OF_ROWS)
-    return any(not get_close_matches(name.lower(), known, n=1, cutoff=_MISSPELT) for name in others)
+        return bool(other_names & COLUMNS_OF_ROWS)
+    return any(not get_close_matches(name.lower(), source_fields, n=1, cutoff=_MISSPELT) for name in other_names)
 
 
 def _write_rows(kind: _Kind, rows: Any, field: str, folder: Path) -> Path:
     """Return the file of rows, named by its content, so that equal rows are the same input."""
     make_folders(folder)
     suffix = ".parquet" if kind == "Dataset" else ".jsonl"
-    whole = folder / f"{secrets.token_hex(8)}{suffix}"
-    with replaced_when_whole(whole) as temporary:
+    unnamed_file = folder / f"{secrets.token_hex(8)}{suffix}"
+    with replaced_when_whole(unnamed_file) as temporary:
         if kind == "Dataset":
             _write_parquet(temporary, rows)
         else:
             _write_lines(temporary, rows if kind == "list" else _rows_of_frame(rows, field), field)
-    with whole.open("rb") as stream:
+    with unnamed_file.open("rb") as stream:
         path = folder / f"{hashlib.file_digest(stream, 'sha256').hexdigest()[:16]}{suffix}"
-    return whole.replace(path)
+    return unnamed_file.replace(path)
 
 
 def _write_parquet(path: Path, dataset: Any) -> None:

@@ -88,9 +88,11 @@ class ChatEncoder:
         self._endless = (_ENDLESS,) if is_endless else ()
         self._doubled = DoubledInChats(tokenizer, markers)
         self._tools = ToolFindings(tokenizer.config.chat_template_kwargs)
-        wanted = settings.reasoning_loss
+        reasoning_loss = settings.reasoning_loss
         masks_prompts = settings.mask_generation_prompt
-        self._reasoning = None if wanted == "keep" else ReasoningMasks(tokenizer, wanted, keeps_empty=masks_prompts)
+        self._reasoning = (
+            None if reasoning_loss == "keep" else ReasoningMasks(tokenizer, reasoning_loss, keeps_empty=masks_prompts)
+        )
         self._prompts = GenerationPrompts(tokenizer, settings, markers) if masks_prompts else None
         has_openings = trims_openings and not tokenizer.has_generation_blocks
         self._openings = ThoughtOpenings.of(tokenizer, markers) if has_openings else ThoughtOpenings()
@@ -106,29 +108,29 @@ class ChatEncoder:
         """
         conversation = self._read(columns)
         for text in texts_of(conversation) if self._settings.control_tokens == "drop" else ():
-            found = next((token for token in self._tokenizer.control_tokens if token in text), None)
-            if found is not None:
-                raise RowError(DropReason.CONTROL_TOKENS_IN_TEXT, f"the text contains {found!r}")
+            control_token = next((token for token in self._tokenizer.control_tokens if token in text), None)
+            if control_token is not None:
+                raise RowError(DropReason.CONTROL_TOKENS_IN_TEXT, f"the text contains {control_token!r}")
         try:
-            made = self._make(conversation)
+            outcome = self._make(conversation)
         except RowError as error:
             is_null = any(message["content"] is None for message in conversation.messages)
             hint = (self._null_hint if is_null else "") or part_hint(conversation.messages)
             raise RowError(error.reason, error.detail + hint) from None
         unread = self._unread_fields(columns, conversation)
-        if isinstance(made, RenderedChat):
-            chat, losses = self._judge_render(columns, made, unread)
+        if isinstance(outcome, RenderedChat):
+            chat, losses = self._judge_render(columns, outcome, unread)
             if losses or self._endless:
                 losses = (*self._tolerate(losses), *self._endless)
             return Prepared(len(chat.text), chat, losses, unread)
-        chats, losses = [], made.losses
-        for part, stop in zip(made.chats, made.stops or [""] * len(made.chats), strict=True):
-            chat, own = self._judge_render(columns, part, unread, stop)
+        chats, losses = [], outcome.losses
+        for part, stop in zip(outcome.chats, outcome.stops or [""] * len(outcome.chats), strict=True):
+            chat, part_losses = self._judge_render(columns, part, unread, stop)
             chats.append(chat)
-            losses += own
+            losses += part_losses
         num_characters, more = sum(len(chat.text) for chat in chats), tuple(chats[1:])
         losses = (*self._tolerate(losses), *self._endless)
-        return Prepared(num_characters, chats[0], losses, unread, more, made.turns, made.removed, made.stops)
+        return Prepared(num_characters, chats[0], losses, unread, more, outcome.turns, outcome.removed, outcome.stops)
 
     def _judge_render(
         self, columns: Mapping[str, Any], chat: RenderedChat, unread: Iterable[UnreadCount], stop: str = ""
@@ -174,8 +176,8 @@ class ChatEncoder:
             yield Loss(LostKind.NO_REASONING, "the text has no marker of thoughts, so reasoning_loss masks nothing")
         if conversation.overruled:
             turns = [index for index, message in enumerate(conversation.messages) if message["role"] == ASSISTANT]
-            trained = {"assistant": turns, "last_turn": turns[-1:], "full": []}[self._settings.loss_mode]
-            turn = min(conversation.overruled.intersection(trained), default=None)
+            trained_turns = {"assistant": turns, "last_turn": turns[-1:], "full": []}[self._settings.loss_mode]
+            turn = min(conversation.overruled.intersection(trained_turns), default=None)
             if turn is not None:
                 detail = f"turn {turn + 1} (assistant) has a weight other than 1, but is trained like any other"
                 yield Loss(LostKind.WEIGHT, detail)
@@ -187,30 +189,32 @@ class ChatEncoder:
         variables = unread_of(columns).get(_VARIABLES)
         if variables is not None:
             with suppress(RowError):
-                given = variables_in(variables, _VARIABLES)
-                named = sorted(name for name in given if name in (self._tokenizer.chat_template or ""))
-                if named:
-                    detail = f"the column {_VARIABLES} sets {', '.join(named)}, which the template reads"
+                row_variables = variables_in(variables, _VARIABLES)
+                template_variables = sorted(
+                    name for name in row_variables if name in (self._tokenizer.chat_template or "")
+                )
+                if template_variables:
+                    detail = f"the column {_VARIABLES} sets {', '.join(template_variables)}, which the template reads"
                     yield Loss(LostKind.TEMPLATE_KWARGS, detail)
 
     def _unread_fields(self, columns: Mapping[str, Any], conversation: Conversation) -> tuple[UnreadCount, ...]:
         """Return the row's columns, and fields of its turns, that neither the reader nor the template reads."""
-        given = unread_of(columns)
-        if conversation.is_plain and not given:  # fast path
+        unread_columns = unread_of(columns)
+        if conversation.is_plain and not unread_columns:  # fast path
             return ()
-        unread = dict(given)
+        unread = dict(unread_columns)
         if not conversation.is_plain:
             unread |= unread_turn_fields(conversation.messages, self._read_fields, self._is_read)
             system = columns.get("system")
             if system and all(message["content"] != system for message in conversation.messages[:1]):
                 unread[getattr(columns, "system_name", "system")] = system
-            own = self._unread_variables(conversation)
-            unread |= {f"{_VARIABLES}.{name}": value for name, value in own.items()}
+            unread_variables = self._unread_variables(conversation)
+            unread |= {f"{_VARIABLES}.{name}": value for name, value in unread_variables.items()}
         if not unread:
             return ()
-        ignored: frozenset[str] = getattr(columns, "ignored_names", frozenset())
+        ignored_names: frozenset[str] = getattr(columns, "ignored_names", frozenset())
         contents = [message["content"] for message in conversation.messages if isinstance(message["content"], str)]
-        fields = unread_fields({name: value for name, value in unread.items() if name not in ignored}, contents)
+        fields = unread_fields({name: value for name, value in unread.items() if name not in ignored_names}, contents)
         is_obeyed = self._settings.message_weights == "mask"
         return tuple(
             field._replace(holds="identifier") if field.name == _VARIABLES else field  # `_unread` says what is lost
@@ -221,8 +225,8 @@ class ChatEncoder:
     def _unread_variables(self, conversation: Conversation) -> dict[str, Any]:
         """Return the row's own variables that the chat template does not read and that hold something."""
         names = names_read(self._tokenizer.chat_template or "") if conversation.template_kwargs else frozenset()
-        given = conversation.template_kwargs.items()
-        return {name: value for name, value in given if name not in names and not is_empty(value)}
+        variables = conversation.template_kwargs.items()
+        return {name: value for name, value in variables if name not in names and not is_empty(value)}
 
     def _is_read(self, name: str) -> bool:
         """Return whether the chat template names a field of turns."""
@@ -244,24 +248,24 @@ class ChatEncoder:
         for num_turns, end in enumerate(ends):
             if end >= 0:
                 first = conversation.messages[:num_turns]
-                own = self._tokenizer.render_text(first, conversation.tools, conversation.template_kwargs)
-                assert own == text[:end], "stepwise.py is wrong about this chat template"
+                first_text = self._tokenizer.render_text(first, conversation.tools, conversation.template_kwargs)
+                assert first_text == text[:end], "stepwise.py is wrong about this chat template"
 
     def _mask(
         self, rows: Sequence[RenderedChat], flat: FlatIds, errors: dict[int, RowError], limit: TimeLimit
     ) -> MaskArray:
         if self._settings.loss_mode == "full":
             return np.ones(len(flat.input_ids), dtype=np.int8)
-        scanned, is_decided = self._masks.scan(rows, flat, errors, limit)
-        mask, takes_last_turn = scanned.mask, self._settings.loss_mode == "last_turn"
+        scan, is_decided = self._masks.scan(rows, flat, errors, limit)
+        mask, takes_last_turn = scan.mask, self._settings.loss_mode == "last_turn"
         for index in range(len(rows)) if takes_last_turn else np.flatnonzero(~is_decided).tolist():
             if index in errors:
                 continue
             start, stop = int(flat.offsets[index]), int(flat.offsets[index + 1])
             turns, row = None, rows[index]
-            if scanned.is_found[index]:
+            if scan.is_found[index]:
                 bits = mask[start:stop].tolist()
-                turns = found_turns(bits, row.conversation, is_open=bool(scanned.is_open[index]))
+                turns = found_turns(bits, row.conversation, is_open=bool(scan.is_open[index]))
             try:
                 mask_of = partial(self._masks.mask_of, row, scanned=turns, is_certain=bool(is_decided[index]))
                 mask[start:stop] = limit(mask_of, flat.input_ids[start:stop].tolist())
@@ -282,13 +286,13 @@ class ChatEncoder:
             return
         for index, row in enumerate(rows):
             if index not in errors:
-                own = slice(flat.offsets[index], flat.offsets[index + 1])
+                span = slice(flat.offsets[index], flat.offsets[index + 1])
                 try:
                     if self._prompts is not None:
-                        limit(partial(self._prompts.correct, row, flat.input_ids[own]), mask[own])
+                        limit(partial(self._prompts.correct, row, flat.input_ids[span]), mask[span])
                     if self._reasoning is not None:
-                        self._reasoning.take_off(mask[own], row.text)
-                    self._openings.take_off(mask[own], flat.input_ids[own])
+                        self._reasoning.take_off(mask[span], row.text)
+                    self._openings.take_off(mask[span], flat.input_ids[span])
                 except RowError as error:
                     errors[index] = error
 
@@ -302,9 +306,9 @@ class ChatEncoder:
         for index, (row, encoding) in enumerate(zip(rows, encodings, strict=True)):
             start, stop = int(flat.offsets[index]), int(flat.offsets[index + 1])
             try:
-                own = self._tokenizer.mask_of_spans(encoding, row.spans or [])
+                span_mask = self._tokenizer.mask_of_spans(encoding, row.spans or [])
                 if self._settings.loss_mode != "full":
-                    mask[start:stop] = limit(partial(self._masks.mask_of, row, own=own), list(encoding.ids))
+                    mask[start:stop] = limit(partial(self._masks.mask_of, row, own=span_mask), list(encoding.ids))
             except RowError as error:
                 errors[index] = error
         return flat, mask
@@ -323,10 +327,10 @@ def _markers_for(tokenizer: ChatTokenizer, settings: ChatPreprocessing) -> TurnM
     if tokenizer.chat_template is None:
         raise tokenizer.no_template_error
     if settings.assistant_markers is not None:
-        given = markers_from_recipe(tokenizer, settings.assistant_markers)
+        turn_markers = markers_from_recipe(tokenizer, settings.assistant_markers)
         if settings.loss_mode != "full":
-            check_appended_turn(tokenizer, given.start_texts)
-        return given
+            check_appended_turn(tokenizer, turn_markers.start_texts)
+        return turn_markers
     markers = infer_markers(tokenizer)
     if markers is not None and settings.loss_mode != "full":
         check_appended_turn(tokenizer, markers.start_texts)

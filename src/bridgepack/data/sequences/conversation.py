@@ -52,25 +52,27 @@ class Conversation(NamedTuple):
             overruled=frozenset(index for index in self.overruled if index < stop),
         )
 
-    def without(self, removed: Collection[int]) -> Self:
+    def without(self, positions: Collection[int]) -> Self:
         """Return the conversation without the messages at some positions."""
-        if not removed:
+        if not positions:
             return self
-        kept = [index for index in range(len(self.messages)) if index not in removed]
-        place_of = {index: place for place, index in enumerate(kept)}
+        kept_positions = [index for index in range(len(self.messages)) if index not in positions]
+        place_of = {index: place for place, index in enumerate(kept_positions)}
         return self._replace(
-            messages=[self.messages[index] for index in kept],
+            messages=[self.messages[index] for index in kept_positions],
             untrained=frozenset(place_of[index] for index in self.untrained if index in place_of),
             overruled=frozenset(place_of[index] for index in self.overruled if index in place_of),
         )
 
-    def piece(self, trained: Collection[int]) -> Self:
+    def piece(self, answers: Collection[int]) -> Self:
         """Return the messages up to the last of some trained answers, with only these trained."""
-        part = self.through(max(trained) + 1)
-        others = frozenset(part.trained).difference(trained)
-        if not others:
+        part = self.through(max(answers) + 1)
+        other_answers = frozenset(part.trained).difference(answers)
+        if not other_answers:
             return part
-        return part._replace(untrained=part.untrained | others, overruled=part.overruled - others, is_piece=True)
+        return part._replace(
+            untrained=part.untrained | other_answers, overruled=part.overruled - other_answers, is_piece=True
+        )
 
 
 class ConversationReader:
@@ -103,11 +105,11 @@ class ConversationReader:
             messages = list(turns)
         else:
             messages = [_message(turn, index, self._role_aliases) for index, turn in enumerate(turns)]
-        reads_weights, untrained = self._settings.message_weights == "mask", frozenset[int]()
+        reads_weights, untrained_turns = self._settings.message_weights == "mask", frozenset[int]()
         flags = flags_of(columns)
         if not is_plain or flags:  # fast path: most are plain
-            ignored = {name.removeprefix(TURN_FIELD) for name in getattr(columns, "ignored_names", ())}
-            untrained = _find_untrained(turns, messages, flags, ignored, refuses_others=reads_weights)
+            ignored_names = {name.removeprefix(TURN_FIELD) for name in getattr(columns, "ignored_names", ())}
+            untrained_turns = _find_untrained(turns, messages, flags, ignored_names, refuses_others=reads_weights)
             pairs = enumerate(zip(turns, messages, strict=True), 1)
             messages = [
                 self._mend(message, f"turn {index}", is_legacy="role" not in turn or "content" not in turn)
@@ -115,15 +117,15 @@ class ConversationReader:
             ]
         if system and not any(message["role"] == "system" for message in messages):
             messages.insert(0, self._mend({"role": "system", "content": system}, "system"))
-            untrained = frozenset(index + 1 for index in untrained)
+            untrained_turns = frozenset(index + 1 for index in untrained_turns)
         tools = columns.get("tools") or [dict(tool) for tool in self._settings.tool_schemas or ()] or None
         kwargs = columns.get("chat_template_kwargs") or {}
         return Conversation(
             messages=messages,
             tools=tools,
             template_kwargs=kwargs,
-            untrained=untrained if reads_weights else frozenset(),
-            overruled=frozenset() if reads_weights else untrained,
+            untrained=untrained_turns if reads_weights else frozenset(),
+            overruled=frozenset() if reads_weights else untrained_turns,
             is_plain=is_plain and tools is None and not kwargs,
         )
 
@@ -155,23 +157,23 @@ def _message(turn: Any, index: int, role_aliases: Mapping[str, str]) -> dict[str
     # `datasets` and pyarrow give every turn the fields of all turns, with null where a turn lacks one.
     turn = _with_calls(turn, where)
     fill_ins = [key for key, value in turn.items() if value is None or (key == "tool_calls" and value == [])]
-    given = {key: value for key, value in turn.items() if key == "content" or key not in fill_ins}
-    if "role" in given and "content" in given:
-        name, message = given["role"], given
-    elif "from" in given and "value" in turn:
-        others = {key: value for key, value in given.items() if key not in ("from", "value", "role", "content")}
-        name, message = str(given["from"]).lower(), {"role": given["from"], "content": turn["value"], **others}
-    elif "role" in given and given.get("tool_calls"):
-        name, message = given["role"], {**given, "content": None}
+    fields = {key: value for key, value in turn.items() if key == "content" or key not in fill_ins}
+    if "role" in fields and "content" in fields:
+        name, message = fields["role"], fields
+    elif "from" in fields and "value" in turn:
+        other_fields = {key: value for key, value in fields.items() if key not in ("from", "value", "role", "content")}
+        name, message = str(fields["from"]).lower(), {"role": fields["from"], "content": turn["value"], **other_fields}
+    elif "role" in fields and fields.get("tool_calls"):
+        name, message = fields["role"], {**fields, "content": None}
     else:
-        detail = f"{where} has neither role and content nor from and value; it has: {names_of(given)}"
+        detail = f"{where} has neither role and content nor from and value; it has: {names_of(fields)}"
         raise RowError(DropReason.MISSING_FIELD, detail)
     if not isinstance(name, str):
         raise RowError(DropReason.INVALID_FIELD, f"{where}: the role is a {type(name).__name__}; it must be text")
     role = role_aliases.get(name.lower()) or _ALIASES.get(name, name)
     if role == FUNCTION_CALL:
-        others = {key: value for key, value in message.items() if key not in ("role", "content")}
-        return {**others, **_function_call(message["content"], where)}
+        other_fields = {key: value for key, value in message.items() if key not in ("role", "content")}
+        return {**other_fields, **_function_call(message["content"], where)}
     if role not in ROLES:
         raise RowError(DropReason.UNKNOWN_ROLE, f"{where}: role {name!r}; known: {', '.join(sorted(ROLES))}")
     _check_content(message["content"], f"{where}: content")
@@ -191,34 +193,38 @@ def _find_untrained(
     turns: Sequence[Any],
     messages: Sequence[Mapping[str, Any]],
     row_flags: Mapping[str, Any],
-    ignored: Set[str],
+    ignored_names: Set[str],
     *,
     refuses_others: bool,
 ) -> frozenset[int]:
     """Return the positions of the assistant's messages that a flag of the turn or of the row excludes from training."""
-    found = set()
+    positions = set()
     for index, (turn, message) in enumerate(zip(turns, messages, strict=True)):
         if message["role"] != ASSISTANT or (len(turn) == _PLAIN_FIELDS and not row_flags):
             continue
-        own = {key: value for key, value in turn.items() if key not in ignored and plain_name(key) in FLAGS}
-        flags = {key: flag for key, value in {**row_flags, **own}.items() if (flag := flag_of(value)) is not None}
+        turn_flags = {
+            key: value for key, value in turn.items() if key not in ignored_names and plain_name(key) in FLAGS
+        }
+        flags = {
+            key: flag for key, value in {**row_flags, **turn_flags}.items() if (flag := flag_of(value)) is not None
+        }
         for key, flag in flags.items():
-            value = own.get(key, row_flags.get(key))
+            value = turn_flags.get(key, row_flags.get(key))
             if refuses_others and (flag not in (0, 1) or is_mask_claim(key, value)):
                 raise RowError(DropReason.INVALID_FIELD, f"turn {index + 1}: {_refusal(key, value)}")
         if any(flag == 0 for flag in flags.values()) or (
             not refuses_others and any(flag != 1 for flag in flags.values())
         ):
-            found.add(index)
-    return frozenset(found)
+            positions.add(index)
+    return frozenset(positions)
 
 
 def _refusal(key: str, value: Any) -> str:
     if is_mask_claim(key, value):
-        shown = str(value).lower()
-        return f"{key} is {shown}, which may mean trained or masked; write 0 or 1 (1 is trained), or loss"
-    allowed = "true or false" if plain_name(key) in _CLAIMS else "0 or 1"
-    return f"{key} is {value!r}; it must be {allowed}"
+        lower_case = str(value).lower()
+        return f"{key} is {lower_case}, which may mean trained or masked; write 0 or 1 (1 is trained), or loss"
+    choices = "true or false" if plain_name(key) in _CLAIMS else "0 or 1"
+    return f"{key} is {value!r}; it must be {choices}"
 
 
 def _check_content(content: Any, where: str) -> None:
@@ -249,8 +255,8 @@ def texts_of(conversation: Conversation) -> list[str]:
     """Return every text inside a conversation's turns, tools and variables; keys and roles do not count."""
     if conversation.is_plain:
         return [message["content"] for message in conversation.messages]
-    said = (value for message in conversation.messages for value in said_in(message))
-    return list(texts_within([conversation.tools, conversation.template_kwargs, *said]))
+    message_values = (value for message in conversation.messages for value in said_in(message))
+    return list(texts_within([conversation.tools, conversation.template_kwargs, *message_values]))
 
 
 def said_in(message: Mapping[str, Any]) -> list[Any]:

@@ -51,21 +51,21 @@ class _Pending:
             if isinstance(item, RowError):
                 raise item
             self._count_layout(getattr(item, "layout", 0))
-            prepared = limit(encoder.prepare, item)
+            prepared_row = limit(encoder.prepare, item)
         except RowError as error:
             self.drops.append(RowNote(offset, error.reason, error.detail))
             return
-        self.values.append(prepared.value)
+        self.values.append(prepared_row.value)
         self.row_offsets.append(offset)
-        if prepared.more:
-            self.values += prepared.more
-            self.row_offsets += [offset] * len(prepared.more)
-        if prepared.losses:
-            self.losses += [RowNote(offset, *loss) for loss in prepared.losses]
-        for field in prepared.unread:
-            known = self.unread.setdefault(field[:2], field._replace(num_rows=0, row_offset=offset))
-            self.unread[field[:2]] = known._replace(num_rows=known.num_rows + 1)
-        self.num_characters += prepared.num_characters
+        if prepared_row.more:
+            self.values += prepared_row.more
+            self.row_offsets += [offset] * len(prepared_row.more)
+        if prepared_row.losses:
+            self.losses += [RowNote(offset, *loss) for loss in prepared_row.losses]
+        for field in prepared_row.unread:
+            count = self.unread.setdefault(field[:2], field._replace(num_rows=0, row_offset=offset))
+            self.unread[field[:2]] = count._replace(num_rows=count.num_rows + 1)
+        self.num_characters += prepared_row.num_characters
 
     def _count_layout(self, layout: int) -> None:
         self.num_read += [0] * (layout + 1 - len(self.num_read))
@@ -81,14 +81,14 @@ class _Pending:
         row_offsets = np.array(self.row_offsets, dtype=np.int64)
         is_kept = lengths >= 2
         is_kept[list(flat.errors)] = False
-        dropped: dict[int, RowNote] = {}
+        drop_of_row: dict[int, RowNote] = {}
         for index in np.flatnonzero(~is_kept).tolist():
             too_short = RowError(DropReason.TOO_SHORT, f"{lengths[index]} tokens; next-token loss needs at least 2")
             error = flat.errors.get(index, too_short)
             row = self.row_offsets[index]
-            dropped.setdefault(row, RowNote(row, error.reason, error.detail))
-        self.drops += dropped.values()
-        is_kept &= ~np.isin(row_offsets, list(dropped))
+            drop_of_row.setdefault(row, RowNote(row, error.reason, error.detail))
+        self.drops += drop_of_row.values()
+        is_kept &= ~np.isin(row_offsets, list(drop_of_row))
         is_kept_token = slice(None) if is_kept.all() else np.repeat(is_kept, lengths)
         return TokenBatch(
             input_ids=flat.input_ids[is_kept_token],
@@ -150,9 +150,9 @@ class LoadedStage:
         """
         if self.recipe.kinds == ("tokenized",):
             return self.engine
-        most = min(max(num_input_bytes // _BYTES_PER_COMPARED, _MIN_COMPARED), _MAX_COMPARED)
+        max_characters = min(max(num_input_bytes // _BYTES_PER_COMPARED, _MIN_COMPARED), _MAX_COMPARED)
         is_compared = self.engine.name != REFERENCE
-        texts = texts_of_rows(self.encoder, rows, max_characters=most if is_compared else _PROBED)
+        texts = texts_of_rows(self.encoder, rows, max_characters=max_characters if is_compared else _PROBED)
         refuse_lost_text(self.tokenizer, texts[:_PROBED_TEXTS], of_what="the letters and digits of the first rows")
         return check_texts(self.tokenizer, texts) if is_compared else self.engine
 
@@ -230,5 +230,7 @@ def identity_of(recipe: SFTRecipe, tokenizer: ChatTokenizer) -> dict[str, Any]:
     identity = tokenizer.identity(recipe.fields_on_auto)
     if recipe.trims_thought_openings and not tokenizer.has_generation_blocks:
         openings = ThoughtOpenings.of(tokenizer, infer_markers(tokenizer))
-        identity |= {"trimmed_openings": [list(one) for one in openings.sequences]} if openings.sequences else {}
+        identity |= (
+            {"trimmed_openings": [list(sequence) for sequence in openings.sequences]} if openings.sequences else {}
+        )
     return identity

@@ -69,8 +69,12 @@ class ServedRows:
     @property
     def settings(self) -> dict[str, object]:
         """The recipe's settings that cures propose, of those that are set already."""
-        own = self.stage.recipe.preprocessing.of_kind(_CHAT)
-        return {name: value for name, found in CURING_SETTINGS.items() if (value := getattr(own, name)) in found}
+        chat_settings = self.stage.recipe.preprocessing.of_kind(_CHAT)
+        return {
+            name: value
+            for name, curing_values in CURING_SETTINGS.items()
+            if (value := getattr(chat_settings, name)) in curing_values
+        }
 
     def answers(
         self, rows: Sequence[Mapping[str, Any]], *, most_characters: int | None = None
@@ -85,23 +89,27 @@ class ServedRows:
         self, rows: Sequence[Mapping[str, Any]], *, most_characters: int | None = None
     ) -> Iterator[list[ServedAnswer] | RowError]:
         """Yield what `answers` returns; encodes all rows first, and compares each when it is asked for."""
-        prepared: list[list[_Piece] | RowError] = []
+        prepared_rows: list[list[_Piece] | RowError] = []
         with TimeLimit() as limit:
             for columns in rows:
                 try:
-                    own = list(_pieces_of(limit(self.stage.encoder.prepare, columns)))
+                    row_pieces = list(_pieces_of(limit(self.stage.encoder.prepare, columns)))
                 except RowError as error:
-                    prepared.append(error)
+                    prepared_rows.append(error)
                     continue
-                is_small = most_characters is None or sum(num_rendered(one.chat) for one in own) <= most_characters
-                prepared.append(own if is_small else [])
-            pieces = [piece for own in prepared if not isinstance(own, RowError) for piece in own]
-            compared = self._iter_compared([piece.chat for piece in pieces], limit)
-            for item in prepared:
+                is_small = (
+                    most_characters is None or sum(num_rendered(part.chat) for part in row_pieces) <= most_characters
+                )
+                prepared_rows.append(row_pieces if is_small else [])
+            pieces = [
+                piece for row_pieces in prepared_rows if not isinstance(row_pieces, RowError) for piece in row_pieces
+            ]
+            comparisons = self._iter_compared([piece.chat for piece in pieces], limit)
+            for item in prepared_rows:
                 if isinstance(item, RowError):
                     yield item
                 else:
-                    yield _of_row(list(zip(item, compared, strict=False))) if item else []
+                    yield _of_row(list(zip(item, comparisons, strict=False))) if item else []
 
     def compare_chats(
         self, chats: Sequence[RenderedChat], limit: TimeLimit | None = None
@@ -117,21 +125,21 @@ class ServedRows:
         for index, chat in enumerate(chats):
             start, stop = int(batch.offsets[index]), int(batch.offsets[index + 1])
             ids, mask = batch.input_ids[start:stop], batch.loss_mask[start:stop]
-            kept = batch.errors.get(index) or self._kept(ids, mask, int(batch.num_context[index]))
-            if isinstance(kept, RowError):
-                yield kept
+            kept_spans = batch.errors.get(index) or self._kept_spans(ids, mask, int(batch.num_context[index]))
+            if isinstance(kept_spans, RowError):
+                yield kept_spans
                 continue
             case = chat, ids, self.policy.mask_of_row(ids, mask)
             try:
-                answers = limit(self._compared, case) if limit is not None else self._compared(case)
-                yield _packed(answers, kept, splits=self.policy.splits)
+                answers = limit(self._compare, case) if limit is not None else self._compare(case)
+                yield _packed_answers(answers, kept_spans, splits=self.policy.splits)
             except RowError as error:
                 yield [ServedAnswer(turn=1, kind=ServedKind.REFUSED, detail=error.detail)]
 
-    def _compared(self, case: tuple[RenderedChat, TokenArray, MaskArray]) -> list[ServedAnswer]:
+    def _compare(self, case: tuple[RenderedChat, TokenArray, MaskArray]) -> list[ServedAnswer]:
         return self.comparer.compare(*case)
 
-    def _kept(self, ids: TokenArray, mask: MaskArray, num_context: int) -> list[Span] | RowError:
+    def _kept_spans(self, ids: TokenArray, mask: MaskArray, num_context: int) -> list[Span] | RowError:
         """Return which tokens of an uncut sequence are packed, sequence by sequence, or why none are."""
         if len(ids) < 2:
             return RowError(DropReason.TOO_SHORT, f"{len(ids)} tokens; next-token loss needs at least 2")
@@ -143,7 +151,9 @@ class ServedRows:
         if not judgement.needs_cut[0]:
             return [(0, len(ids))]
         cut = self.policy.cut(ids, mask, num_context)
-        return cut if isinstance(cut, RowError) else [(one.first_token, one.first_token + len(one[0])) for one in cut]
+        if isinstance(cut, RowError):
+            return cut
+        return [(piece.first_token, piece.first_token + len(piece[0])) for piece in cut]
 
 
 class _Piece(NamedTuple):
@@ -153,40 +163,45 @@ class _Piece(NamedTuple):
     removed: frozenset[int]  #: positions of messages that were left out on purpose
 
     @property
-    def kept(self) -> list[int]:
+    def kept_turns(self) -> list[int]:
         """Positions in the row of the messages that are left."""
         num_messages = len(self.chat.conversation.messages) + len(self.removed)
         return [index for index in range(num_messages) if index not in self.removed]
 
-    def named(self, answer: ServedAnswer) -> ServedAnswer:
+    def with_row_turn(self, answer: ServedAnswer) -> ServedAnswer:
         """Return an answer with its turn in the row; one that equals what is served but for its history is cut."""
-        turn = self.kept[answer.turn - 1] + 1
+        turn = self.kept_turns[answer.turn - 1] + 1
         if answer.kind == ServedKind.EQUAL and any(index < turn for index in self.removed):
             return replace(answer, turn=turn, kind=ServedKind.CUT, detail=_CUT)
         return replace(answer, turn=turn)
 
 
-def _pieces_of(prepared: Prepared) -> Iterator[_Piece]:
-    removed = prepared.removed or (frozenset[int](),) * len(prepared.values)
-    for value, gone in zip(prepared.values, removed, strict=True):
+def _pieces_of(row: Prepared) -> Iterator[_Piece]:
+    removed_turns = row.removed or (frozenset[int](),) * len(row.values)
+    for value, positions in zip(row.values, removed_turns, strict=True):
         chat = chat_of(value)
         if chat is not None:
-            yield _Piece(chat, gone)
+            yield _Piece(chat, positions)
 
 
 def _of_row(members: Sequence[tuple[_Piece, list[ServedAnswer] | RowError]]) -> list[ServedAnswer] | RowError:
     """Return the answers of a row's pieces, in order; an error that is not about a length drops the whole row."""
-    errors = [found for _, found in members if isinstance(found, RowError)]
+    errors = [outcome for _, outcome in members if isinstance(outcome, RowError)]
     dropping = [error for error in errors if error.reason not in _OF_PIECES]
     if dropping or len(errors) == len(members):
         return (dropping or errors)[0]
-    answers = [piece.named(one) for piece, found in members if not isinstance(found, RowError) for one in found]
+    answers = [
+        piece.with_row_turn(answer)
+        for piece, outcome in members
+        if not isinstance(outcome, RowError)
+        for answer in outcome
+    ]
     return sorted(answers, key=lambda answer: answer.turn)
 
 
-def chat_of(prepared: Any) -> RenderedChat | None:
+def chat_of(row: Any) -> RenderedChat | None:
     """Return the conversation of a prepared row; None if the row is of another kind."""
-    value = prepared.value if isinstance(prepared, OfKind) else prepared
+    value = row.value if isinstance(row, OfKind) else row
     return value if isinstance(value, RenderedChat) else None
 
 
@@ -197,19 +212,19 @@ def num_rendered(chat: RenderedChat) -> int:
     return 2 * num_answers * (len(chat.text) + _MESSAGE_COST * len(messages))
 
 
-def _packed(answers: Sequence[ServedAnswer], kept: Sequence[Span], *, splits: bool) -> list[ServedAnswer]:
+def _packed_answers(answers: Sequence[ServedAnswer], kept_spans: Sequence[Span], *, splits: bool) -> list[ServedAnswer]:
     """Return the answers that are packed, with what became of those whose beginning or end was cut off."""
-    found = []
+    packed_answers = []
     for answer in answers:
         span = answer.span
-        if span is None or any(start == 0 and span[1] <= stop for start, stop in kept):
-            found.append(answer)
+        if span is None or any(start == 0 and span[1] <= stop for start, stop in kept_spans):
+            packed_answers.append(answer)
         elif splits:
-            found.append(replace(answer, kind=ServedKind.CONTEXT, detail=_SPLIT, token=span[0]))
-        elif any(start <= span[0] < stop for start, stop in kept):
+            packed_answers.append(replace(answer, kind=ServedKind.CONTEXT, detail=_SPLIT, token=span[0]))
+        elif any(start <= span[0] < stop for start, stop in kept_spans):
             detail = "the sequence was truncated, and the answer lost its end"
-            num_kept = max(stop for _, stop in kept) - span[0]
+            num_kept = max(stop for _, stop in kept_spans) - span[0]
             num_tokens = min(answer.num_trained_tokens, num_kept)
             cut = replace(answer, kind=ServedKind.CUT, detail=detail, token=span[0], num_trained_tokens=num_tokens)
-            found.append(cut)
-    return found
+            packed_answers.append(cut)
+    return packed_answers

@@ -139,27 +139,27 @@ def finish_range(
     is_first = np.ones(len(index.row_offsets), dtype=np.bool_)
     is_first[list(duplicates)] = False
     is_whole = (judgement.codes == 0) & ~judgement.needs_cut & is_first
-    cut, dropped = _cut(policy, place.token_file, index, np.flatnonzero(judgement.needs_cut & is_first))
-    dropped += of_duplicates(duplicates)
+    cut, dropped_sequences = _cut(policy, place.token_file, index, np.flatnonzero(judgement.needs_cut & is_first))
+    dropped_sequences += of_duplicates(duplicates)
     for position in np.flatnonzero(judgement.codes).tolist():
         code, length = int(judgement.codes[position]), int(index.stored_lengths[position])
-        dropped.append(DroppedSequence(position, str(REASONS[code]), policy.detail(code, length)))
+        dropped_sequences.append(DroppedSequence(position, str(REASONS[code]), policy.detail(code, length)))
     counts = is_whole.astype(np.int64)
     for position, pieces in cut.items():
         counts[position] = len(pieces)
     is_split = judgement.needs_cut & is_first & policy.splits
     num_parts = np.where(is_split, policy.num_pieces(index.stored_lengths), 0).astype(np.int64)
-    fates = row_fates(index, counts, num_parts, dropped)
-    drops = [*_stored(index, index.drop_rows, index.drop_kinds), *(RowNote(*drop) for drop in fates.row_drops)]
+    fates = row_fates(index, counts, num_parts, dropped_sequences)
+    drops = [*_stored_notes(index, index.drop_rows, index.drop_kinds), *(RowNote(*drop) for drop in fates.row_drops)]
     drops.sort(key=lambda drop: drop.row_offset)
     _refuse_bad_rows(settings, place, [*drops, *(RowNote(*drop[:3]) for drop in fates.piece_drops)])
     cut_file = settings.folder / f"{settings.split}-{place.file_index:06d}-{place.first_row}.cut" if cut else None
-    kept = _keep_sequences(policy, index, is_whole, cut, cut_file, counts, fates)
+    selection = _keep_sequences(policy, index, is_whole, cut, cut_file, counts, fates)
     if settings.hashes_rows:
-        kept = kept._replace(hashes=_hashes(policy, place.token_file, kept.sources, cut))
-    of_kept = np.isin(index.loss_rows, kept.sequences["row_offset"])
-    losses = _stored(index, index.loss_rows[of_kept], index.loss_kinds[of_kept])
-    parts = {name: _part(settings, place, name, kept, fates, drops, losses) for name in settings.splits}
+        selection = selection._replace(hashes=_hashes(policy, place.token_file, selection.sources, cut))
+    of_kept = np.isin(index.loss_rows, selection.sequences["row_offset"])
+    losses = _stored_notes(index, index.loss_rows[of_kept], index.loss_kinds[of_kept])
+    parts = {name: _part(settings, place, name, selection, fates, drops, losses) for name in settings.splits}
     return RangeResult(
         place=place,
         parts=parts,
@@ -191,23 +191,23 @@ def _keep_sequences(
 ) -> _Kept:
     """Return the kept sequences of a token file: uncut ones, and cut ones, which are written to another file."""
     sources = np.repeat(np.arange(len(counts)), counts)
-    whole, is_cut = index.stored_lengths[sources], ~is_whole[sources]
-    found = np.zeros(len(sources), dtype=SEQUENCE)
-    found["index"], found["is_cut"], found["stored_length"] = sources, is_cut, whole
-    found["row_offset"], found["num_trained"] = index.row_offsets[sources], _num_trained(policy, index)[sources]
-    found["first_token"], found["num_pieces"] = fates.first_tokens[sources], fates.num_pieces[sources]
-    found["is_added"] = fates.is_earlier[sources] & (policy.action != "split_exchanges")
+    lengths, is_cut = index.stored_lengths[sources], ~is_whole[sources]
+    sequences = np.zeros(len(sources), dtype=SEQUENCE)
+    sequences["index"], sequences["is_cut"], sequences["stored_length"] = sources, is_cut, lengths
+    sequences["row_offset"], sequences["num_trained"] = index.row_offsets[sources], _num_trained(policy, index)[sources]
+    sequences["first_token"], sequences["num_pieces"] = fates.first_tokens[sources], fates.num_pieces[sources]
+    sequences["is_added"] = fates.is_earlier[sources] & (policy.action != "split_exchanges")
     if cut_file is not None:
         pieces = [piece for members in cut.values() for piece in members]
         shorter = _written_cut(cut_file, pieces, policy.eos_token_id)
-        found["index"][is_cut] = np.arange(len(pieces))
-        found["stored_length"][is_cut] = shorter.stored_lengths
-        found["num_trained"][is_cut] = _num_trained(policy, shorter)
-        found["first_token"][is_cut] += np.array([piece.first_token for piece in pieces], dtype=np.int32)
-        found["is_truncated"] = is_cut & (not policy.splits)
-    is_first = np.diff(found["row_offset"], prepend=-1) != 0
-    found["num_left_out"][is_first] = fates.num_left_out[sources[is_first]]
-    return _Kept(found, sources)
+        sequences["index"][is_cut] = np.arange(len(pieces))
+        sequences["stored_length"][is_cut] = shorter.stored_lengths
+        sequences["num_trained"][is_cut] = _num_trained(policy, shorter)
+        sequences["first_token"][is_cut] += np.array([piece.first_token for piece in pieces], dtype=np.int32)
+        sequences["is_truncated"] = is_cut & (not policy.splits)
+    is_first = np.diff(sequences["row_offset"], prepend=-1) != 0
+    sequences["num_left_out"][is_first] = fates.num_left_out[sources[is_first]]
+    return _Kept(sequences, sources)
 
 
 def _num_trained(policy: SequencePolicy, index: TokenIndex) -> Int32Array:
@@ -233,7 +233,7 @@ def _part(
     settings: FinishSettings,
     place: RangePlace,
     name: str,
-    kept: _Kept,
+    selection: _Kept,
     fates: RowFates,
     drops: Sequence[RowNote],
     losses: Sequence[RowNote],
@@ -243,9 +243,9 @@ def _part(
         is_aside = _is_set_aside(settings, place, offsets)
         return ~is_aside if name == settings.split else is_aside
 
-    chosen = is_of_part(kept.sequences["row_offset"])
+    is_in_part = is_of_part(selection.sequences["row_offset"])
     file, first = place.file_index, place.first_row
-    dropped = [
+    part_drops = [
         Drop(file_index=file, row=first + row, reason=DropReason(reason), detail=detail)
         for row, reason, detail in compress(drops, is_of_part([drop.row_offset for drop in drops]))
     ]
@@ -255,11 +255,11 @@ def _part(
             fates.piece_drops, is_of_part([drop.row_offset for drop in fates.piece_drops])
         )
     ]
-    lost = [
+    part_losses = [
         LostContent(file_index=file, row=first + row, kind=LostKind(kind), detail=detail)
         for row, kind, detail in compress(losses, is_of_part([loss.row_offset for loss in losses]))
     ]
-    sequences = kept.sequences[chosen]
+    sequences = selection.sequences[is_in_part]
 
     def notes[Item: (Drop, LostContent)](items: Sequence[Item], of_what: str, field: str) -> Notes[Item]:
         ledger = settings.folder / f"{settings.split}-{file:06d}-{first}-{name}-{of_what}.jsonl"
@@ -267,13 +267,15 @@ def _part(
 
     return RangePart(
         sequences=sequences,
-        hashes=kept.hashes[chosen] if kept.hashes is not None else None,
-        sources=kept.sources[chosen] if kept.hashes is not None else None,
-        num_rows=int((np.diff(sequences["row_offset"], prepend=-1) != 0).sum()) + len(dropped),
-        drops=notes(dropped, "reason", "reason"),
+        hashes=selection.hashes[is_in_part] if selection.hashes is not None else None,
+        sources=selection.sources[is_in_part] if selection.hashes is not None else None,
+        num_rows=int((np.diff(sequences["row_offset"], prepend=-1) != 0).sum()) + len(part_drops),
+        drops=notes(part_drops, "reason", "reason"),
         dropped_pieces=notes(pieces, "piece", "reason"),
-        losses=notes(lost, "kind", "kind"),
-        cut=HistoryCut.total(HistoryCut.of_detail(one.detail) for one in lost if one.kind == LostKind.CUT_HISTORY),
+        losses=notes(part_losses, "kind", "kind"),
+        cut=HistoryCut.total(
+            HistoryCut.of_detail(content.detail) for content in part_losses if content.kind == LostKind.CUT_HISTORY
+        ),
     )
 
 
@@ -290,14 +292,14 @@ def _cut(
     policy: SequencePolicy, token_file: Path, index: TokenIndex, positions: npt.NDArray[np.intp]
 ) -> tuple[dict[int, list[Piece]], list[DroppedSequence]]:
     """Return (index -> pieces of cut sequences, drops of those without a trainable piece)."""
-    cut, dropped, arrays = {}, [], token_arrays(token_file)
+    cut, dropped_sequences, arrays = {}, [], token_arrays(token_file)
     for position in positions.tolist():
         result = policy.cut(*arrays.sequence(position), int(index.num_context[position]))
         if isinstance(result, RowError):
-            dropped.append(DroppedSequence(position, str(result.reason), result.detail))
+            dropped_sequences.append(DroppedSequence(position, str(result.reason), result.detail))
         else:
             cut[position] = result
-    return cut, dropped
+    return cut, dropped_sequences
 
 
 def _written_cut(path: Path, pieces: Sequence[Piece], eos_token_id: int) -> TokenIndex:
@@ -315,7 +317,7 @@ def _written_cut(path: Path, pieces: Sequence[Piece], eos_token_id: int) -> Toke
     return read_token_index(path)
 
 
-def _stored(index: TokenIndex, rows: Int32Array, kinds: Int32Array) -> list[RowNote]:
+def _stored_notes(index: TokenIndex, rows: Int32Array, kinds: Int32Array) -> list[RowNote]:
     return [RowNote(row, *index.kinds[kind]) for row, kind in zip(rows.tolist(), kinds.tolist(), strict=True)]
 
 

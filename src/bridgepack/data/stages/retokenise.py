@@ -75,12 +75,12 @@ def tokenized_from(
     batches = []
     for batch in stage.batches(rows, first_row=first, max_text_bytes=max_text_bytes):
         batches.append(batch)
-        beat(sum(one.num_rows for one in batches))
-    made = _join_batches(batches)
-    if (index.unread or made.unread) and _drops(index) != list(made.drops):
+        beat(sum(part.num_rows for part in batches))
+    new_tokens = _join_batches(batches)
+    if (index.unread or new_tokens.unread) and _drops(index) != list(new_tokens.drops):
         return None  # other rows count what nobody reads, which a file has only in total
     eos_token_id = stage.tokenizer.eos_token_id
-    for batch in _merge(index, arrays, again, made):
+    for batch in _merge(index, arrays, again, new_tokens):
         writer.add(batch, eos_token_id)
     return index.num_rows - len(again)
 
@@ -89,14 +89,14 @@ def _rows_to_tokenize(index: TokenIndex, earlier: EarlierTokens) -> frozenset[in
     """Return the rows of a range, 0-based, whose result may be another at the other length."""
     rows, counts = np.unique(index.row_offsets, return_counts=True)
     is_cut = np.array([kind == LostKind.CUT_HISTORY for kind, _ in index.kinds], dtype=np.bool_)
-    found = (
+    row_groups = (
         index.drop_rows,
         index.loss_rows[is_cut[index.loss_kinds]],
         rows[(counts > 1) & earlier.splits],
         # an end may be added to a sequence that fits, so one of exactly this length may have been cut
         index.row_offsets[index.stored_lengths > earlier.shorter],
     )
-    return frozenset(np.concatenate(found).tolist())
+    return frozenset(np.concatenate(row_groups).tolist())
 
 
 def _drops(index: TokenIndex) -> list[RowNote]:
@@ -124,30 +124,37 @@ def _join_batches(batches: Sequence[TokenBatch]) -> TokenBatch:
     )
 
 
-def _merge(index: TokenIndex, arrays: TokenArrays, again: frozenset[int], made: TokenBatch) -> Iterator[TokenBatch]:
-    """Yield the sequences of a range in row order, those of rows in `again` as they are in `made`."""
-    kept = np.flatnonzero(~np.isin(index.row_offsets, list(again)))
-    old, new = (arrays.input_ids, arrays.loss_mask, arrays.offsets), (made.input_ids, made.loss_mask, made.offsets)
-    places = [(old, place) for place in kept.tolist()] + [(new, place) for place in range(len(made.row_offsets))]
-    row_offsets = np.concatenate((index.row_offsets[kept], made.row_offsets)).astype(np.int64)
-    num_context = np.concatenate((index.num_context[kept], made.num_context)).astype(np.int64)
+def _merge(
+    index: TokenIndex, arrays: TokenArrays, again: frozenset[int], new_tokens: TokenBatch
+) -> Iterator[TokenBatch]:
+    """Yield the sequences of a range in row order, those of rows in `again` as they are in `new_tokens`."""
+    kept_places = np.flatnonzero(~np.isin(index.row_offsets, list(again)))
+    old, new = (
+        (arrays.input_ids, arrays.loss_mask, arrays.offsets),
+        (new_tokens.input_ids, new_tokens.loss_mask, new_tokens.offsets),
+    )
+    places = [(old, place) for place in kept_places.tolist()] + [
+        (new, place) for place in range(len(new_tokens.row_offsets))
+    ]
+    row_offsets = np.concatenate((index.row_offsets[kept_places], new_tokens.row_offsets)).astype(np.int64)
+    num_context = np.concatenate((index.num_context[kept_places], new_tokens.num_context)).astype(np.int64)
     order = np.argsort(row_offsets, kind="stable")
     for first in range(0, len(order), _COPIED):
-        own = order[first : first + _COPIED]
-        ids, masks = zip(*(_sequence(*places[item]) for item in own.tolist()), strict=True)
+        chunk = order[first : first + _COPIED]
+        ids, masks = zip(*(_sequence(*places[item]) for item in chunk.tolist()), strict=True)
         yield TokenBatch(
             input_ids=np.concatenate(ids),
             loss_mask=np.concatenate(masks),
-            offsets=np.concatenate(([0], np.cumsum([len(one) for one in ids]))),
-            row_offsets=row_offsets[own],
-            num_context=num_context[own],
+            offsets=np.concatenate(([0], np.cumsum([len(sequence_ids) for sequence_ids in ids]))),
+            row_offsets=row_offsets[chunk],
+            num_context=num_context[chunk],
         )
     losses = [loss for loss in _losses(index) if loss.row_offset not in again]
     yield replace(
         _join_batches(()),
-        drops=made.drops,
-        losses=tuple(sorted([*losses, *made.losses], key=lambda loss: loss.row_offset)),
-        unread=index.unread or made.unread,
+        drops=new_tokens.drops,
+        losses=tuple(sorted([*losses, *new_tokens.losses], key=lambda loss: loss.row_offset)),
+        unread=index.unread or new_tokens.unread,
         num_read=index.num_read,  # the rows are the same
         num_rows=index.num_rows,
         num_blank_lines=index.num_blank_lines,
@@ -159,5 +166,5 @@ type _Flat = tuple[TokenArray, MaskArray, IntArray]
 
 def _sequence(flat: _Flat, place: int) -> tuple[TokenArray, MaskArray]:
     ids, mask, offsets = flat
-    own = slice(int(offsets[place]), int(offsets[place + 1]))
-    return ids[own], mask[own]
+    span = slice(int(offsets[place]), int(offsets[place + 1]))
+    return ids[span], mask[span]

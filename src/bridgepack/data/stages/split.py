@@ -115,8 +115,8 @@ def gather_split(
     places: list[tuple[int, int]] = []
     sequences = np.concatenate([np.empty(0, SEQUENCE), *(part.sequences for part in parts)])
     stops = np.cumsum([len(part.sequences) for part in parts])
-    for result, found in zip(results, np.split(sequences, stops), strict=False):
-        found["store_file"] = len(token_files) + found["is_cut"]
+    for result, range_sequences in zip(results, np.split(sequences, stops), strict=False):
+        range_sequences["store_file"] = len(token_files) + range_sequences["is_cut"]
         files = [path for path in (result.place.token_file, result.cut_file) if path is not None]
         token_files += files
         places += [(result.place.file_index, result.place.first_row)] * len(files)
@@ -153,7 +153,7 @@ def gather_split(
 def unread_fields(sources: Sequence[int], results: Sequence[RangeResult]) -> tuple[UnreadField, ...]:
     """Return what nobody reads, each name and what it holds once for each source; `sources` are those of the files."""
     num_rows_read: Counter[int] = Counter()
-    found: dict[tuple[int, str, str], UnreadField] = {}
+    fields: dict[tuple[int, str, str], UnreadField] = {}
     for result in results:
         source = sources[result.place.file_index]
         num_rows_read[source] += result.num_rows
@@ -168,9 +168,9 @@ def unread_fields(sources: Sequence[int], results: Sequence[RangeResult]) -> tup
                 row=result.place.first_row + row_offset,
                 example=example,
             )
-            known = found.get((source, name, holds), first)
-            found[source, name, holds] = replace(known, num_rows=known.num_rows + num_rows)
-    return tuple(replace(one, num_rows_read=num_rows_read[one.source]) for _, one in sorted(found.items()))
+            field_so_far = fields.get((source, name, holds), first)
+            fields[source, name, holds] = replace(field_so_far, num_rows=field_so_far.num_rows + num_rows)
+    return tuple(replace(field, num_rows_read=num_rows_read[field.source]) for _, field in sorted(fields.items()))
 
 
 def _counted_inputs(

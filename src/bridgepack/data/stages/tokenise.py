@@ -84,8 +84,8 @@ def tokenize_range(task: TokenizeTask, beat: Beat) -> RangeResult:
             else:
                 num_copied = _tokenize_together(task, writer, beat)
             beat(-1)
-    finished = finish_range(task.settings, task.place)
-    return replace(finished, was_tokenized=not is_there, num_bytes=task.part.num_bytes, num_rows_copied=num_copied)
+    result = finish_range(task.settings, task.place)
+    return replace(result, was_tokenized=not is_there, num_bytes=task.part.num_bytes, num_rows_copied=num_copied)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,12 +121,12 @@ def finish_stored(task: tuple[FinishSettings, RangePlace], _: Beat) -> RangeResu
 
 def try_row(task: tuple[TokenizeTask, int], beat: Beat) -> None:
     """Tokenise one row of a range, by its 0-based position, and discard the result."""
-    whole, wanted = task
-    stage = whole.how.stage()
-    for offset, rows in enumerate(rows_apart(whole.file, whole.part)):
-        if offset == wanted:
+    range_task, position = task
+    stage = range_task.how.stage()
+    for offset, rows in enumerate(rows_apart(range_task.file, range_task.part)):
+        if offset == position:
             beat(offset)
-            list(stage.batches(rows, first_row=whole.part.first_row, max_text_bytes=whole.how.max_text_bytes))
+            list(stage.batches(rows, first_row=range_task.part.first_row, max_text_bytes=range_task.how.max_text_bytes))
 
 
 def _is_in_store(task: TokenizeTask) -> bool:
@@ -158,16 +158,16 @@ def _origin(task: TokenizeTask) -> TokenOrigin:
 
 def _tokenize_together(task: TokenizeTask, writer: TokenFileWriter, beat: Beat) -> int:
     """Write the tokens of a range and return how many of its rows were copied from earlier tokens."""
-    stage, most = task.how.stage(), task.how.max_text_bytes
+    stage, max_text_bytes = task.how.stage(), task.how.max_text_bytes
     num_rows = 0
     beat(0)
     if task.earlier is not None:
         source = Source(task.file, task.part)
-        num_copied = tokenized_from(task.earlier, source, stage, writer, max_text_bytes=most, beat=beat)
+        num_copied = tokenized_from(task.earlier, source, stage, writer, max_text_bytes=max_text_bytes, beat=beat)
         if num_copied is not None:
             return num_copied
     rows = read_range(task.file, task.part)
-    for batch in stage.batches(rows, first_row=task.part.first_row, max_text_bytes=most):
+    for batch in stage.batches(rows, first_row=task.part.first_row, max_text_bytes=max_text_bytes):
         writer.add(batch, stage.tokenizer.eos_token_id)
         num_rows += batch.num_rows + batch.num_blank_lines
         beat(num_rows)

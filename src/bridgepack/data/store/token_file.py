@@ -98,8 +98,8 @@ class TokenArrays:
 
     def sequence(self, index: int) -> tuple[TokenArray, MaskArray]:
         """Return (ids, token-aligned mask) of one sequence, without copying."""
-        chosen = slice(self.offsets[index], self.offsets[index + 1])
-        return self.input_ids[chosen], self.loss_mask[chosen]
+        span = slice(self.offsets[index], self.offsets[index + 1])
+        return self.input_ids[span], self.loss_mask[span]
 
 
 class TokenFileWriter:
@@ -115,11 +115,11 @@ class TokenFileWriter:
 
     def add(self, batch: TokenBatch, eos_token_id: int) -> None:
         """Add the sequences and drops of the next rows."""
-        trained, learned = token_counts(batch.input_ids, batch.loss_mask, batch.offsets, eos_token_id)
+        num_trained, num_learned = token_counts(batch.input_ids, batch.loss_mask, batch.offsets, eos_token_id)
         self._spool.write(np.ascontiguousarray(batch.input_ids, dtype=np.int32).data)
         self._num_tokens += len(batch.input_ids)
         self._masks.append(batch.loss_mask.astype(np.int8))
-        arrays = (np.diff(batch.offsets), batch.row_offsets, trained, learned, batch.num_context)
+        arrays = (np.diff(batch.offsets), batch.row_offsets, num_trained, num_learned, batch.num_context)
         for name, values in zip(_INDEX_ARRAYS, arrays, strict=True):
             self._index[name].append(values.astype(np.int32))
         self._add_notes("drop", batch.drops)
@@ -170,8 +170,8 @@ def write_token_file(path: Path, origin: TokenOrigin | None = None) -> Iterator[
     `origin` is for files of the store. It is not flushed to disk: whoever uses it later checks all its bytes, so that
     tokens lost in a failure of the machine are made again.
     """
-    whole = replaced_when_whole(path, is_shared=True, is_lasting=False)
-    with whole as temporary, tempfile.SpooledTemporaryFile(_KEPT_BYTES, dir=str(path.parent)) as spool:
+    complete_file = replaced_when_whole(path, is_shared=True, is_lasting=False)
+    with complete_file as temporary, tempfile.SpooledTemporaryFile(_KEPT_BYTES, dir=str(path.parent)) as spool:
         writer = TokenFileWriter(spool, origin)
         yield writer
         writer.finish(temporary)

@@ -50,19 +50,19 @@ class PairJudge:
         prompt, completion = self._texts(columns)
         before = [*self._special("bos"), *self._tokenizer.encode(prompt), *self._special("sep")]
         end = self._special("eos")
-        wanted = np.array([*before, *self._tokenizer.encode(completion), *end], dtype=np.int32)
+        expected_ids = np.array([*before, *self._tokenizer.encode(completion), *end], dtype=np.int32)
         ids, mask = np.array(encoded.ids, dtype=np.int32), np.array(encoded.mask, dtype=np.int8)
-        if not np.array_equal(ids, wanted):
-            return tokens_differ(self.names, ids, wanted, self._tokenizer.decode)
+        if not np.array_equal(ids, expected_ids):
+            return tokens_differ(self.names, ids, expected_ids, self._tokenizer.decode)
         reasons: dict[str, tuple[str, ...]] = dict.fromkeys(self.names, ())
         if self._settings.loss_mode == "full":
             votes = {EVERYTHING: _trained_from(len(ids), 0)}
         else:
-            decoded = self._first_completion_token(ids.tolist(), completion, len(end))
-            reasons[DECODED] = () if decoded is not None else (_LOSSY,)
+            first_token = self._first_completion_token(ids.tolist(), completion, len(end))
+            reasons[DECODED] = () if first_token is not None else (_LOSSY,)
             votes = {
                 PARTS: _trained_from(len(ids), len(before)),
-                DECODED: no_votes(len(ids)) if decoded is None else _trained_from(len(ids), decoded),
+                DECODED: no_votes(len(ids)) if first_token is None else _trained_from(len(ids), first_token),
             }
         case = TokenCase(
             input_ids=ids,
@@ -71,7 +71,7 @@ class PairJudge:
             decode=self._tokenizer.decode,
             advice=_OURS,
         )
-        silent = frozenset(name for name, found in reasons.items() if found)
+        silent = frozenset(name for name, texts in reasons.items() if texts)
         return RowVerdict(reasons=reasons, silent=silent, findings=tuple(case.findings()))
 
     def _texts(self, columns: Mapping[str, Any]) -> tuple[str, str]:
@@ -109,18 +109,18 @@ class TokenizedJudge:
     def judge(self, columns: Mapping[str, Any], encoded: Encoded) -> RowVerdict:
         """Return the columns' verdict on a row's tokens and mask."""
         ids, mask = np.array(encoded.ids, dtype=np.int32), np.array(encoded.mask, dtype=np.int8)
-        kept = self._kept_tokens(columns)
-        wanted = np.asarray(columns["input_ids"], dtype=np.int64)[kept]
-        if not np.array_equal(ids, wanted):
-            return tokens_differ(self.names, ids, wanted.astype(np.int32), self._tokenizer.decode)
-        votes = np.asarray(self._is_trained(columns))[kept].astype(np.int8)
+        kept_tokens = self._kept_tokens(columns)
+        expected_ids = np.asarray(columns["input_ids"], dtype=np.int64)[kept_tokens]
+        if not np.array_equal(ids, expected_ids):
+            return tokens_differ(self.names, ids, expected_ids.astype(np.int32), self._tokenizer.decode)
+        votes = np.asarray(self._is_trained(columns))[kept_tokens].astype(np.int8)
         case = TokenCase(input_ids=ids, mask=mask, votes={COLUMNS: votes}, decode=self._tokenizer.decode, advice=_OURS)
         return RowVerdict(reasons={COLUMNS: ()}, findings=tuple(case.findings()))
 
     def _kept_tokens(self, columns: Mapping[str, Any]) -> Any:
         """Return which tokens a row's attention mask keeps; shape [num_tokens]."""
-        kept = columns.get("attention_mask")
-        return slice(None) if kept is None else np.asarray(kept) != 0
+        attention_mask = columns.get("attention_mask")
+        return slice(None) if attention_mask is None else np.asarray(attention_mask) != 0
 
     def _is_trained(self, columns: Mapping[str, Any]) -> Any:
         """Return whether each token is trained according to its column; shape [num_tokens]."""
@@ -207,10 +207,10 @@ def check_masks(target: str | Path | SFTRecipe, options: MaskOptions | None = No
         recipe, manifest = load_recipe(target, options.overrides), None
     tokenizer = stage_tokenizer(recipe, is_built=is_artifact)
     comparison = _Comparison(recipe, judge_of(recipe, tokenizer), options)
-    with found_sources(recipe, manifest) as found:
-        if found.gone:
-            raise DataError("; ".join(found.gone))
-        comparison.run(input_files(recipe, found.files, options.split))
+    with found_sources(recipe, manifest) as sources:
+        if sources.gone:
+            raise DataError("; ".join(sources.gone))
+        comparison.run(input_files(recipe, sources.files, options.split))
     name = target.name if isinstance(target, SFTRecipe) else str(target)
     return comparison.report(name, (_MADE_ANEW,) if is_artifact else ())
 
@@ -234,8 +234,8 @@ def choose_rows(
         return [None] * len(inputs), 0
     ranges = (iter_ranges(file, sha256="", max_row_bytes=max_row_bytes) for _, file in inputs)
     sizes = [sum(part.num_rows for part in parts) for parts in ranges]
-    drawn = drawn_of_each(sizes, options.num_rows, options.seed)
-    return [{index + 1 for index in found} for found in drawn], sum(sizes)
+    indices_of_files = drawn_of_each(sizes, options.num_rows, options.seed)
+    return [{index + 1 for index in indices} for indices in indices_of_files], sum(sizes)
 
 
 class _Comparison:
@@ -259,18 +259,18 @@ class _Comparison:
     def run(self, inputs: list[tuple[str, InputFile]]) -> None:
         """Judge every row, or the rows of the sample."""
         progress = self._options.progress
-        chosen, self._num_rows = choose_rows(inputs, self._options, self._recipe.data.max_row_bytes)
+        rows_of_files, self._num_rows = choose_rows(inputs, self._options, self._recipe.data.max_row_bytes)
         total = None if self._options.num_rows is None else min(self._options.num_rows, self._num_rows)
         progress.start("Comparing masks", total, "rows")
         with TimeLimit() as limit:
-            for (split, file), rows in zip(inputs, chosen, strict=True):
+            for (split, file), rows in zip(inputs, rows_of_files, strict=True):
                 if rows is None or rows:
                     self._judge_file(split, file, rows, limit)
         progress.finish()
 
-    def _verdict(self, columns: Mapping[str, Any], encoded: Encoded, limit: TimeLimit) -> RowVerdict:
+    def _verdict(self, columns: Mapping[str, Any], sequence: Encoded, limit: TimeLimit) -> RowVerdict:
         try:
-            return limit(partial(self._judge.judge, columns), encoded)
+            return limit(partial(self._judge.judge, columns), sequence)
         except RowError as error:
             if error.reason not in STOPPED:
                 raise
@@ -278,17 +278,17 @@ class _Comparison:
 
     def _judge_file(self, split: str, file: InputFile, rows: set[int] | None, limit: TimeLimit) -> None:
         before = 0
-        for row, columns, encoded in encoded_rows(self._recipe, file, rows):
+        for row, columns, sequence in encoded_rows(self._recipe, file, rows):
             is_next, before = row != before, row  # a row may have several sequences
             self._num_read += is_next
             self._options.progress.advance(int(is_next))
-            if isinstance(encoded, RowError):
-                self._drops[str(encoded.reason)] += 1
+            if isinstance(sequence, RowError):
+                self._drops[str(sequence.reason)] += 1
             else:
-                for kind, detail in encoded.losses if is_next else ():
+                for kind, detail in sequence.losses if is_next else ():
                     self._lost[kind] += 1
                     self._first_lost.setdefault(kind, f"{file.label} row {row}: {detail}; {LOSS_CURES[kind]}")
-                verdict = self._verdict(columns, encoded, limit)
+                verdict = self._verdict(columns, sequence, limit)
                 self._empty_thoughts += [f"{file.label} row {row}"] if verdict.trains_empty_thoughts else []
                 self._prompts += [f"{file.label} row {row}"] if verdict.trains_prompt else []
                 self._note(split, file.label, row, verdict)

@@ -44,10 +44,10 @@ def check_served(target: str | Path | SFTRecipe, options: MaskOptions | None = N
         recipe, manifest = load_recipe(target, options.overrides), None
     stage_tokenizer(recipe, is_built=is_artifact and not options.overrides)
     comparison = _Comparison(recipe, options)
-    with found_sources(recipe, manifest) as found:
-        if found.gone:
-            raise DataError("; ".join(found.gone))
-        comparison.run(input_files(recipe, found.files, options.split))
+    with found_sources(recipe, manifest) as sources:
+        if sources.gone:
+            raise DataError("; ".join(sources.gone))
+        comparison.run(input_files(recipe, sources.files, options.split))
         return comparison.report(target.name if isinstance(target, SFTRecipe) else str(target))
 
 
@@ -63,10 +63,10 @@ class _Comparison:
     def run(self, inputs: list[tuple[str, InputFile]]) -> None:
         """Compare every row, or the rows of the sample."""
         options, progress = self._options, self._options.progress
-        chosen, self._num_rows = choose_rows(inputs, options, self._recipe.data.max_row_bytes)
+        rows_of_files, self._num_rows = choose_rows(inputs, options, self._recipe.data.max_row_bytes)
         total = None if options.num_rows is None else min(options.num_rows, self._num_rows)
         progress.start("Comparing answers", total, "rows")
-        for index, ((split, file), rows) in enumerate(zip(inputs, chosen, strict=True)):
+        for index, ((split, file), rows) in enumerate(zip(inputs, rows_of_files, strict=True)):
             if rows is None or rows:
                 self._compare_file(index, split, file, rows)
         progress.finish()
@@ -75,18 +75,20 @@ class _Comparison:
         for batch in row_batches(self._recipe, file, rows):
             self._num_read += len(batch)
             self._options.progress.advance(len(batch))
-            given = [(row, item) for row, item in batch if not isinstance(item, RowError)]
+            rows_to_compare = [(row, item) for row, item in batch if not isinstance(item, RowError)]
             self._drops.update(str(item.reason) for _, item in batch if isinstance(item, RowError))
-            for (row, columns), found in zip(given, self._rows.answers([item for _, item in given]), strict=True):
-                if isinstance(found, RowError):
-                    self._drops[str(found.reason)] += 1
+            for (row, columns), answers in zip(
+                rows_to_compare, self._rows.answers([item for _, item in rows_to_compare]), strict=True
+            ):
+                if isinstance(answers, RowError):
+                    self._drops[str(answers.reason)] += 1
                     continue
-                for answer in found:
+                for answer in answers:
                     self._keep(split, file.label, row, answer)
-                self._tally.add(index, row, found)
-                if found:
-                    self._switch_rows.add(columns, found)
-                    self._prompt_rows.add(columns, found)
+                self._tally.add(index, row, answers)
+                if answers:
+                    self._switch_rows.add(columns, answers)
+                    self._prompt_rows.add(columns, answers)
 
     def _keep(self, split: str, file: str, row: int, answer: ServedAnswer) -> None:
         """Keep a finding while there is room, and always one of each kind."""
@@ -112,8 +114,9 @@ class _Comparison:
     def report(self, target: str) -> ServedReport:
         """Return the findings."""
         is_sample = self._options.num_rows is not None
-        switches, tried = find_switches(self._rows, self._switch_rows), self._prompt_rows.try_setting(self._rows.stage)
-        record = self._tally.record(switches, tried, self._rows.settings)
+        switches = find_switches(self._rows, self._switch_rows)
+        prompt_trial = self._prompt_rows.try_setting(self._rows.stage)
+        record = self._tally.record(switches, prompt_trial, self._rows.settings)
         return ServedReport(
             target=target,
             mode="sample" if is_sample else "all",

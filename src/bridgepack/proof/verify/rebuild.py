@@ -48,24 +48,24 @@ def opened_origin(artifact: Artifact, recipe: SFTRecipe, progress: Progress) -> 
     """Yield the input files and tokenizer of a recipe as an origin, compared with the manifest."""
     with found_sources(recipe, artifact.manifest) as sources:
         inputs, changed_inputs = compare_inputs(artifact, sources, progress)
-        checks, changed, is_loaded = compare_tokenizer(artifact, recipe)
+        checks, tokenizer_changes, is_loaded = compare_tokenizer(artifact, recipe)
 
         def giver(split: str) -> SourceRows:
             records = artifact.split(split).inputs
             files, _ = aligned_files(records, sources, split)
             return SourceRows(recipe=recipe, names=tuple(item.path for item in records), files=tuple(files))
 
-        def whole(output: Path, num_workers: int, shown: Progress) -> Path:
+        def build_whole(output: Path, num_workers: int, display: Progress) -> Path:
             options = BuildOptions(num_workers=num_workers, store=output.with_name("tokens"))
             balance = artifact.manifest.balance
-            return build_artifact(recipe, output=output, options=options, progress=shown, balance=balance).output
+            return build_artifact(recipe, output=output, options=options, progress=display, balance=balance).output
 
         is_gone = sources.gone or any(item.now is None for item in changed_inputs)
         yield Origin(
             giver=giver,
-            whole=whole,
+            whole=build_whole,
             checks=(inputs, *checks),
-            changed=(*changed_inputs, *changed, *compare_versions(artifact)),
+            changed=(*changed_inputs, *tokenizer_changes, *compare_versions(artifact)),
             why_nothing=None if is_loaded else "the tokenizer cannot be loaded",
             why_not_whole=_GONE if is_gone else None,
         )
@@ -120,16 +120,20 @@ def _fates(artifact: Artifact, rebuilt: Artifact) -> Iterator[str]:
 
 
 def _compare_split(artifact: Artifact, rebuilt: Artifact, split: str, result: Rebuilt) -> Check:
-    name, other = f"{split} shards", rebuilt.manifest.split(split)
-    if other is None:
+    name, rebuilt_split = f"{split} shards", rebuilt.manifest.split(split)
+    if rebuilt_split is None:
         return Check(name=name, outcome="differs", detail=f"the sources give no {split} split")
     names = [shard.path for shard in artifact.split(split).shards]
-    if names == [shard.path for shard in other.shards] and all(_are_equal(artifact, rebuilt, path) for path in names):
+    if names == [shard.path for shard in rebuilt_split.shards] and all(
+        _are_equal(artifact, rebuilt, path) for path in names
+    ):
         return Check(name=name, outcome="same", detail=f"{len(names)} are byte for byte what the sources give")
-    found = result.packs[split] = list(_differing_packs(artifact, rebuilt, split))
-    if found:
+    differing_packs = result.packs[split] = list(_differing_packs(artifact, rebuilt, split))
+    if differing_packs:
         return Check(
-            name=name, outcome="differs", detail=f"{counted(len(found), 'pack')} are not what the sources give"
+            name=name,
+            outcome="differs",
+            detail=f"{counted(len(differing_packs), 'pack')} are not what the sources give",
         )
     if artifact.manifest.versions != rebuilt.manifest.versions:
         detail = "every pack is what the sources give; only versions of libraries differ"
@@ -157,25 +161,27 @@ def _compare_others(artifact: Artifact, rebuilt: Artifact) -> Check:
     names = [BRIDGE_METADATA_FILE, *(f"{PLAN_FOLDER}/{name}" for name in (DROPPED_ROWS_FILE, LOST_CONTENT_FILE))]
     if artifact.manifest.versions == rebuilt.manifest.versions:
         names += [f"{PLAN_FOLDER}/{split.name}.parquet" for split in rebuilt.manifest.splits]
-    others = [name for name in names if not _are_equal(artifact, rebuilt, name)]
-    if others:
-        return Check(name="other files", outcome="differs", detail=f"{', '.join(others)}: not what the sources give")
+    differing_names = [name for name in names if not _are_equal(artifact, rebuilt, name)]
+    if differing_names:
+        return Check(
+            name="other files", outcome="differs", detail=f"{', '.join(differing_names)}: not what the sources give"
+        )
     return Check(name="other files", outcome="same", detail=f"{', '.join(names)}: what the sources give")
 
 
 def _are_equal(artifact: Artifact, rebuilt: Artifact, name: str) -> bool:
-    one, other = artifact.folder / name, rebuilt.folder / name
-    return one.is_file() and other.is_file() and hash_file(one) == hash_file(other)
+    path, rebuilt_path = artifact.folder / name, rebuilt.folder / name
+    return path.is_file() and rebuilt_path.is_file() and hash_file(path) == hash_file(rebuilt_path)
 
 
 def _check_space(artifact: Artifact, scratch: Path | None) -> None:
     folder = scratch or Path(tempfile.gettempdir())
     if not folder.is_dir():
         raise ConfigError(f"--scratch is {str(folder)!r}; there is no such folder. Make it, or choose another.")
-    needed = _SPACE_FACTOR * sum(shard.num_bytes for split in artifact.manifest.splits for shard in split.shards)
+    space = _SPACE_FACTOR * sum(shard.num_bytes for split in artifact.manifest.splits for shard in split.shards)
     free = shutil.disk_usage(folder).free
-    if free < needed:
+    if free < space:
         raise ConfigError(
-            f"{str(folder)!r} has {free / 1e9:.1f} GB free; rebuilding the artifact takes about {needed / 1e9:.1f} "
+            f"{str(folder)!r} has {free / 1e9:.1f} GB free; rebuilding the artifact takes about {space / 1e9:.1f} "
             "GB. Choose another --scratch, or compare a sample with --num-packs, which needs no space."
         )
