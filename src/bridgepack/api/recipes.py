@@ -16,7 +16,7 @@ from bridgepack.config.load import load_recipe as load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.starting import Wish, recipes_of_model, write_new
 from bridgepack.config.write import recipe_to_toml, recipe_to_yaml, schema_text, written_values
-from bridgepack.planning.detecting import detected, require_data
+from bridgepack.planning.detecting import detect_data_or_files, require_data
 from bridgepack.planning.fitting import Fit, fitted_batch, why_not_here
 from bridgepack.planning.plan import new_recipe as text_of_new
 from bridgepack.planning.plan import with_splits
@@ -213,7 +213,7 @@ def new_recipe(
     data_with_splits = with_splits(Wish(**wish))[0].data
     if data is not None:
         require_data(data_with_splits)
-    detection, parts = detected(data_with_splits, layout)
+    detection, parts = detect_data_or_files(data_with_splits, layout)
     final = Wish(detection=detection, parts=parts, **wish)
     text = text_of_new(final, catalogue(), fit)
     (model_tokenizer, batch), *_ = fits.items()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.bridge.plain import value_at
-from bridgepack.bridge.wiring import SPECS, Packs, Setting, derived, host_settings
+from bridgepack.bridge.wiring import SPECS, Packs, Setting, derived_setting, host_settings
 from bridgepack.config.recipe.recipe import SFTRecipe
 
 #: What the host wants as path objects; a recipe file has texts.
@@ -76,14 +76,14 @@ def inherited_settings(base: Any, recipe: SFTRecipe) -> Iterator[Setting]:
     if recipe.packing.mode != "none":
         yield from (one for one in prediction_settings(base) if one.path not in {setting.path for setting in moved})
     if recipe.cuda_graphs.implementation != "none" and value_at(base, _GRAPH_SCOPE):
-        yield derived(_GRAPH_SCOPE, None, "an old name of cuda_graph_modules; the host takes one of them")
+        yield derived_setting(_GRAPH_SCOPE, None, "an old name of cuda_graph_modules; the host takes one of them")
     # Source: megatron/core/transformer/transformer_config.py of 0.19.2, "Bias in Moe is only supported when ETP==1".
     has_biased_experts = value_at(base, "model.num_moe_experts") and value_at(base, "model.add_bias_linear")
     if has_biased_experts and recipe.parallelism.expert_tensor_parallel_size is None:
-        yield derived("model.expert_tensor_parallel_size", 1, "experts with biases cannot be split over ranks")
+        yield derived_setting("model.expert_tensor_parallel_size", 1, "experts with biases cannot be split over ranks")
     if not any(part in recipe.precision.recipe for part in ("fp8", "fp4")):
         because = f"only FP8 and FP4 need it; precision.recipe is {recipe.precision.recipe}"
-        yield from (derived(path, False, because) for path in _QUANTIZED_ROUTERS if value_at(base, path))
+        yield from (derived_setting(path, False, because) for path in _QUANTIZED_ROUTERS if value_at(base, path))
 
 
 def prediction_settings(base: Any) -> Iterator[Setting]:
@@ -93,12 +93,12 @@ def prediction_settings(base: Any) -> Iterator[Setting]:
     """
     if not value_at(base, _MTP):
         return
-    yield derived(_MTP, None, _NO_MTP)
+    yield derived_setting(_MTP, None, _NO_MTP)
     layout = value_at(base, _LAYOUT)
     if isinstance(layout, str):
-        yield derived(_LAYOUT, layout.replace("m", ""), _NO_MTP)
+        yield derived_setting(_LAYOUT, layout.replace("m", ""), _NO_MTP)
     elif isinstance(layout, list):
-        yield derived(_LAYOUT, [[layer for layer in stage if layer != "mtp"] for stage in layout], _NO_MTP)
+        yield derived_setting(_LAYOUT, [[layer for layer in stage if layer != "mtp"] for stage in layout], _NO_MTP)
 
 
 def _pipeline_settings(base: Any, recipe: SFTRecipe) -> Iterator[Setting]:
@@ -111,4 +111,4 @@ def _pipeline_settings(base: Any, recipe: SFTRecipe) -> Iterator[Setting]:
     for path in (_LAYOUT, *_SPLITS):
         value = value_at(base, path)
         if value:
-            yield derived(path, False if value is True else None, because)
+            yield derived_setting(path, False if value is True else None, because)

@@ -65,19 +65,19 @@ def config_of_recipe(recipe: SFTRecipe, *, place: str | None = None, artifact: P
     reads_packs = recipe.packing.mode == "offline"
     packs = packs_in(artifact) if artifact is not None and reads_packs else None
     values, settings = _starting_values(recipe, packs)
-    refused = [*models(recipe, values), *readings(recipe)]
-    unknown = _NOT_SAID | _unknown_model(values, recipe)
-    user_paths, lost = _write_settings(values, settings, recipe)
+    refusals = [*models(recipe, values), *readings(recipe)]
+    unknown_paths = _NOT_SAID | _unknown_model(values, recipe)
+    user_paths, override_refusals = _write_settings(values, settings, recipe)
     if reads_packs:
-        unknown |= _put_pack_paths(values, artifact, settings)
-        unknown |= _drop_length(values, settings) if packs is None and recipe.schedule.train_iters is None else {}
+        unknown_paths |= _put_pack_paths(values, artifact, settings)
+        unknown_paths |= _drop_length(values, settings) if packs is None and recipe.schedule.train_iters is None else {}
     config = RunConfig(
         values=values,
         builds_packs=reads_packs,
         no_recipe=(recipe.model.name, hint) if recipe.model and (hint := hint_for_no_recipe(recipe)) else None,
-        refusals=(*refused, *lost),
+        refusals=(*refusals, *override_refusals),
         is_complete=True,
-        unknown=unknown,
+        unknown=unknown_paths,
         bridge_version=recipe.bridge_version or installed_version(),
         place=place or recipe.name,
         user_paths=user_paths,
@@ -135,8 +135,8 @@ def _write_settings(
         path -> field of the recipe, and the refused overrides.
     """
     user_paths: dict[str, str] = {}
-    refused: list[Refusal] = []
-    kept: list[Setting] = []
+    refusals: list[Refusal] = []
+    overrides: list[Setting] = []
     for setting in settings.values():
         if setting.path in _PACK_PATHS and not _is_override(setting):
             continue
@@ -145,14 +145,14 @@ def _write_settings(
         if _is_override(setting):
             *above, _ = accumulate(setting.field.removeprefix(f"{OVERRIDES}.").split("."), "{}.{}".format)
             user_paths |= {canonical_name(recipe.release, path): f"{OVERRIDES}.{path}" for path in above}
-            lost = refused_path(values, setting, settings, recipe)
-            if lost is not None:
-                refused.append(lost)
+            refusal = refused_path(values, setting, settings, recipe)
+            if refusal is not None:
+                refusals.append(refusal)
                 continue
-            kept.append(setting)
+            overrides.append(setting)
         _write(values, recipe.release, setting.path, setting.value)
-    lost_later = (why_not_kept(values, setting, recipe.release.facts) for setting in kept)
-    return user_paths, (*refused, *filter(None, lost_later))
+    lost_later = (why_not_kept(values, setting, recipe.release.facts) for setting in overrides)
+    return user_paths, (*refusals, *filter(None, lost_later))
 
 
 def _is_override(setting: Setting | None) -> bool:
@@ -166,10 +166,10 @@ def _write(values: dict[str, Any], release: HostRelease, path: str, value: Any) 
     """
     if value == {} and (path == _PRECISION or value_at(values, path) is not None):
         return
-    section, _, rest = path.partition(".")
-    if rest and section in values and values[section] is None:
+    section, _, field = path.partition(".")
+    if field and section in values and values[section] is None:
         values[section] = new_section(release, section)
-    if rest and section == _PRECISION and isinstance(values.get(section), str):
+    if field and section == _PRECISION and isinstance(values.get(section), str):
         values[section] = copy.deepcopy(release.facts.registered_precision(values[section]) or values[section])
     put(values, path, release.facts.held_value(path, value))
 
@@ -177,21 +177,24 @@ def _write(values: dict[str, Any], release: HostRelease, path: str, value: Any) 
 def _put_pack_paths(values: dict[str, Any], artifact: Path | None, settings: dict[str, Setting]) -> dict[str, str]:
     """Write the paths of packs, except those set by overrides; return path -> reason of the unknown ones."""
     dataset = values["dataset"]
-    found: dict[str, Any] = {}
+    pack_values: dict[str, Any] = {}
     if artifact is not None:
         paths = paths_of_artifact(artifact, has_validation=dataset["do_validation"])
-        found = {"dataset.dataset_root": str(artifact), **{f"{SPECS}.{name}": path for name, path in paths.items()}}
-    unknown = {}
+        pack_values = {
+            "dataset.dataset_root": str(artifact),
+            **{f"{SPECS}.{name}": path for name, path in paths.items()},
+        }
+    unknown_paths = {}
     for path in _PACK_PATHS:
         holder = dataset if path == "dataset.dataset_root" else dataset["offline_packing_specs"]
         if _is_override(settings.get(path)) or not isinstance(holder, dict):
             continue
-        if path in found:
-            put(values, path, found[path])
+        if path in pack_values:
+            put(values, path, pack_values[path])
         else:
-            unknown[path] = NO_PACKS if artifact is None else "the packs do not tell it"
+            unknown_paths[path] = NO_PACKS if artifact is None else "the packs do not tell it"
             holder.pop(path.rpartition(".")[2], None)
-    return unknown
+    return unknown_paths
 
 
 def _drop_length(values: dict[str, Any], settings: Mapping[str, Setting]) -> dict[str, str]:
@@ -206,9 +209,9 @@ def _drop_length(values: dict[str, Any], settings: Mapping[str, Setting]) -> dic
 def inputs_of(recipe: SFTRecipe) -> tuple[tuple[str, str], ...]:
     """Return (field, path or pattern) of every local file and folder that a build reads."""
     sources = [
-        (f"data.{split}", path_of(one))
+        (f"data.{split}", path_of(source))
         for split in ("train", "validation")
-        for one in as_sources(getattr(recipe.data, split))
+        for source in as_sources(getattr(recipe.data, split))
     ]
     files = [(field, path) for field, path in sources if path is not None and "://" not in path]
     name, template = recipe.tokenizer.name_or_path, recipe.tokenizer.chat_template

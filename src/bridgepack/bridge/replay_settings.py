@@ -54,9 +54,9 @@ def replay_settings(
         micro_batch = values.integer("validation.eval_micro_batch_size", micro_batch)
     max_samples = _max_samples(values, "dataset.max_train_samples" if is_training else None)
     if is_training:
-        others = _training_values(values, max_samples or num_packs[split]) | {"resume_step": resume_step}
+        split_values = _training_values(values, max_samples or num_packs[split]) | {"resume_step": resume_step}
     else:
-        others = _evaluation_values(values, num_packs.get(TRAIN, 0), release_of(version), resume_step)
+        split_values = _evaluation_values(values, num_packs.get(TRAIN, 0), release_of(version), resume_step)
     return ReplaySettings(
         version=Version(version).base_version,  # a pre-release counts as its release: 0.6.2rc1 -> 0.6.2
         num_packs=num_packs[split],
@@ -67,7 +67,7 @@ def replay_settings(
         seed=_seed(values, max_samples),
         data_sharding=values.flag("dataset.data_sharding", default=True),
         max_samples=max_samples,
-        **others,
+        **split_values,
     )
 
 
@@ -105,11 +105,11 @@ class _Values:
         self.flat = {setting.path: setting.value for setting in host_settings(source, packs=packs)}
 
     def value(self, path: str, default: Any = None, *, kinds: tuple[type, ...] = (), allowed: str = "") -> Any:
-        found = self.flat.get(path)
-        if found is not None and kinds and type(found) not in kinds:
-            message = say("{path} is {value!r}; allowed: {allowed}.", path=setting(path), value=found, allowed=allowed)
+        value = self.flat.get(path)
+        if value is not None and kinds and type(value) not in kinds:
+            message = say("{path} is {value!r}; allowed: {allowed}.", path=setting(path), value=value, allowed=allowed)
             raise ConfigError(message)
-        return default if found is None else found
+        return default if value is None else value
 
     def host_default(self, path: str) -> Any:
         """Return the host's default of a setting."""
@@ -124,8 +124,8 @@ class _Values:
         return value
 
     def integer_or_none(self, path: str, default: int | None = None) -> int | None:
-        found: int | None = self.value(path, default, kinds=(int,), allowed="a whole number")
-        return found
+        number: int | None = self.value(path, default, kinds=(int,), allowed="a whole number")
+        return number
 
     def flag(self, path: str, *, default: bool) -> bool:
         return bool(self.value(path, default, kinds=(bool,), allowed="true or false"))
@@ -142,13 +142,13 @@ def _loader(values: _Values) -> Any:
 
 
 def _topology(values: _Values, world_size: int, context: int) -> Topology:
-    decentralized = values.flag("dist.use_decentralized_pg", default=False)
+    uses_decentralized_groups = values.flag("dist.use_decentralized_pg", default=False)
     return Topology(
         world_size=world_size,
         tensor_model_parallel_size=values.integer("model.tensor_model_parallel_size", 1),
         pipeline_model_parallel_size=values.integer("model.pipeline_model_parallel_size", 1),
         context_parallel_size=context,
-        pipeline_before_data=values.flag("dist.use_tp_pp_dp_mapping", default=False) and not decentralized,
+        pipeline_before_data=values.flag("dist.use_tp_pp_dp_mapping", default=False) and not uses_decentralized_groups,
     )
 
 
@@ -180,11 +180,11 @@ def _schedule(values: _Values, num_packs: int) -> EvaluationSchedule:
     )
 
 
-def _world_size(source: SFTRecipe | RunConfig, given: int | None) -> int:
-    found = stated_world_size(source) if given is None else given
-    if found is None:
+def _world_size(source: SFTRecipe | RunConfig, world_size: int | None) -> int:
+    num_gpus = stated_world_size(source) if world_size is None else world_size
+    if num_gpus is None:
         raise ConfigError("world_size is not given, and parallelism.num_gpus is not set. Set one of them.")
-    return found
+    return num_gpus
 
 
 def _max_samples(values: _Values, field: str | None) -> int | None:
@@ -192,8 +192,8 @@ def _max_samples(values: _Values, field: str | None) -> int | None:
 
     Source: megatron-bridge 0.6.2, data/builders/gpt_sft.py (_build_datasets).
     """
-    both = values.integer_or_none("dataset.dataset_kwargs.max_num_samples")
-    return both if both is not None or field is None else values.integer_or_none(field)
+    max_num_samples = values.integer_or_none("dataset.dataset_kwargs.max_num_samples")
+    return max_num_samples if max_num_samples is not None or field is None else values.integer_or_none(field)
 
 
 def _seed(values: _Values, max_samples: int | None) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from bridgepack.config.recipe.data import as_sources, listed, path_of, sets_amount
+from bridgepack.config.recipe.data import as_sources, path_of, sets_amount, source_entries
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.files import nearest_folder
 from bridgepack.data.reading.inputs import GZIP, ZSTANDARD, InputFile, find_inputs
@@ -46,7 +46,7 @@ def forecast_packs(recipe: SFTRecipe) -> PackForecast:
         sources = as_sources(getattr(recipe.data, field))
         if any(path_of(source) is None for source in sources):
             return PackForecast({}, "no forecast: the size of data on the hub is unknown before a build")
-        if any(map(sets_amount, listed(getattr(recipe.data, field)))):
+        if any(map(sets_amount, source_entries(getattr(recipe.data, field)))):
             return PackForecast({}, "no forecast: how much of its sources a mixture uses is known only after a build")
         try:
             sizes[split] = sum(map(json_bytes, find_inputs(sources, f"data.{field}", split, Path())))

@@ -46,8 +46,8 @@ def balance_for(recipe: SFTRecipe) -> BalanceRecord | None:
     Raises:
         ConfigError: the run's ranks cannot be balanced, or the cost of a token is unknown.
     """
-    wanted = recipe.packing.balance
-    if wanted.kind == "none":
+    balance = recipe.packing.balance
+    if balance.kind == "none":
         return None
     if recipe.parallelism.num_gpus is None:
         raise ConfigError(
@@ -61,7 +61,7 @@ def balance_for(recipe: SFTRecipe) -> BalanceRecord | None:
             raise ConfigError(join([why_not, "Set packing.balance.kind to none."], ". "))
     except ConfigError as error:
         raise ConfigError(with_user_paths(error.args[0], config_of_recipe(recipe).user_path)) from None
-    if wanted.kind == "within_batch" and settings.global_batch_size == settings.topology.data_parallel_size:
+    if balance.kind == "within_batch" and settings.global_batch_size == settings.topology.data_parallel_size:
         raise ConfigError(
             f"packing.balance.kind is within_batch, and each of the {settings.global_batch_size} packs of a step has a "
             "rank of its own; allowed: none, across_batches. Set it to across_batches, or raise "
@@ -107,26 +107,26 @@ def waiting_in(
         packed_sequence_size=manifest.packed_sequence_size,
         has_tail=manifest.pad_seq_to_mult == 1,
     )
-    stages, built = settings.topology.pipeline_model_parallel_size, manifest.balance
-    measured = partial(straggler_ratios, num_stages=stages, has_experts=_has_experts(source))
-    return _waiting(costs, measured, record, built, settings.num_steps)
+    stages, build_record = settings.topology.pipeline_model_parallel_size, manifest.balance
+    measure_ratios = partial(straggler_ratios, num_stages=stages, has_experts=_has_experts(source))
+    return _waiting(costs, measure_ratios, record, build_record, settings.num_steps)
 
 
 def _waiting(
     costs: IntArray,
-    measured: Callable[[IntArray, IntArray], npt.NDArray[Any]],
+    measure_ratios: Callable[[IntArray, IntArray], npt.NDArray[Any]],
     run: BalanceRecord,
-    built: BalanceRecord | None,
+    build_record: BalanceRecord | None,
     num_steps: int | None,
 ) -> Waiting:
     slots, matches = slots_of(run, len(costs)), run.matches_micro_batches
 
     def ratios(order: IntArray) -> StepRatios:
-        found = measured(costs[order], slots)
-        p95 = float(np.quantile(found, _MOST_STEPS))
-        return StepRatios(mean=float(found.mean()), p95=p95, worst=float(found.max()))
+        step_ratios = measure_ratios(costs[order], slots)
+        p95 = float(np.quantile(step_ratios, _MOST_STEPS))
+        return StepRatios(mean=float(step_ratios.mean()), p95=p95, worst=float(step_ratios.max()))
 
-    def balanced(window_batches: int) -> StepRatios:
+    def balanced_ratios(window_batches: int) -> StepRatios:
         return ratios(
             balanced_order(
                 costs, slots, window_batches=window_batches, matches_micro_batches=matches, begins_cheap=matches
@@ -135,22 +135,22 @@ def _waiting(
 
     return Waiting(
         run=run,
-        built=built,
+        built=build_record,
         num_steps=len(slots),
         share_of_run=min(len(slots) / (num_steps or len(slots)), 1.0),
         as_built=ratios(np.arange(len(costs))),
         shuffled=ratios(seeded_order(len(costs), run.seed)),
-        within_batch=balanced(1),
-        across_batches=balanced(_DEFAULT_WINDOW),
+        within_batch=balanced_ratios(1),
+        across_batches=balanced_ratios(_DEFAULT_WINDOW),
     )
 
 
 def _record(source: SFTRecipe | RunConfig, settings: ReplaySettings, cost: Cost) -> BalanceRecord:
-    wanted = source.packing.balance if isinstance(source, SFTRecipe) else BalanceConfig()
+    balance = source.packing.balance if isinstance(source, SFTRecipe) else BalanceConfig()
     return BalanceRecord(
-        kind=wanted.kind,
-        window_batches=wanted.window_batches if wanted.kind == "across_batches" else 1,
-        seed=wanted.seed,
+        kind=balance.kind,
+        window_batches=balance.window_batches if balance.kind == "across_batches" else 1,
+        seed=balance.seed,
         token_cost=cost[0],
         windows=cost[1],
         matches_micro_batches=_has_experts(source) or settings.topology.pipeline_model_parallel_size > 1,
@@ -174,7 +174,7 @@ def _has_experts(source: SFTRecipe | RunConfig) -> bool:
 
 def _why_not(settings: ReplaySettings) -> str | None:
     num_ranks = settings.topology.data_parallel_size
-    for is_refused, found, allowed in (
+    for is_refused, value_text, allowed_values in (
         (settings.micro_batch_size != 1, f"batch.micro_batch_size is {settings.micro_batch_size}", "1"),
         (
             settings.max_samples is not None,
@@ -189,19 +189,19 @@ def _why_not(settings: ReplaySettings) -> str | None:
         ),
     ):
         if is_refused:
-            return say("{found}; allowed with packing.balance: {allowed}", found=found, allowed=allowed)
+            return say("{found}; allowed with packing.balance: {allowed}", found=value_text, allowed=allowed_values)
     return None
 
 
 def _cost_of_run(source: SFTRecipe | RunConfig, artifact: Artifact) -> Cost:
     """Return the cost of a token in a run, from its recipe or model, else from the packs' balance record or recipe."""
-    built = artifact.manifest.balance
+    build_record = artifact.manifest.balance
     try:
         return _cost_of(source) if isinstance(source, SFTRecipe) else _cost_of_config(source, artifact)
     except ConfigError:
-        if built is None:
+        if build_record is None:
             raise
-        return built.token_cost, built.windows
+        return build_record.token_cost, build_record.windows
 
 
 def _cost_of_config(config: RunConfig, artifact: Artifact) -> Cost:

@@ -24,7 +24,9 @@ _MAX_EACH = 64
 type _PlacedRow = tuple[str, Mapping[str, Any]]
 
 
-def detected(data: str | tuple[str, ...], layout: str | None = None) -> tuple[Detection | None, dict[str, Detection]]:
+def detect_data_or_files(
+    data: str | tuple[str, ...], layout: str | None = None
+) -> tuple[Detection | None, dict[str, Detection]]:
     """Return the layout of the data at a path, as `detect_data`, or path -> layout where its files have several.
 
     Raises:
@@ -51,9 +53,9 @@ def detect_data(data: str | tuple[str, ...], layout: str | None = None) -> Detec
         return None
     if layout is not None:
         entry_named(layout)
-    found = [*islice(_rows(_files(data)), _MAX_ROWS)]
-    if any(value for _, row in found for value in row.values()):
-        places, rows = [place for place, _ in found], [row for _, row in found]
+    placed_rows = [*islice(_rows(_files(data)), _MAX_ROWS)]
+    if any(value for _, row in placed_rows for value in row.values()):
+        places, rows = [place for place, _ in placed_rows], [row for _, row in placed_rows]
         return detect(rows, name=layout, data_name=f"--data is {quoted(data)}", places=places)
     if layout is None:
         return None
@@ -78,29 +80,31 @@ def detect_files(data: str | tuple[str, ...]) -> dict[str, Detection]:
     files = _files(data)
     if not 1 < len(files) <= _MAX_EACH:
         return {}
-    found: dict[str, Detection] = {}
+    detections: dict[str, Detection] = {}
     for file in files:
-        placed = [*islice(_rows([file]), _MAX_ROWS)]
-        if not any(value for _, row in placed for value in row.values()):
+        placed_rows = [*islice(_rows([file]), _MAX_ROWS)]
+        if not any(value for _, row in placed_rows for value in row.values()):
             continue
-        places, rows = [place for place, _ in placed], [row for _, row in placed]
+        places, rows = [place for place, _ in placed_rows], [row for _, row in placed_rows]
         try:
-            found[file.label] = detect(rows, data_name=file.label, places=places)
+            detections[file.label] = detect(rows, data_name=file.label, places=places)
         except ConfigError:
             return {}
-    by_place = _by_folder(found, files)
-    return by_place if len({detection.layout for detection in found.values()}) > 1 else {}
+    by_place = _by_folder(detections, files)
+    return by_place if len({detection.layout for detection in detections.values()}) > 1 else {}
 
 
-def _by_folder(found: Mapping[str, Detection], files: Sequence[InputFile]) -> dict[str, Detection]:
+def _by_folder(detections: Mapping[str, Detection], files: Sequence[InputFile]) -> dict[str, Detection]:
     """Return detections under the folders of their files, where all files below a folder have the same layout."""
-    grouped: dict[str, Detection] = {}
-    for path, detection in found.items():
+    by_place: dict[str, Detection] = {}
+    for path, detection in detections.items():
         folder = Path(path).parent
         inside = [file.label for file in files if folder in Path(file.label).parents]
-        is_whole = len(inside) > 1 and all(name in found and found[name].layout == detection.layout for name in inside)
-        grouped.setdefault(str(folder) if is_whole else path, detection)
-    return grouped
+        is_whole = len(inside) > 1 and all(
+            name in detections and detections[name].layout == detection.layout for name in inside
+        )
+        by_place.setdefault(str(folder) if is_whole else path, detection)
+    return by_place
 
 
 def _files(data: str | tuple[str, ...]) -> list[InputFile]:
@@ -120,7 +124,7 @@ def _rows(files: Sequence[InputFile]) -> Iterator[_PlacedRow]:
 
 def _rows_of(file: InputFile) -> Iterator[_PlacedRow]:
     """Yield rows of a file: the first of each window, then the others."""
-    rest: list[_PlacedRow] = []
+    later_rows: list[_PlacedRow] = []
     with suppress(DataError):
         for window in file_windows(file, max_row_bytes=DataConfig.model_fields["max_row_bytes"].default).windows:
             about = "" if window.has_row_numbers else "~"
@@ -130,5 +134,5 @@ def _rows_of(file: InputFile) -> Iterator[_PlacedRow]:
                 if isinstance(row, Mapping)
             ]
             yield from rows[:_WINDOW_ROWS]
-            rest += rows[_WINDOW_ROWS:]
-    yield from rest
+            later_rows += rows[_WINDOW_ROWS:]
+    yield from later_rows

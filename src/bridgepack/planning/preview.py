@@ -123,8 +123,8 @@ class Preview(Result):
         packs = "packs not projected"
         if self.num_packs is not None:
             packs = f"{'about ' if self.is_sample else ''}{counted(sum(self.num_packs.values()), 'pack')}"
-        dropped = f"{drops:,} of {counted(num_read, 'row')} read would be dropped"
-        return f"{self.name}: {about}{counted(num_rows, 'row')}, {packs}; {dropped}"
+        drop_text = f"{drops:,} of {counted(num_read, 'row')} read would be dropped"
+        return f"{self.name}: {about}{counted(num_rows, 'row')}, {packs}; {drop_text}"
 
     @property
     def is_sample(self) -> bool:
@@ -139,28 +139,33 @@ def preview_recipe(recipe: SFTRecipe, *, num_rows: int = 5) -> Preview:
         ConfigError, TokenizerError: as for a build.
         DataError: an input is missing, cannot be read, or has no row.
     """
-    resolved = recipe.resolve()
+    resolved_recipe = recipe.resolve()
     with TemporaryDirectory(prefix="bridgepack-preview-") as scratch:
-        files, skipped = find_files(recipe, Path(scratch))
+        files, skipped_files = find_files(recipe, Path(scratch))
         sampler = Sampler.from_recipe(recipe, files, Path(scratch))
         every_file = [file for members in files.values() for file in members]
         stage = sampler.how.stage()
         stage.check_engine(sampled_rows(every_file, recipe.data.max_row_bytes), 0)
         sources = sampled_sources(files, max_row_bytes=recipe.data.max_row_bytes)
         is_complete = sampler.read(sources)
-        multiple, tokenizer = resolved.pad_seq_to_mult.value, stage.tokenizer
+        multiple, tokenizer = resolved_recipe.pad_seq_to_mult.value, stage.tokenizer
         splits = [name for settings in sampler.settings.values() for name in settings.splits]
         names = () if recipe.chooses_rows else dict.fromkeys(splits)
-        lengths = {name: [one for source in sources for one in source.lengths([name])] for name in names}
-        num_packs = {name: projected_packs(recipe.packing, multiple, found) for name, found in lengths.items()}
-        num_sequences = {name: round(sum(len(one) * weight for one, weight in lengths[name])) for name in names}
-        whole: Sequence[Totals | None] = [None] * len(sources)
+        lengths = {name: [group for source in sources for group in source.lengths([name])] for name in names}
+        num_packs = {
+            name: projected_packs(recipe.packing, multiple, weighted_lengths)
+            for name, weighted_lengths in lengths.items()
+        }
+        num_sequences = {
+            name: round(sum(len(stored_lengths) * weight for stored_lengths, weight in lengths[name])) for name in names
+        }
+        uncut_totals: Sequence[Totals | None] = [None] * len(sources)
         if cuts_exchanges(recipe):
-            whole = whole_totals(recipe, sources, tuple(dict.fromkeys(splits)), Path(scratch) / "whole")
-        served = None if recipe.chat_preprocessing is None else sample_answers(stage, files[TRAIN])
+            uncut_totals = whole_totals(recipe, sources, tuple(dict.fromkeys(splits)), Path(scratch) / "whole")
+        answer_sample = None if recipe.chat_preprocessing is None else sample_answers(stage, files[TRAIN])
         previews = tuple(
             _preview_source(source, sampler.settings[source.split], tokenizer, num_rows, uncut)
-            for source, uncut in zip(sources, whole, strict=True)
+            for source, uncut in zip(sources, uncut_totals, strict=True)
         )
     return Preview(
         name=recipe.name,
@@ -171,8 +176,8 @@ def preview_recipe(recipe: SFTRecipe, *, num_rows: int = 5) -> Preview:
         loses_text=tokenizer.loses_text,
         forms=tokenizer.forms.decisions(recipe.fields_on_auto) if recipe.fields_on_auto else {},
         stopped_early=not is_complete,
-        served=served,
-        skipped=skipped,
+        served=answer_sample,
+        skipped=skipped_files,
         stops=_stops(recipe, {drop.kind for source in previews for drop in source.drops}),
     )
 
@@ -180,12 +185,12 @@ def preview_recipe(recipe: SFTRecipe, *, num_rows: int = 5) -> Preview:
 def _stops(recipe: SFTRecipe, reasons: set[str]) -> dict[str, str]:
     """Return recipe field that makes a build stop -> drop reasons found in the sample."""
     losses = getattr(recipe.chat_preprocessing, "on_lost_content", "keep")
-    found = {
+    actions = {
         "data.on_bad_row": (recipe.data.on_bad_row, reasons),
         "preprocessing.over_long": (recipe.preprocessing.over_long, reasons & {DropReason.OVER_LONG}),
         "preprocessing.on_lost_content": (losses, reasons & {DropReason.LOST_CONTENT}),
     }
-    return {name: ", ".join(sorted(drops)) for name, (action, drops) in found.items() if action == "error" and drops}
+    return {name: ", ".join(sorted(drops)) for name, (action, drops) in actions.items() if action == "error" and drops}
 
 
 def _preview_source(
@@ -242,7 +247,7 @@ def _tokens(source: SampledSource, splits: tuple[str, ...], uncut: Totals | None
             num_trained += file.factor * int(part.sequences["num_trained"].sum())
             num_sequences += file.factor * len(part.sequences)
             num_rows += file.factor * len(np.unique(part.sequences["row_offset"]))
-    lost, added = (0.0, 0.0) if uncut is None else cost_of_cutting(uncut, totals([source], splits))
+    lost_fraction, added_fraction = (0.0, 0.0) if uncut is None else cost_of_cutting(uncut, totals([source], splits))
     p50, p95, p99 = np.percentile(lengths, [50, 95, 99], method="higher").astype(int).tolist()
     return Tokens(
         p50=p50,
@@ -251,53 +256,53 @@ def _tokens(source: SampledSource, splits: tuple[str, ...], uncut: Totals | None
         max=int(lengths.max()),
         trained_fraction=num_trained / num_tokens,
         sequences_per_row=num_sequences / num_rows,
-        added_fraction=num_added / max(num_tokens - num_added, 1.0) or added,
-        lost_fraction=lost,
+        added_fraction=num_added / max(num_tokens - num_added, 1.0) or added_fraction,
+        lost_fraction=lost_fraction,
     )
 
 
 def _notes(source: SampledSource, splits: tuple[str, ...], field: str) -> tuple[Note, ...]:
-    found: Counter[str] = Counter()
-    shown: dict[str, str] = {}
+    counts: Counter[str] = Counter()
+    examples: dict[str, str] = {}
     for file in source.files:
-        for window, result in sorted(file.taken, key=lambda taken: taken[0].part.first_row):
+        for window, result in sorted(file.taken, key=lambda window_result: window_result[0].part.first_row):
             for notes in (getattr(result.parts[name], field) for name in splits):
-                found.update(notes.counts)
+                counts.update(notes.counts)
                 for example in notes.examples:
                     kind = example.reason if isinstance(example, Drop) else example.kind
                     row = f"row {'' if window.has_row_numbers else '~'}{example.row}"
-                    shown.setdefault(kind, f"{file.file.label} {row}: {example.detail}")
-    return tuple(Note(kind=str(kind), num_rows=count, example=shown[kind]) for kind, count in found.most_common())
+                    examples.setdefault(kind, f"{file.file.label} {row}: {example.detail}")
+    return tuple(Note(kind=str(kind), num_rows=count, example=examples[kind]) for kind, count in counts.most_common())
 
 
 def _sequences(file: SampledFile, tokenizer: ChatTokenizer, settings: FinishSettings) -> Iterator[SequenceView]:
     """Yield the sequences of the first window of a file with their text, in row order."""
-    _, result = min(file.taken, key=lambda taken: taken[0].part.first_row)
+    _, result = min(file.taken, key=lambda window_result: window_result[0].part.first_row)
     policy = settings.policy_of(result.place.kind)
     fields = ["row_offset", "first_token", "index", "is_cut"]
     rows = sorted(row for part in result.parts.values() for row in part.sequences[fields].tolist())
-    counts, seen = Counter(row for row, *_ in rows), Counter[int]()
+    counts, num_pieces = Counter(row for row, *_ in rows), Counter[int]()
     for position, (row, first_token, at, is_cut) in enumerate(rows):
         path = result.cut_file if is_cut and result.cut_file else result.place.token_file
         ids, mask = token_arrays(path).sequence(at)
         mask = policy.mask_of_row(ids, mask)
         alone = PackedRow(input_ids=ids, loss_mask=np.append(mask[1:], 0), seq_start_id=np.zeros(1, dtype=np.int32))
-        seen[row] += 1
-        piece = (seen[row], counts[row]) if counts[row] > 1 else (0, 0)
+        num_pieces[row] += 1
+        piece = (num_pieces[row], counts[row]) if counts[row] > 1 else (0, 0)
         origin = Origin(file.file.label, result.place.first_row + row, first_token, len(ids) - 1, *piece)
         (view,) = view_sequences(alone, origins=[origin], tokenizer=tokenizer, eos_token_id=tokenizer.eos_token_id)
         yield replace(view, position=position)
 
 
 def _columns(file: SampledFile) -> dict[str, str]:
-    window, _ = min(file.taken, key=lambda taken: taken[0].part.first_row)
+    window, _ = min(file.taken, key=lambda window_result: window_result[0].part.first_row)
     as_they_are = replace(file.file, view=None)
     examples = (item for _, item in read_range(as_they_are, window.part) if isinstance(item, Mapping))
-    found: dict[str, dict[str, None]] = {}
+    column_kinds: dict[str, dict[str, None]] = {}
     for example in islice(examples, _COLUMN_ROWS):
         for name, value in example.items():
-            found.setdefault(name, {})[_kind_of(value)] = None
-    return {name: " or ".join(kinds) for name, kinds in found.items()}
+            column_kinds.setdefault(name, {})[_kind_of(value)] = None
+    return {name: " or ".join(kinds) for name, kinds in column_kinds.items()}
 
 
 def _kind_of(value: Any) -> str:

@@ -124,8 +124,8 @@ def shape_of_run(config: RunConfig) -> ModelShape:
     settings = dict(model) if isinstance(model, Mapping) else {}
     if not settings.get("vocab_size") and isinstance(tokenizer, Mapping):  # the host can take it from the tokenizer
         name = str(tokenizer.get("tokenizer_model"))
-        known = release_for(config.bridge_version).facts.model_by_name(name) or {}
-        settings["vocab_size"] = known.get("vocab_size") or vocabulary_of(name)
+        model_facts = release_for(config.bridge_version).facts.model_by_name(name) or {}
+        settings["vocab_size"] = model_facts.get("vocab_size") or vocabulary_of(name)
     try:
         return shape_of(settings)
     except (LookupError, ValueError, TypeError, ZeroDivisionError, AttributeError) as error:
@@ -228,20 +228,20 @@ def shape_of(values: Mapping[str, Any]) -> ModelShape:
 
 
 def _layers(values: Mapping[str, Any]) -> Iterator[LayerShape]:
-    hidden = values["hidden_size"]
+    hidden_size = values["hidden_size"]
     for index, (mixer, feed_forward) in enumerate(_kinds(values)):
-        weights, other = _MIXERS[mixer](values) if mixer else (0.0, 0.0)
+        weights, scan_or_width = _MIXERS[mixer](values) if mixer else (0.0, 0.0)
         is_attention = mixer == "attention"
-        inner, routed, used, parts = _feed_forward(values, feed_forward)
-        kept = Kept.from_layer(hidden, parts, has_mixer=bool(mixer), has_feed_forward=bool(feed_forward))
+        inner, routed_weights, used_weights, parts = _feed_forward(values, feed_forward)
+        kept_bytes = Kept.from_layer(hidden_size, parts, has_mixer=bool(mixer), has_feed_forward=bool(feed_forward))
         yield LayerShape(
             weights=weights + inner,
-            routed=routed,
-            routed_used=used,
-            scan=0.0 if is_attention else other,
-            width=other if is_attention else 0.0,
+            routed=routed_weights,
+            routed_used=used_weights,
+            scan=0.0 if is_attention else scan_or_width,
+            width=scan_or_width if is_attention else 0.0,
             window=_window(values, index + 1) if is_attention else None,
-            kept=kept,
+            kept=kept_bytes,
         )
 
 
@@ -272,22 +272,22 @@ def _flags(frequency: Any, num_layers: int, *, first: bool) -> list[bool]:
 
 def _attention(values: Mapping[str, Any]) -> tuple[float, float]:
     """Return the weights of attention and its width."""
-    hidden, heads = values["hidden_size"], values["num_attention_heads"]
+    hidden_size, heads = values["hidden_size"], values["num_attention_heads"]
     if values.get("experimental_attention_variant") == "dsv4_hybrid":
         raise ConfigError(
             "the attention of this model, dsv4_hybrid, has no formula here; allowed: full attention, sliding windows, "
             "latent attention, Mamba and gated delta nets. Plan with measured runs."
         )
     if values.get("multi_latent_attention"):
-        key, value = values["qk_head_dim"] + values["qk_pos_emb_head_dim"], values["v_head_dim"]
-        rank, query_rank = values["kv_lora_rank"], values.get("q_lora_rank")
-        query = query_rank * (hidden + heads * key) if query_rank else hidden * heads * key
-        shared = rank * (hidden + heads * (values["qk_head_dim"] + value)) + hidden * values["qk_pos_emb_head_dim"]
-        return query + shared + heads * value * hidden, heads * (key + value) / 2
-    head = values.get("kv_channels") or hidden // heads
+        head, rotary, value = (values[name] for name in ("qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim"))
+        key, rank, query_rank = head + rotary, values["kv_lora_rank"], values.get("q_lora_rank")
+        query = query_rank * (hidden_size + heads * key) if query_rank else hidden_size * heads * key
+        kv = rank * (hidden_size + heads * (head + value)) + hidden_size * rotary
+        return query + kv + heads * value * hidden_size, heads * (key + value) / 2
+    head = values.get("kv_channels") or hidden_size // heads
     groups = values.get("num_query_groups") or heads
     gate = heads if values.get("attention_output_gate") else 0
-    return hidden * head * (2 * heads + gate + 2 * groups), heads * head
+    return hidden_size * head * (2 * heads + gate + 2 * groups), heads * head
 
 
 def _window(values: Mapping[str, Any], number: int) -> int | None:
@@ -307,18 +307,18 @@ def _window(values: Mapping[str, Any], number: int) -> int | None:
 
 
 def _mamba(values: Mapping[str, Any]) -> tuple[float, float]:
-    hidden, state = values["hidden_size"], values["mamba_state_dim"]
+    hidden_size, state = values["hidden_size"], values["mamba_state_dim"]
     heads, head = values.get("mamba_num_heads"), values["mamba_head_dim"]
-    inner = heads * head if heads else 2 * hidden
-    weights = hidden * (3 * inner + 2 * values["mamba_num_groups"] * state + (heads or inner // head))
+    inner = heads * head if heads else 2 * hidden_size
+    weights = hidden_size * (3 * inner + 2 * values["mamba_num_groups"] * state + (heads or inner // head))
     return weights, _SCAN_STEPS * inner * state
 
 
 def _delta(values: Mapping[str, Any]) -> tuple[float, float]:
-    hidden, heads, size = (values[name] for name in ("hidden_size", "linear_num_value_heads", "linear_value_head_dim"))
+    heads, size = values["linear_num_value_heads"], values["linear_value_head_dim"]
     key, value = values["linear_key_head_dim"] * values["linear_num_key_heads"], heads * size
     convolution = values["linear_conv_kernel_dim"] * (2 * key + value)
-    return hidden * (2 * key + 3 * value + 2 * heads) + convolution, 4 * heads * size**2
+    return values["hidden_size"] * (2 * key + 3 * value + 2 * heads) + convolution, 4 * heads * size**2
 
 
 _MIXERS: Mapping[str, Callable[[Mapping[str, Any]], tuple[float, float]]] = {
@@ -330,21 +330,21 @@ _MIXERS: Mapping[str, Callable[[Mapping[str, Any]], tuple[float, float]]] = {
 
 def _feed_forward(values: Mapping[str, Any], kind: str) -> tuple[float, float, float, tuple[Part, ...]]:
     """Return the weights of all tokens, of routed experts, of those that a token uses, and what can be recomputed."""
-    hidden, matrices = values["hidden_size"], 3 if values.get("gated_linear_unit") else 2
+    hidden_size, matrices = values["hidden_size"], 3 if values.get("gated_linear_unit") else 2
     if kind == "experts":
-        width, used = values.get("moe_ffn_hidden_size") or values["ffn_hidden_size"], values["moe_router_topk"]
-        shared, latent = values.get("moe_shared_expert_intermediate_size") or 0, values.get("moe_latent_size")
-        expert = matrices * (latent or hidden) * width
-        weights = matrices * hidden * shared + 2 * hidden * (latent or 0)
+        width, topk = values.get("moe_ffn_hidden_size") or values["ffn_hidden_size"], values["moe_router_topk"]
+        shared_width, latent = values.get("moe_shared_expert_intermediate_size") or 0, values.get("moe_latent_size")
+        expert = matrices * (latent or hidden_size) * width
+        weights = matrices * hidden_size * shared_width + 2 * hidden_size * (latent or 0)
         parts = expert_parts(
-            width=width * used,
-            shared=shared,
-            sent=used * (latent or hidden),
+            width=width * topk,
+            shared=shared_width,
+            sent=topk * (latent or hidden_size),
             weights=weights,
-            routed=expert * used,
+            routed=expert * topk,
             is_grouped=bool(values.get("moe_grouped_gemm")),
         )
-        return weights, expert * values["num_moe_experts"], expert * used, parts
+        return weights, expert * values["num_moe_experts"], expert * topk, parts
     width = values["ffn_hidden_size"] if kind else 0
-    weights = matrices * hidden * width
+    weights = matrices * hidden_size * width
     return weights, 0.0, 0.0, dense_parts(width, weights) if kind else ()

@@ -27,8 +27,8 @@ def refused_by_the_host_itself(verdict: HostVerdict) -> Found:
     """
     if verdict.state == "refused":
         host = f"megatron-bridge {verdict.version}"
-        allowed = f"what {host} accepts on {verdict.world_size} GPUs ({verdict.place})"
+        accepted_values = f"what {host} accepts on {verdict.world_size} GPUs ({verdict.place})"
         if not verdict.place:
-            allowed = f"what {host} can be given ({verdict.stage})"
+            accepted_values = f"what {host} can be given ({verdict.stage})"
         where = join(map(setting, verdict.where)) if verdict.place else place(", ".join(verdict.where))
-        yield wrong(where or place("the run"), verdict.reason, allowed)
+        yield wrong(where or place("the run"), verdict.reason, accepted_values)

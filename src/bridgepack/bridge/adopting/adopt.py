@@ -76,9 +76,9 @@ def from_bridge(
     by_default = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(base["name"]).name) or "adopted"
     recipe = SFTRecipe.from_mapping({"name": name or by_default, "model": base, **sections})
     recipe = _with_the_rest(recipe, config)
-    left = dict(_undecided_settings(host_config(recipe), config))
-    if left:
-        raise ConfigError(_unsayable(left))
+    undecided_settings = dict(_undecided_settings(host_config(recipe), config))
+    if undecided_settings:
+        raise ConfigError(_unsayable(undecided_settings))
     return recipe.for_installed_host()
 
 
@@ -100,13 +100,13 @@ def _with_the_rest(recipe: SFTRecipe, config: Any) -> SFTRecipe:
     host = host_config(recipe)
     fields: dict[str, Any] = {}
     overrides: dict[str, Any] = {}
-    for path, (ours, wanted) in _undecided_settings(host, config):
-        value = as_written(wanted)
+    for path, (ours, config_value) in _undecided_settings(host, config):
+        value = as_written(config_value)
         if path.startswith("env_vars."):
             fields[f"environment.{path.removeprefix('env_vars.')}"] = value
         elif path in _FIELDS and value is not None and _fits(recipe, _FIELDS[path], value):
             fields[_FIELDS[path]] = value
-        elif ours is None and isinstance(wanted, dict) and is_representable(without_classes(value)):
+        elif ours is None and isinstance(config_value, dict) and is_representable(without_classes(value)):
             put(overrides, path, without_classes(value))
         elif is_representable(value):
             put(overrides, path, value)
@@ -126,18 +126,18 @@ def _fits(recipe: SFTRecipe, field: str, value: Any) -> bool:
 
 def _undecided_settings(host: HostConfig, config: Any) -> Iterator[tuple[str, tuple[Any, Any]]]:
     """Yield (path, (value of the recipe, value of the config)) where the recipe must adopt the config's value."""
-    derived = {setting.path for setting in host.settings if setting.origin == "derived"}
-    for path, (ours, wanted) in differences(host.config, config).items():
-        is_ours = path in derived or path in _SIZES or _ALWAYS_OURS.match(path)
+    derived_paths = {setting.path for setting in host.settings if setting.origin == "derived"}
+    for path, (ours, config_value) in differences(host.config, config).items():
+        is_ours = path in derived_paths or path in _SIZES or _ALWAYS_OURS.match(path)
         is_unknown = ours is MISSING and not _is_declared(config, path)
-        if not (is_ours or is_unknown or _means_the_same(path, wanted, config) or is_ignored(config, path)):
-            yield path, (ours, wanted)
+        if not (is_ours or is_unknown or _means_the_same(path, config_value, config) or is_ignored(config, path)):
+            yield path, (ours, config_value)
 
 
-def _means_the_same(path: str, wanted: Any, config: Any) -> bool:
+def _means_the_same(path: str, config_value: Any, config: Any) -> bool:
     if path in _WORKED_OUT:
-        return wanted in (None, config.train.train_iters)
-    return wanted is None and path.startswith(_NONE_IS_DEFAULT)
+        return config_value in (None, config.train.train_iters)
+    return config_value is None and path.startswith(_NONE_IS_DEFAULT)
 
 
 def _is_declared(config: Any, path: str) -> bool:
@@ -147,13 +147,13 @@ def _is_declared(config: Any, path: str) -> bool:
     return isinstance(node, dict) or name in declared_types(type(holder_of(node, name) or node))
 
 
-def _unsayable(left: Mapping[str, tuple[Any, Any]]) -> str:
-    path, values = next(iter(left.items()))
-    base, found = ("missing" if value is MISSING else repr(as_written(value))[:80] for value in values)
-    others = f" (and {len(left) - 1} more: {', '.join(list(left)[1:6])})" if len(left) > 1 else ""
+def _unsayable(settings: Mapping[str, tuple[Any, Any]]) -> str:
+    path, values = next(iter(settings.items()))
+    base, value_text = ("missing" if value is MISSING else repr(as_written(value))[:80] for value in values)
+    other_paths = f" (and {len(settings) - 1} more: {', '.join(list(settings)[1:6])})" if len(settings) > 1 else ""
     return (
-        f"{path} is {found}, the base has {base}, and a recipe cannot express that{others}. Name a base that has it "
-        "with model=, or keep the ConfigContainer and call pack_for on it."
+        f"{path} is {value_text}, the base has {base}, and a recipe cannot express that{other_paths}. "
+        "Name a base that has it with model=, or keep the ConfigContainer and call pack_for on it."
     )
 
 
@@ -161,18 +161,18 @@ def _unsayable(left: Mapping[str, tuple[Any, Any]]) -> str:
 MISSING = object()
 
 
-def differences(config: Any, other: Any) -> dict[str, tuple[Any, Any]]:
+def differences(config: Any, other_config: Any) -> dict[str, tuple[Any, Any]]:
     """Return dotted path -> (value in the first, value in the second) of differences; `MISSING` for a missing value.
 
     Values are plain; an enum's member equals its name, a path its text, and a registered name of mixed precision the
     object that it names.
     """
-    return plain_differences(_comparable(config), _comparable(other))
+    return plain_differences(_comparable(config), _comparable(other_config))
 
 
-def plain_differences(values: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+def plain_differences(values: Mapping[str, Any], other_values: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Return the differences of plain values, as `differences`."""
-    return dict(_differences(values, other, ""))
+    return dict(_differences(values, other_values, ""))
 
 
 def is_representable(value: Any) -> bool:
@@ -212,15 +212,15 @@ def _comparable(config: Any) -> dict[str, Any]:
     return values
 
 
-def _differences(one: Any, other: Any, path: str) -> Iterator[tuple[str, tuple[Any, Any]]]:
-    if _is_object(one) and _is_object(other) and _class(one) == _class(other):
-        for name in dict.fromkeys((*one, *other)):
+def _differences(value: Any, other_value: Any, path: str) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    if _is_object(value) and _is_object(other_value) and _class(value) == _class(other_value):
+        for name in dict.fromkeys((*value, *other_value)):
             if name == "_target_":
                 continue
             below = f"{path}.{name}" if path else name
-            yield from _differences(one.get(name, MISSING), other.get(name, MISSING), below)
-    elif as_written(one) != as_written(other):
-        yield path, (one, other)
+            yield from _differences(value.get(name, MISSING), other_value.get(name, MISSING), below)
+    elif as_written(value) != as_written(other_value):
+        yield path, (value, other_value)
 
 
 def _class(value: Mapping[str, Any]) -> str:

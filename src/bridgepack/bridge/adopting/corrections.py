@@ -6,7 +6,7 @@ from typing import Any
 
 from bridgepack.bridge.container import config_of_container
 from bridgepack.bridge.live import place_in, value_in
-from bridgepack.bridge.wiring import derived
+from bridgepack.bridge.wiring import derived_setting
 from bridgepack.bridge.writing.assign import assign
 from bridgepack.errors import ConfigError
 from bridgepack.records import Change, Finding, RunConfig
@@ -33,7 +33,7 @@ def correct(
     """
 
     def write(change: Change) -> None:
-        assign(config, [derived(place_in(config, change.path), change.value, change.why)])
+        assign(config, [derived_setting(place_in(config, change.path), change.value, change.why)])
 
     def config_now() -> RunConfig:
         return config_of_container(config, place=type(config).__name__)

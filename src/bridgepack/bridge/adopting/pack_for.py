@@ -12,7 +12,7 @@ from bridgepack.bridge.inherited import prediction_settings
 from bridgepack.bridge.live import copy_of, has_setting, place_in, value_in
 from bridgepack.bridge.plain import value_at
 from bridgepack.bridge.shipped import installed_release
-from bridgepack.bridge.wiring import LOSS_SETTINGS, SPECS, Setting, derived
+from bridgepack.bridge.wiring import LOSS_SETTINGS, SPECS, Setting, derived_setting
 from bridgepack.bridge.writing.assign import assign
 from bridgepack.bridge.writing.write import new_specs
 from bridgepack.data.artifact.manifest import read_manifest
@@ -91,14 +91,14 @@ def _write(config: Any, settings: Iterator[Setting]) -> Iterator[Change]:
 def _offline_settings(config: Any, artifact: Path | None) -> Iterator[Setting]:
     size = value_in(config, _SIZE)
     if not value_in(config, _OFFLINE):
-        yield derived(_OFFLINE, True, "sequences of text are packed before the run")
-        yield derived(SPECS, new_specs(installed_release(), size), f"packs of dataset.seq_length, {size}")
+        yield derived_setting(_OFFLINE, True, "sequences of text are packed before the run")
+        yield derived_setting(SPECS, new_specs(installed_release(), size), f"packs of dataset.seq_length, {size}")
     elif artifact is None and value_in(config, f"{SPECS}.packed_train_data_path") is None:
-        yield derived(f"{SPECS}.packed_sequence_size", size, "as dataset.seq_length; nothing is packed yet")
+        yield derived_setting(f"{SPECS}.packed_sequence_size", size, "as dataset.seq_length; nothing is packed yet")
     if artifact is not None:
         yield from _artifact_settings(artifact)
-    yield derived("dataset.dataset_kwargs.pad_to_max_length", True, "packs of one width, for every kernel")
-    yield derived("dataset.do_test", False, "the host never packs a test split")
+    yield derived_setting("dataset.dataset_kwargs.pad_to_max_length", True, "packs of one width, for every kernel")
+    yield derived_setting("dataset.do_test", False, "the host never packs a test split")
     yield from LOSS_SETTINGS
 
 
@@ -107,16 +107,18 @@ def _artifact_settings(folder: Path) -> Iterator[Setting]:
     has_validation = VALIDATION in {split.name for split in manifest.splits}
     because = "the packs of the artifact"
     for path in ("model.seq_length", _SIZE, f"{SPECS}.packed_sequence_size"):
-        yield derived(path, manifest.packed_sequence_size, "as the packs were made")
-    yield derived(f"{SPECS}.pad_seq_to_mult", manifest.pad_seq_to_mult, "as the packs were made")
-    yield derived(f"{SPECS}.packed_train_data_path", str(folder / TRAIN), because)
-    yield derived(f"{SPECS}.packed_val_data_path", str(folder / VALIDATION) if has_validation else None, because)
-    yield derived(f"{SPECS}.packed_metadata_path", folder / "bridge_metadata.json", because)
+        yield derived_setting(path, manifest.packed_sequence_size, "as the packs were made")
+    yield derived_setting(f"{SPECS}.pad_seq_to_mult", manifest.pad_seq_to_mult, "as the packs were made")
+    yield derived_setting(f"{SPECS}.packed_train_data_path", str(folder / TRAIN), because)
+    yield derived_setting(
+        f"{SPECS}.packed_val_data_path", str(folder / VALIDATION) if has_validation else None, because
+    )
+    yield derived_setting(f"{SPECS}.packed_metadata_path", folder / "bridge_metadata.json", because)
     for name in _HUB_FIELDS:
-        yield derived(f"dataset.{name}", None, "the packs are read, and nothing from the hub")
-    yield derived("dataset.hf_rewrite", False, "the packs are read, and nothing from the hub")
-    yield derived("dataset.dataset_root", str(folder), "the host wants one source; nothing in it is read")
-    yield derived("dataset.do_validation", has_validation, "whether the artifact has validation packs")
+        yield derived_setting(f"dataset.{name}", None, "the packs are read, and nothing from the hub")
+    yield derived_setting("dataset.hf_rewrite", False, "the packs are read, and nothing from the hub")
+    yield derived_setting("dataset.dataset_root", str(folder), "the host wants one source; nothing in it is read")
+    yield derived_setting("dataset.do_validation", has_validation, "whether the artifact has validation packs")
 
 
 def _in_batch_settings(config: Any, artifact: str | Path | None, world_size: int | None) -> Iterator[Setting]:
@@ -124,9 +126,9 @@ def _in_batch_settings(config: Any, artifact: str | Path | None, world_size: int
     if not has_setting(config, _IN_BATCH) or artifact is not None:
         reads = "reads no packs; leave artifact out" if artifact is not None else "cannot pack"
         raise ConfigError(f"dataset is a {kind}, which {reads}. Allowed for text: a GPTSFTDatasetConfig.")
-    yield derived(_IN_BATCH, True, "sequences are packed in each micro batch")
+    yield derived_setting(_IN_BATCH, True, "sequences are packed in each micro batch")
     if value_in(config, "train.micro_batch_size") == 1:
-        yield derived("train.micro_batch_size", 2, "a micro batch is one pack, of two sequences or more")
+        yield derived_setting("train.micro_batch_size", 2, "a micro batch is one pack, of two sequences or more")
         yield from _batch_of_two(config, world_size)
     yield from LOSS_SETTINGS
 
@@ -139,6 +141,6 @@ def _batch_of_two(config: Any, world_size: int | None) -> Iterator[Setting]:
     for path in ("train.global_batch_size", "validation.eval_global_batch_size"):
         size = value_in(config, path)
         if size is not None and size % unit:
-            yield derived(path, -(-size // unit) * unit, because)
+            yield derived_setting(path, -(-size // unit) * unit, because)
     if value_in(config, "validation.eval_micro_batch_size") == 1:
-        yield derived("validation.eval_micro_batch_size", 2, "as in training")
+        yield derived_setting("validation.eval_micro_batch_size", 2, "as in training")

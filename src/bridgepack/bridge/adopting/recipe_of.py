@@ -69,7 +69,7 @@ def _packing(config: Any) -> dict[str, Any]:
         return {"mode": mode, "packed_sequence_size": value_in(config, "dataset.seq_length")}
     names = ("packed_sequence_size", "max_single_sequence_length", "pad_seq_to_mult", "pad_cu_seqlens")
     size, longest, multiple, pads = (value_in(config, f"{SPECS}.{name}") for name in names)
-    needed = geometry.pad_seq_to_mult(
+    smallest_multiple = geometry.pad_seq_to_mult(
         context_parallel_size=config.model.context_parallel_size,
         tensor_model_parallel_size=config.model.tensor_model_parallel_size,
         sequence_parallel=bool(config.model.sequence_parallel),
@@ -79,7 +79,7 @@ def _packing(config: Any) -> dict[str, Any]:
     section = {"mode": "offline", "packed_sequence_size": size, "pad_cu_seqlens": bool(pads), "seed": seed}
     if longest is not None and longest < size:
         section["max_sequence_length"] = longest
-    if multiple is not None and multiple != needed and multiple % needed == 0:
+    if multiple is not None and multiple != smallest_multiple and multiple % smallest_multiple == 0:
         section["pad_seq_to_mult"] = multiple
     return section
 
@@ -170,8 +170,8 @@ def _graphs(model: Any) -> dict[str, Any]:
     if implementation == "full_iteration":
         return {"implementation": implementation}
     names = [getattr(module, "name", module) for module in getattr(model, "cuda_graph_modules", None) or []]
-    allowed = get_args(get_args(CudaGraphConfig.model_fields["modules"].annotation)[0])
-    if implementation == "transformer_engine" and names and set(names) <= set(allowed):
+    module_names = get_args(get_args(CudaGraphConfig.model_fields["modules"].annotation)[0])
+    if implementation == "transformer_engine" and names and set(names) <= set(module_names):
         return {"implementation": implementation, "modules": names}
     return {"implementation": "none"}
 
@@ -197,9 +197,9 @@ def _layout_of(dataset: Any, kind: str, *, by_host: bool) -> Any:
         return layouts if by_host else None
     columns = {name: getattr(dataset.preprocessing, name, value) for name, value in _LEGACY.items()}
     template = filled_template(columns["prompt_template"], columns["prompt_column"])
-    own = _pair(template, columns["completion_column"])
+    layout = _pair(template, columns["completion_column"])
     usual = _pair(filled_template(columns["prompt_template"], PAIR[0]), PAIR[1])
-    return own if by_host or own == usual else [own, usual]
+    return layout if by_host or layout == usual else [layout, usual]
 
 
 def _pair(prompt: str, completion: str) -> dict[str, str]:
@@ -244,20 +244,20 @@ def data_section(config: Any) -> dict[str, Any]:
 def _source(source: Any, *, by_host: bool) -> dict[str, Any] | str:
     """Return a source; a source that the host reads keeps the host's name."""
     try:
-        resolved = import_host("megatron.bridge.data.sources.hf").resolve_hf_dataset_source(source)
+        hf_source = import_host("megatron.bridge.data.sources.hf").resolve_hf_dataset_source(source)
     except ValueError as error:
         raise ConfigError(f"dataset: {error} Pass the inputs as data={{'train': ...}}.") from error
-    options = resolved.load_kwargs or {}
+    options = hf_source.load_kwargs or {}
     files = options.get("data_files")
-    if isinstance(files, str) and resolved.path_or_dataset in ("json", "parquet", "arrow", "csv"):
+    if isinstance(files, str) and hf_source.path_or_dataset in ("json", "parquet", "arrow", "csv"):
         return files
     name = source.dataset_name if by_host else None
-    found: dict[str, Any] = {"dataset": name or resolved.path_or_dataset, "split": resolved.split}
-    if isinstance(resolved.subset, str) and name is None:
-        found["name"] = resolved.subset
+    section: dict[str, Any] = {"dataset": name or hf_source.path_or_dataset, "split": hf_source.split}
+    if isinstance(hf_source.subset, str) and name is None:
+        section["name"] = hf_source.subset
     if "revision" in options:
-        found["revision"] = options["revision"]
-    return found
+        section["revision"] = options["revision"]
+    return section
 
 
 def tokenizer_section(config: Any) -> dict[str, Any]:
@@ -299,5 +299,5 @@ def preprocessing_section(dataset: Any) -> dict[str, Any]:
     if type(preprocessing).__name__ == "ChatSFTPreprocessingConfig":
         return {"kind": "chat", "loss_mode": preprocessing.loss_mode, **_AS_HOST}
     values = dataclasses.asdict(preprocessing)
-    known = PromptCompletionPreprocessing.model_fields
-    return {"kind": "prompt_completion"} | {name: value for name, value in values.items() if name in known}
+    fields = PromptCompletionPreprocessing.model_fields
+    return {"kind": "prompt_completion"} | {name: value for name, value in values.items() if name in fields}

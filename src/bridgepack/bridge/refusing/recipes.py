@@ -8,7 +8,7 @@ from bridgepack.bridge.bases import why_not_made
 from bridgepack.bridge.wiring.columns import HOST_LAYOUT, columns_for_host, layouts_for_host
 from bridgepack.config.errors import quoted
 from bridgepack.config.layouts.sayings import as_flow
-from bridgepack.config.recipe.data import DataSource, as_sources, listed, path_of, sets_amount
+from bridgepack.config.recipe.data import DataSource, as_sources, path_of, sets_amount, source_entries
 from bridgepack.config.recipe.preprocessing import FORM_FIELDS, ChatPreprocessing
 from bridgepack.config.recipe.readings import written_layouts
 from bridgepack.config.recipe.recipe import SFTRecipe
@@ -34,18 +34,18 @@ def readings(recipe: SFTRecipe) -> Iterator[Refusal]:
     as_it_is = f"none with packing.mode {mode}: the host reads the data itself"
     kind = recipe.preprocessing.kind
     if kind in {"text", "tokenized"}:
-        allowed = f"chat or prompt_completion with packing.mode {mode}: the host tokenises the data itself"
-        yield _reading("preprocessing.kind", kind, allowed, "Set one of these, or set packing.mode to offline.")
+        allowed_values = f"chat or prompt_completion with packing.mode {mode}: the host tokenises the data itself"
+        yield _reading("preprocessing.kind", kind, allowed_values, "Set one of these, or set packing.mode to offline.")
     if recipe.preprocessing.others:
-        kinds = ", ".join(other.kind for other in recipe.preprocessing.others)
-        allowed = f"none with packing.mode {mode}: the host reads rows of one kind"
-        yield _reading("preprocessing.others", f"a section of kind {kinds}", allowed, _OFFLINE)
+        kinds = ", ".join(section.kind for section in recipe.preprocessing.others)
+        allowed_values = f"none with packing.mode {mode}: the host reads rows of one kind"
+        yield _reading("preprocessing.others", f"a section of kind {kinds}", allowed_values, _OFFLINE)
     yield from _forms(recipe)
     fraction = recipe.data.validation_fraction
     if fraction > 0:
-        allowed = f"0 with packing.mode {mode}: the host reads the data itself and splits nothing"
+        allowed_values = f"0 with packing.mode {mode}: the host reads the data itself and splits nothing"
         fix = "Name the validation data in data.validation, or set packing.mode to offline."
-        yield _reading("data.validation_fraction", str(fraction), allowed, fix)
+        yield _reading("data.validation_fraction", str(fraction), allowed_values, fix)
     yield from _layouts(recipe)
     for split in ("train", "validation"):
         if split == "train" or recipe.data.validation is not None:
@@ -57,17 +57,17 @@ def _layouts(recipe: SFTRecipe) -> Iterator[Refusal]:
     mode, kind = recipe.packing.mode, recipe.preprocessing.kind
     if kind not in {"chat", "prompt_completion"} or len(as_sources(recipe.data.train)) != 1:
         return  # said already
-    allowed = f"{HOST_LAYOUT} with packing.mode {mode}: the host reads the data itself"
+    allowed_values = f"{HOST_LAYOUT} with packing.mode {mode}: the host reads the data itself"
     first = layouts_for_host(recipe)
     if not first:
         fix = f"Set it to {_EXAMPLES[kind]}, with the columns of your rows."
-        yield _reading("data.layout", "missing", allowed, fix)
+        yield _reading("data.layout", "missing", allowed_values, fix)
         return
     sources = (*as_sources(recipe.data.train), *as_sources(recipe.data.validation))
     if any(written_layouts(recipe.data, source) != first for source in sources):
         yield _reading("data.layout", "not the same for all rows", "one layout: the host has one", _OFFLINE_LAYOUT)
     elif first[0].kind != kind or columns_for_host(first) is None:
-        yield _reading("data.layout", quoted(", ".join(map(as_flow, first))), allowed, _OFFLINE_LAYOUT)
+        yield _reading("data.layout", quoted(", ".join(map(as_flow, first))), allowed_values, _OFFLINE_LAYOUT)
 
 
 def _forms(recipe: SFTRecipe) -> Iterator[Refusal]:
@@ -80,27 +80,29 @@ def _forms(recipe: SFTRecipe) -> Iterator[Refusal]:
         value, usual = getattr(preprocessing, name), type(preprocessing).model_fields[name].default
         if value != of_host.get(name, usual):
             as_host = quoted(of_host.get(name, usual))
-            allowed = f"{as_host} with packing.mode {recipe.packing.mode}: the host reads the data itself"
-            yield _reading(f"preprocessing.{name}", quoted(value), allowed, _OFFLINE)
+            allowed_values = f"{as_host} with packing.mode {recipe.packing.mode}: the host reads the data itself"
+            yield _reading(f"preprocessing.{name}", quoted(value), allowed_values, _OFFLINE)
 
 
 def _source(recipe: SFTRecipe, split: str, as_it_is: str) -> Iterator[Refusal]:
-    field, stated = f"data.{split}", getattr(recipe.data, split)
-    sources, mode = as_sources(stated), recipe.packing.mode
+    field, sources_setting = f"data.{split}", getattr(recipe.data, split)
+    sources, mode = as_sources(sources_setting), recipe.packing.mode
     if len(sources) != 1:
-        found, allowed = f"a list of {len(sources)} sources", f"one with packing.mode {mode}: the host reads one"
-        yield _reading(field, found, allowed, "Name one, or set packing.mode to offline.")
+        value, allowed_values = f"a list of {len(sources)} sources", f"one with packing.mode {mode}: the host reads one"
+        yield _reading(field, value, allowed_values, "Name one, or set packing.mode to offline.")
         return
     source = sources[0]
-    said = ["split"] if isinstance(source, DataSource) and source.path and source.split else []
-    said += ["weight, epochs or max_rows"] if any(map(sets_amount, listed(stated))) else []
-    if said:
-        yield _reading(field, f"a source with {', '.join(said)}", as_it_is, _OFFLINE)
+    settings = ["split"] if isinstance(source, DataSource) and source.path and source.split else []
+    settings += ["weight, epochs or max_rows"] if any(map(sets_amount, source_entries(sources_setting))) else []
+    if settings:
+        yield _reading(field, f"a source with {', '.join(settings)}", as_it_is, _OFFLINE)
     path = path_of(source)
     if path is not None and builder_of(path) is None:
         kinds = ", ".join(FILE_BUILDERS)
-        allowed = f"a file ({kinds}) or a section {{dataset: ID}} with packing.mode {mode}: the host reads the data"
-        yield _reading(field, quoted(path), allowed, "Name one of these, or set packing.mode to offline.")
+        allowed_values = (
+            f"a file ({kinds}) or a section {{dataset: ID}} with packing.mode {mode}: the host reads the data"
+        )
+        yield _reading(field, quoted(path), allowed_values, "Name one of these, or set packing.mode to offline.")
 
 
 def refuse_packs_unread(
@@ -144,16 +146,16 @@ def models(recipe: SFTRecipe, base: Mapping[str, Any]) -> Iterator[Refusal]:
         return
     name, kind = quoted(recipe.model.name), str((base.get("model") or {}).get("_target_", ""))
     if kind.startswith("megatron.bridge.diffusion"):
-        found = f"{name}, a {kind.rpartition('.')[2]}, which makes images or video"
+        value = f"{name}, a {kind.rpartition('.')[2]}, which makes images or video"
         yield Refusal(
-            kind="model", path="model.name", found=found, allowed="language models", fix="Use another recipe."
+            kind="model", path="model.name", found=value, allowed="language models", fix="Use another recipe."
         )
     reason = why_not_made(recipe)
     if reason is not None:
-        found = f"{name}, which Megatron-Bridge does not make: {reason}"
-        allowed = f"a recipe of megatron-bridge {recipe.release.name} that can be made"
-        yield Refusal(kind="model", path="model.name", found=found, allowed=allowed, fix="Use another recipe.")
+        value = f"{name}, which Megatron-Bridge does not make: {reason}"
+        allowed_values = f"a recipe of megatron-bridge {recipe.release.name} that can be made"
+        yield Refusal(kind="model", path="model.name", found=value, allowed=allowed_values, fix="Use another recipe.")
 
 
-def _reading(path: str, found: str, allowed: str, fix: str) -> Refusal:
-    return Refusal(kind="reading", path=path, found=found, allowed=allowed, fix=fix)
+def _reading(path: str, value: str, allowed_values: str, fix: str) -> Refusal:
+    return Refusal(kind="reading", path=path, found=value, allowed=allowed_values, fix=fix)

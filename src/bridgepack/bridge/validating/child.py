@@ -65,9 +65,9 @@ def _ask_once_for_models() -> None:
     auto_bridge.safe_load_config_with_retry = partial(auto_bridge.safe_load_config_with_retry, max_retries=0)
 
 
-def _live(pickled: bytes) -> Any:
+def _live(container_pickle: bytes) -> Any:
     try:
-        return pickle.loads(pickled)  # noqa: S301
+        return pickle.loads(container_pickle)  # noqa: S301
     # Every class in it may fail in its own way.
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"

@@ -6,7 +6,7 @@ from typing import Any
 
 from bridgepack import geometry
 from bridgepack.bridge.wiring.data import LOSS_SETTINGS, dataset_settings, topology_settings
-from bridgepack.bridge.wiring.settings import OVERRIDES, SPECS, Packs, Scope, Setting, derived
+from bridgepack.bridge.wiring.settings import OVERRIDES, SPECS, Packs, Scope, Setting, derived_setting
 from bridgepack.bridge.wiring.training import (
     batch_settings,
     bookkeeping_settings,
@@ -26,7 +26,7 @@ __all__ = [
     "Packs",
     "RunLength",
     "Setting",
-    "derived",
+    "derived_setting",
     "host_settings",
     "run_length",
 ]

@@ -5,15 +5,17 @@ from typing import Any
 
 from bridgepack.bridge.wiring.columns import PAIR, columns_for_host, layouts_for_host
 from bridgepack.bridge.wiring.fields import EXCHANGE, PROMPT_COMPLETION, TOPOLOGY
-from bridgepack.bridge.wiring.settings import SPECS, Scope, Setting, derived
+from bridgepack.bridge.wiring.settings import SPECS, Scope, Setting, derived_setting
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing, PromptCompletionPreprocessing
 
 #: Columns of rows that the host does not read, because they are packed.
 _ANY_COLUMNS = {"prompt_column": PAIR[0], "completion_column": PAIR[1], "prompt_template": "{prompt}"}
 #: How the loss counts tokens, whatever the recipe says.
 LOSS_SETTINGS = (
-    derived("model.calculate_per_token_loss", True, "every trained token has the same weight, on every pack and rank"),
-    derived("ddp.average_in_collective", False, "per-token loss sums over ranks and divides once"),
+    derived_setting(
+        "model.calculate_per_token_loss", True, "every trained token has the same weight, on every pack and rank"
+    ),
+    derived_setting("ddp.average_in_collective", False, "per-token loss sums over ranks and divides once"),
 )
 
 
@@ -31,8 +33,8 @@ def dataset_settings(scope: Scope) -> Iterator[Setting]:
     size = scope.recipe.packing.packed_sequence_size
     yield scope.setting("model.seq_length", "packing.packed_sequence_size", size)
     yield scope.setting("dataset.seq_length", "packing.packed_sequence_size", size)
-    yield derived("dataset.do_validation", scope.has_validation, "data.validation or data.validation_fraction")
-    yield derived("dataset.do_test", False, "the host never packs a test split")
+    yield derived_setting("dataset.do_validation", scope.has_validation, "data.validation or data.validation_fraction")
+    yield derived_setting("dataset.do_test", False, "the host never packs a test split")
     yield from _tokenizer(scope)
     if scope.recipe.packing.mode == "offline":
         yield from _offline(scope)
@@ -43,7 +45,9 @@ def dataset_settings(scope: Scope) -> Iterator[Setting]:
 def _tokenizer(scope: Scope) -> Iterator[Setting]:
     tokenizer = scope.recipe.tokenizer
     yield scope.setting("tokenizer.tokenizer_model", "tokenizer.name_or_path")
-    yield derived("tokenizer.tokenizer_type", "HuggingFaceTokenizer", "packs are made with a Hugging Face tokenizer")
+    yield derived_setting(
+        "tokenizer.tokenizer_type", "HuggingFaceTokenizer", "packs are made with a Hugging Face tokenizer"
+    )
     if tokenizer.chat_template is not None:
         yield scope.setting("tokenizer.chat_template_path", "tokenizer.chat_template")
     for name in ("revision", "trust_remote_code"):
@@ -54,7 +58,7 @@ def _tokenizer(scope: Scope) -> Iterator[Setting]:
 def _offline(scope: Scope) -> Iterator[Setting]:
     folder = scope.packs.folder if scope.packs else scope.recipe.artifact
     yield scope.setting("dataset.seed", "packing.seed")
-    yield derived("dataset.enable_offline_packing", True, "packing.mode is offline", "packing.mode")
+    yield derived_setting("dataset.enable_offline_packing", True, "packing.mode is offline", "packing.mode")
     yield scope.setting(f"{SPECS}.packed_sequence_size", "packing.packed_sequence_size")
     yield _multiple(scope)
     yield scope.setting(f"{SPECS}.max_single_sequence_length", "packing.max_sequence_length")
@@ -62,13 +66,13 @@ def _offline(scope: Scope) -> Iterator[Setting]:
     if folder is not None:
         validation = f"{folder}/validation" if scope.has_validation else None
         because = "the folder of the packs"
-        yield derived(f"{SPECS}.packed_train_data_path", f"{folder}/training", because)
-        yield derived(f"{SPECS}.packed_val_data_path", validation, because)
-        yield derived(f"{SPECS}.packed_metadata_path", f"{folder}/bridge_metadata.json", because)
-        yield derived("dataset.dataset_root", folder, "the host wants one source; nothing in it is read")
-    yield derived("dataset.dataset_kwargs.pad_to_max_length", True, "packs of one width, for every kernel")
-    yield derived("dataset.dataloader_type", "batch", "the host's loader for packs")
-    yield derived(
+        yield derived_setting(f"{SPECS}.packed_train_data_path", f"{folder}/training", because)
+        yield derived_setting(f"{SPECS}.packed_val_data_path", validation, because)
+        yield derived_setting(f"{SPECS}.packed_metadata_path", f"{folder}/bridge_metadata.json", because)
+        yield derived_setting("dataset.dataset_root", folder, "the host wants one source; nothing in it is read")
+    yield derived_setting("dataset.dataset_kwargs.pad_to_max_length", True, "packs of one width, for every kernel")
+    yield derived_setting("dataset.dataloader_type", "batch", "the host's loader for packs")
+    yield derived_setting(
         "dataset.preprocessing",
         _preprocessing(scope),
         "as the packs were made; the host packs nothing",
@@ -78,21 +82,23 @@ def _offline(scope: Scope) -> Iterator[Setting]:
 
 def _from_hub(scope: Scope) -> Iterator[Setting]:
     in_batch = scope.recipe.packing.mode == "in_batch"
-    yield derived("dataset.enable_in_batch_packing", in_batch, f"packing.mode is {scope.recipe.packing.mode}")
-    yield derived("dataset.preprocessing", _preprocessing(scope), "preprocessing", "preprocessing")
+    yield derived_setting("dataset.enable_in_batch_packing", in_batch, f"packing.mode is {scope.recipe.packing.mode}")
+    yield derived_setting("dataset.preprocessing", _preprocessing(scope), "preprocessing", "preprocessing")
     because = "the tokenizer, with what reads images and sound where the model has it"
-    yield derived("dataset.hf_processor_path", scope.recipe.tokenizer.name_or_path, because, "tokenizer.name_or_path")
+    yield derived_setting(
+        "dataset.hf_processor_path", scope.recipe.tokenizer.name_or_path, because, "tokenizer.name_or_path"
+    )
     if scope.recipe.tokenizer.trust_remote_code:
         yield scope.setting("dataset.trust_remote_code", "tokenizer.trust_remote_code")
 
 
 def _multiple(scope: Scope) -> Setting:
-    pinned = scope.recipe.packing.pad_seq_to_mult
+    multiple = scope.recipe.packing.pad_seq_to_mult
     path, field = f"{SPECS}.pad_seq_to_mult", "packing.pad_seq_to_mult"
-    if pinned is not None:
-        return Setting(path=path, value=pinned, origin="recipe", field=field)
+    if multiple is not None:
+        return Setting(path=path, value=multiple, origin="recipe", field=field)
     because = "lcm of 2 x context parallelism and, with sequence parallelism, context x tensor parallelism"
-    return derived(path, scope.recipe.parallelism.multiple, because, field)
+    return derived_setting(path, scope.recipe.parallelism.multiple, because, field)
 
 
 def _preprocessing(scope: Scope) -> dict[str, Any] | None:

@@ -36,7 +36,7 @@ class Setting:
         return self.field or f"{OVERRIDES}.{self.path}"
 
 
-def derived(path: str, value: Any, because: str, field: str = "") -> Setting:
+def derived_setting(path: str, value: Any, because: str, field: str = "") -> Setting:
     """Return a setting that is derived from others."""
     return Setting(path=path, value=value, origin="derived", field=field, because=because)
 
@@ -86,8 +86,8 @@ class Scope:
             is_set = is_set and name in section.model_fields_set
             section = getattr(section, name)
         origin: Literal["recipe", "default"] = "recipe" if is_set and leaf in section.model_fields_set else "default"
-        found = getattr(section, leaf) if value is ... else value
-        return Setting(path=path, value=found, origin=origin, field=field)
+        setting_value = getattr(section, leaf) if value is ... else value
+        return Setting(path=path, value=setting_value, origin=origin, field=field)
 
     def settings(self, fields: Mapping[str, str], *, if_set: bool = False) -> Iterator[Setting]:
         """Yield a setting for each (host path -> recipe field); with `if_set`, null fields are skipped."""

@@ -6,7 +6,7 @@ from typing import Literal
 
 from bridgepack import geometry
 from bridgepack.bridge.wiring.fields import ADAPTER, BOOKKEEPING, OPTIMIZER
-from bridgepack.bridge.wiring.settings import Scope, Setting, derived
+from bridgepack.bridge.wiring.settings import Scope, Setting, derived_setting
 from bridgepack.config.recipe.training import AdapterMethod
 
 #: Learning rates of Megatron-Bridge's own SFT and PEFT recipes.
@@ -26,7 +26,7 @@ def optimizer_settings(scope: Scope) -> Iterator[Setting]:
     if scope.recipe.optimizer.lr is None:
         kind = scope.recipe.method.kind
         because = f"Megatron-Bridge's own for method {kind}"
-        yield derived("optimizer.lr", DEFAULT_LR[kind], because, "optimizer.lr")
+        yield derived_setting("optimizer.lr", DEFAULT_LR[kind], because, "optimizer.lr")
     else:
         yield scope.setting("optimizer.lr", "optimizer.lr")
     yield from scope.settings({path: field for path, field in OPTIMIZER.items() if path != "optimizer.lr"})
@@ -43,19 +43,19 @@ def kernel_settings(scope: Scope) -> Iterator[Setting]:
         yield scope.setting("model.cuda_graph_modules", "cuda_graphs.modules", list(graphs.modules))
     if graphs.implementation == "full_iteration":
         because = "the host cannot look at a loss inside a graph"
-        yield derived("rerun_state_machine.check_for_nan_in_loss", False, because)
-        yield derived("ddp.check_for_nan_in_grad", False, because)
+        yield derived_setting("rerun_state_machine.check_for_nan_in_loss", False, because)
+        yield derived_setting("ddp.check_for_nan_in_grad", False, because)
     if graphs.implementation != "none":
-        yield derived("model.use_te_rng_tracker", True, "graphs replay random numbers through it")
-        yield derived("rng.te_rng_tracker", True, "as model.use_te_rng_tracker")
+        yield derived_setting("model.use_te_rng_tracker", True, "graphs replay random numbers through it")
+        yield derived_setting("rng.te_rng_tracker", True, "as model.use_te_rng_tracker")
     if model is not None and model.attention_backend is not None:
         yield scope.setting("model.attention_backend", "model.attention_backend")
     if model is not None and model.recompute is not None:
         is_full = model.recompute == "full"
         value = None if model.recompute == "none" else model.recompute
         yield scope.setting("model.recompute_granularity", "model.recompute", value)
-        yield derived("model.recompute_method", "uniform" if is_full else None, "model.recompute")
-        yield derived("model.recompute_num_layers", 1 if is_full else None, "model.recompute")
+        yield derived_setting("model.recompute_method", "uniform" if is_full else None, "model.recompute")
+        yield derived_setting("model.recompute_num_layers", 1 if is_full else None, "model.recompute")
 
 
 def bookkeeping_settings(scope: Scope) -> Iterator[Setting]:
@@ -64,9 +64,13 @@ def bookkeeping_settings(scope: Scope) -> Iterator[Setting]:
     yield from scope.settings(BOOKKEEPING, if_set=True)
     for tracker, (path, name) in RUN_NAMES.items():
         if getattr(logging, tracker) is not None:
-            given = scope.setting(path, f"logging.{name}")
-            is_given = given.value is not None
-            yield (given if is_given else derived(path, scope.recipe.name, "the recipe's name", f"logging.{name}"))
+            run_name = scope.setting(path, f"logging.{name}")
+            is_given = run_name.value is not None
+            yield (
+                run_name
+                if is_given
+                else derived_setting(path, scope.recipe.name, "the recipe's name", f"logging.{name}")
+            )
     for variable, value in scope.recipe.environment.items():
         yield Setting(path=f"env_vars.{variable}", value=value, origin="recipe", field=f"environment.{variable}")
 
@@ -79,13 +83,13 @@ def batch_settings(scope: Scope) -> Iterator[Setting]:
     batch = scope.recipe.batch
     yield scope.setting("train.micro_batch_size", "batch.micro_batch_size")
     yield _global_batch(scope)
-    yield derived("train.rampup_batch_size", None, "every step takes as many packs")
+    yield derived_setting("train.rampup_batch_size", None, "every step takes as many packs")
     yield scope.setting("validation.eval_micro_batch_size", "batch.eval_micro_batch_size")
     if batch.eval_global_batch_size is not None:
         yield scope.setting("validation.eval_global_batch_size", "batch.eval_global_batch_size")
         return
     value, because = _evaluation_batch(scope)
-    yield derived("validation.eval_global_batch_size", value, because, "batch.eval_global_batch_size")
+    yield derived_setting("validation.eval_global_batch_size", value, because, "batch.eval_global_batch_size")
 
 
 def _evaluation_batch(scope: Scope) -> tuple[int, str]:
@@ -97,11 +101,11 @@ def _evaluation_batch(scope: Scope) -> tuple[int, str]:
     num_packs, ranks = scope.num_packs("validation"), scope.data_parallel_size(evaluates=True)
     if ranks is None:
         return value, "as in training"
-    share, trained = batch.eval_micro_batch_size * ranks, scope.data_parallel_size()
+    share, training_ranks = batch.eval_micro_batch_size * ranks, scope.data_parallel_size()
     if num_packs and num_packs < value:
         because = f"{num_packs} validation packs over {ranks} data-parallel ranks"
         return max(geometry.floor_to_multiple(num_packs, share), share), because
-    is_shared_in_training = trained is not None and value % (batch.micro_batch_size * trained) == 0
+    is_shared_in_training = training_ranks is not None and value % (batch.micro_batch_size * training_ranks) == 0
     if is_shared_in_training and value % share:
         because = f"the {value} of training over {ranks} data-parallel ranks of evaluation"
         return max(geometry.floor_to_multiple(value, share), share), because
@@ -115,19 +119,19 @@ def schedule_settings(scope: Scope) -> Iterator[Setting]:
     yield iters
     if iters.path == "train.num_epochs":
         because = "Megatron-Bridge computes it from num_epochs and the number of packs"
-        yield derived("train.train_iters", None, because, "schedule.train_iters")
+        yield derived_setting("train.train_iters", None, because, "schedule.train_iters")
     else:
-        yield derived("train.num_epochs", None, "train_iters is set", "schedule.num_epochs")
+        yield derived_setting("train.num_epochs", None, "train_iters is set", "schedule.num_epochs")
     num_iters = iters.value if iters.path == "train.train_iters" else None
     if num_iters is not None:
         warmup = math.ceil(schedule.warmup_fraction * num_iters) if num_iters > 1 else 0
         because = f"{schedule.warmup_fraction:g} of {num_iters} steps"
-        yield derived("scheduler.lr_warmup_iters", warmup, because, "schedule.warmup_fraction")
-        yield derived("scheduler.lr_warmup_fraction", None, "lr_warmup_iters is set")
+        yield derived_setting("scheduler.lr_warmup_iters", warmup, because, "schedule.warmup_fraction")
+        yield derived_setting("scheduler.lr_warmup_fraction", None, "lr_warmup_iters is set")
     else:
         yield scope.setting("scheduler.lr_warmup_fraction", "schedule.warmup_fraction")
-        yield derived("scheduler.lr_warmup_iters", 0, "lr_warmup_fraction is set")
-    yield derived("scheduler.lr_decay_iters", None, "the whole run")
+        yield derived_setting("scheduler.lr_warmup_iters", 0, "lr_warmup_fraction is set")
+    yield derived_setting("scheduler.lr_decay_iters", None, "the whole run")
     yield scope.setting("scheduler.lr_decay_style", "schedule.lr_decay_style")
     yield from _evaluation(scope, num_iters)
 
@@ -140,7 +144,7 @@ def _global_batch(scope: Scope) -> Setting:
     unit = (scope.data_parallel_size() or 1) * scope.recipe.batch.micro_batch_size
     value = max(round(slots / size / unit), 1) * unit
     because = f"{slots} token slots of {size} in multiples of {unit}, what the data-parallel ranks take at a time"
-    return derived(path, value, because, "batch.tokens_per_step")
+    return derived_setting(path, value, because, "batch.tokens_per_step")
 
 
 def _train_iters(scope: Scope) -> Setting:
@@ -155,7 +159,7 @@ def _train_iters(scope: Scope) -> Setting:
     batch = _global_batch(scope).value
     value = max(math.ceil(epochs * num_packs / batch), 1)
     because = f"ceil({epochs:g} epochs x {num_packs} packs / {batch} packs per step)"
-    return derived("train.train_iters", value, because, field)
+    return derived_setting("train.train_iters", value, because, field)
 
 
 def _evaluation(scope: Scope, num_iters: int | None) -> Iterator[Setting]:
@@ -164,13 +168,15 @@ def _evaluation(scope: Scope, num_iters: int | None) -> Iterator[Setting]:
         yield scope.setting("validation.eval_interval", "schedule.eval_interval")
     elif num_iters is not None:
         value = max(num_iters // _EVALUATIONS_PER_RUN, 1)
-        yield derived("validation.eval_interval", value, f"a tenth of {num_iters} steps", "schedule.eval_interval")
+        yield derived_setting(
+            "validation.eval_interval", value, f"a tenth of {num_iters} steps", "schedule.eval_interval"
+        )
     if schedule.eval_iters is not None:
         yield scope.setting("validation.eval_iters", "schedule.eval_iters")
     elif not scope.has_validation:
-        yield derived("validation.eval_iters", 0, "there is no validation data", "schedule.eval_iters")
+        yield derived_setting("validation.eval_iters", 0, "there is no validation data", "schedule.eval_iters")
     elif num_packs := scope.num_packs("validation"):
         batch = next(item.value for item in batch_settings(scope) if item.path == "validation.eval_global_batch_size")
         because = f"{num_packs} validation packs / {batch} per step"
         least = 0 if scope.recipe.batch.eval_global_batch_size is None else 1  # BP604 reports a batch above the packs
-        yield derived("validation.eval_iters", max(num_packs // batch, least), because, "schedule.eval_iters")
+        yield derived_setting("validation.eval_iters", max(num_packs // batch, least), because, "schedule.eval_iters")

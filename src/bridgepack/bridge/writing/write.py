@@ -17,7 +17,7 @@ from bridgepack.bridge.recipe import config_of_recipe
 from bridgepack.bridge.refusing.recipes import builder_of, readings
 from bridgepack.bridge.refusing.refusals import OF_TOPOLOGY, refusal_text, refusals_of
 from bridgepack.bridge.shipped import import_host, installed_release, is_shipped_model, load_shipped, named_precision
-from bridgepack.bridge.wiring import SPECS, Packs, Setting, derived
+from bridgepack.bridge.wiring import SPECS, Packs, Setting, derived_setting
 from bridgepack.bridge.writing.assign import assign
 from bridgepack.config.errors import quoted
 from bridgepack.config.recipe.data import DEFAULT_SPLIT, DataSource, Source, as_sources, path_of
@@ -78,8 +78,8 @@ def _error_of_check(error: ConfigError, recipe: SFTRecipe) -> ConfigError:
     """Return what `check` says against a recipe, or the error of the installed host if it says nothing."""
     if recipe.model is None:
         return error
-    refused = refusals_of(_with_installed_release(recipe))
-    return ConfigError(refusal_text(refused[0])) if refused else error
+    refusals = refusals_of(_with_installed_release(recipe))
+    return ConfigError(refusal_text(refusals[0])) if refusals else error
 
 
 def _host_config(recipe: SFTRecipe, artifact: str | Path | None) -> HostConfig:
@@ -93,11 +93,11 @@ def _host_config(recipe: SFTRecipe, artifact: str | Path | None) -> HostConfig:
     config.peft = _adapter(config.peft, recipe)
     if config.tokenizer.tokenizer_model != recipe.tokenizer.name_or_path:
         config.tokenizer = type(config.tokenizer)()
-    assign(config, (dataclasses.replace(one, path=place_in(config, one.path)) for one in settings.values()))
+    assign(config, (dataclasses.replace(setting, path=place_in(config, setting.path)) for setting in settings.values()))
     for change in correct(
         config, may_change=lambda path: not is_decided(path, settings), world_size=recipe.parallelism.num_gpus
     ):
-        settings[change.path] = derived(change.path, change.value, change.why)
+        settings[change.path] = derived_setting(change.path, change.value, change.why)
     return HostConfig(config=config, settings=tuple(settings.values()))
 
 
@@ -107,11 +107,11 @@ def _with_installed_release(recipe: SFTRecipe) -> SFTRecipe:
     Raises:
         ConfigError: it says that it is for another release.
     """
-    installed, version = installed_release(), import_host("megatron.bridge").__version__
-    if recipe.bridge_version is not None and recipe.release.name != installed.name:
+    release, version = installed_release(), import_host("megatron.bridge").__version__
+    if recipe.bridge_version is not None and recipe.release.name != release.name:
         raise ConfigError(
             f"bridge_version is {recipe.bridge_version}, and megatron-bridge {version} is installed; allowed: "
-            f"{installed.name}. Set it to the version that trains, or install megatron-bridge {recipe.release.bridge}."
+            f"{release.name}. Set it to the version that trains, or install megatron-bridge {recipe.release.bridge}."
         )
     return recipe.override({"bridge_version": version.partition("+")[0]})
 
@@ -152,10 +152,10 @@ def model_of_hub(model: ModelConfig, release: HostRelease) -> Any:
         options["revision"] = model.revision
     bridge = import_host("megatron.bridge").AutoBridge
     try:
-        found = bridge.from_hf_pretrained(model.name, **options)
-        if release.built_from_parts and _is_any_of(found.hf_pretrained, release.built_from_parts):
-            return found.get_model_config()
-        return found.to_megatron_provider(load_weights=False)
+        auto_bridge = bridge.from_hf_pretrained(model.name, **options)
+        if release.built_from_parts and _is_any_of(auto_bridge.hf_pretrained, release.built_from_parts):
+            return auto_bridge.get_model_config()
+        return auto_bridge.to_megatron_provider(load_weights=False)
     except _MODEL_ERRORS as error:
         reason = str(error).strip().partition("\n")[0]
         raise ConfigError(
@@ -165,8 +165,8 @@ def model_of_hub(model: ModelConfig, release: HostRelease) -> Any:
         ) from error
 
 
-def _is_any_of(pretrained: Any, architectures: Collection[str]) -> bool:
-    return any(name in architectures for name in getattr(pretrained.config, "architectures", None) or ())
+def _is_any_of(hf_model: Any, architectures: Collection[str]) -> bool:
+    return any(name in architectures for name in getattr(hf_model.config, "architectures", None) or ())
 
 
 def _with_packs(recipe: SFTRecipe, artifact: str | Path | None) -> tuple[SFTRecipe, Packs | None]:

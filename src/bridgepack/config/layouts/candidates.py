@@ -59,10 +59,10 @@ class Candidate:
             if any(not (slots[slot].forms & _WHOLE and Form.OPEN_TURNS in forms[name]) for name in misfits):
                 return "other"
             without_answer |= {*misfits}
-        unknown = profile.content_columns - self.known_columns
-        if self.entry.is_alone and unknown:
+        unknown_columns = profile.content_columns - self.known_columns
+        if self.entry.is_alone and unknown_columns:
             return "other"
-        unread = unknown - covered_columns
+        unread = unknown_columns - covered_columns
         full = forms.keys() - without_answer
         if all(full & {*names} for slot, names in self.columns.items() if slots[slot].needs == "always"):
             return "fits"

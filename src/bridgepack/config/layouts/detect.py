@@ -131,7 +131,7 @@ def _detection(attempt: Attempt, sample: Sample, *, is_chosen: bool) -> Detectio
     unread = [
         field for field in (*_unread(attempt, sample), *_unread_fields(fields)) if field.holds != "flag" or not obeys
     ]
-    aliases, unknown = aliases_for(fields.roles)
+    aliases, unknown_roles = aliases_for(fields.roles)
     why = [*sayings.reasons(candidate, attempt.repeated_columns, total, is_chosen=is_chosen)]
     if attempt.num_lacks:
         why.append(sayings.lacking(attempt.num_lacks, total, _first(attempt, sample, "lacks")))
@@ -139,7 +139,7 @@ def _detection(attempt: Attempt, sample: Sample, *, is_chosen: bool) -> Detectio
         why.append(sayings.other_shapes(num_others, total, _first(attempt, sample, "other")))
     why += filter(None, [sayings.choice_of_pair([candidate.entry.name], "chat")])
     why += sayings.flags_and_roles(flags if obeys else {}, aliases)
-    why += [sayings.unknown_role(name, sample.places[fields.roles[name]]) for name in unknown]
+    why += [sayings.unknown_role(name, sample.places[fields.roles[name]]) for name in unknown_roles]
     turn_fields_ignored = [f"messages.{name}" for name, contents in fields.contents.items() if contents == "identifier"]
     return Detection(
         entry=candidate.entry,

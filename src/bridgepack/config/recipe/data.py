@@ -66,13 +66,13 @@ class DataSource(Section):
     def _check_place_and_amount(self) -> Self:
         places = [name for name in _PLACES if getattr(self, name) is not None]
         if len(places) != 1:
-            found = f"{' and '.join(places)} are set" if places else "none of path, dataset and sources is set"
-            raise ValueError(f" has a section in which {found}; exactly one of them is allowed. Name one.")
+            places_text = f"{' and '.join(places)} are set" if places else "none of path, dataset and sources is set"
+            raise ValueError(f" has a section in which {places_text}; exactly one of them is allowed. Name one.")
         for name in {"dataset": (), "path": ("revision",), "sources": _OF_ROWS}[places[0]]:
             if value := getattr(self, name):
-                found = "set" if isinstance(value, Section) else repr(value)
+                value_text = "set" if isinstance(value, Section) else repr(value)
                 raise ValueError(
-                    f"{name} is {found}; a section with {places[0]} cannot have it. Remove it"
+                    f"{name} is {value_text}; a section with {places[0]} cannot have it. Remove it"
                     f"{', or set it in its sources' if self.sources else ''}."
                 )
         if self.weight is not None and self.epochs is not None:
@@ -98,7 +98,11 @@ def check_weights(sources: Sequence[Source], where: str, *, takes_epochs: bool) 
         lacks, cure = "neither weight nor epochs", "one of the two; epochs: 1 uses every sequence once"
     for index, source in enumerate(sources):
         has_epochs = takes_epochs and isinstance(source, DataSource) and source.epochs is not None
-        if weight_of(source) is None and not has_epochs and any(weight_of(other) is not None for other in sources):
+        if (
+            weight_of(source) is None
+            and not has_epochs
+            and any(weight_of(other_source) is not None for other_source in sources)
+        ):
             raise ValueError(f"{where}.{index} has {lacks}, and others in the list have a weight. Set {cure}.")
 
 
@@ -111,8 +115,8 @@ def _shape(value: Any) -> str:
 
 def _refuse_rows(value: Any) -> Any:
     """Refuse lists of rows: sections without a location that have a row's columns or are very many."""
-    is_rows = isinstance(value, (list, tuple)) and all(isinstance(one, dict) for one in value)
-    names = {name for one in value for name in one} if is_rows else set()
+    is_rows = isinstance(value, (list, tuple)) and all(isinstance(item, dict) for item in value)
+    names = {name for item in value for name in item} if is_rows else set()
     if names and not names & set(_PLACES) and (names & COLUMNS_OF_ROWS or len(value) > _MANY_SOURCES):
         raise ValueError(
             f" is a list of rows, {len(value)} of them; allowed: a path, a section {{path: PATH}} or {{dataset: ID}}, "
@@ -143,7 +147,7 @@ class MixtureConfig(Section):
     largest total without repeats."""
 
 
-def listed(value: Sources | None) -> tuple[Source, ...]:
+def source_entries(value: Sources | None) -> tuple[Source, ...]:
     """Return the listed sources of a split: one, several or none."""
     if value is None:
         return ()
@@ -152,7 +156,7 @@ def listed(value: Sources | None) -> tuple[Source, ...]:
 
 def as_sources(value: Sources | None) -> tuple[Source, ...]:
     """Return the sources of a split that hold rows, in order, with nested mixtures flattened."""
-    return tuple(_leaves(listed(value)))
+    return tuple(_leaves(source_entries(value)))
 
 
 def _leaves(sources: Sequence[Source]) -> Iterator[Source]:
@@ -230,8 +234,8 @@ class DataConfig(Section):
                 "only one of them can be set. Remove validation_fraction or validation."
             )
         for split in ("train", "validation"):
-            check_weights(listed(getattr(self, split)), split, takes_epochs=True)
-        if self.mixture.total is not None and all(weight_of(source) is None for source in listed(self.train)):
+            check_weights(source_entries(getattr(self, split)), split, takes_epochs=True)
+        if self.mixture.total is not None and all(weight_of(source) is None for source in source_entries(self.train)):
             raise ValueError(
                 f"mixture.total is {self.mixture.total}, and no source of train has a weight. Remove it, or set "
                 "weights."
@@ -282,9 +286,9 @@ class TokenizerConfig(Section):
 
     @model_validator(mode="after")
     def _check_template_variables(self) -> Self:
-        if own := sorted(OWN_TEMPLATE_VARIABLES.intersection(self.chat_template_kwargs)):
+        if variables := sorted(OWN_TEMPLATE_VARIABLES.intersection(self.chat_template_kwargs)):
             raise ValueError(
-                f"chat_template_kwargs has {', '.join(own)}; any other template variable is allowed. "
+                f"chat_template_kwargs has {', '.join(variables)}; any other template variable is allowed. "
                 "Remove it: messages and tools come from the rows, the date from template_date."
             )
         return self

@@ -45,7 +45,7 @@ def fingerprint_of(
         **{name: data[name] for name in ("max_row_bytes",) if name in data},
         **_younger(DataConfig, data),
     }
-    uses = {split: [_use(source) for source in _listed(data.get(split))] for split in ("train", "validation")}
+    uses = {split: [_use(source) for source in _as_sequence(data.get(split))] for split in ("train", "validation")}
     if any(map(any, uses.values())):
         of_files = {split: [record.source for record in records] for split, records in inputs.items()}
         content["mixture"] = {"sources": uses, "source_of_files": of_files, "settings": data.get("mixture")}
@@ -57,8 +57,8 @@ def _use(source: Any) -> dict[str, Any]:
     """Return the fields of a recipe's source without its location."""
     section = source if isinstance(source, Mapping) else {}
     parts = [_use(part) for part in section.get("sources") or ()]
-    own = {name: section[name] for name in _USES if section.get(name)} | _younger(DataSource, section)
-    return own | ({"sources": parts} if own or any(parts) else {})
+    settings = {name: section[name] for name in _USES if section.get(name)} | _younger(DataSource, section)
+    return settings | ({"sources": parts} if settings or any(parts) else {})
 
 
 def _younger(section: type[Section], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def _younger(section: type[Section], values: Mapping[str, Any]) -> dict[str, Any
     }
 
 
-def _listed(sources: Any) -> Sequence[Any]:
+def _as_sequence(sources: Any) -> Sequence[Any]:
     return sources if isinstance(sources, (list, tuple)) else [sources]
 
 

@@ -38,26 +38,26 @@ class _Common(Section):
         """Return the settings for rows of a kind: these, its section in `others`, or its defaults."""
         if kind == self.kind:  # type: ignore[attr-defined]
             return self  # type: ignore[return-value]
-        written = next((other for other in self.others if other.kind == kind), None)
-        if written is not None:
-            return written
-        shared = {"over_long": self.over_long, "labels_after_eos": self.labels_after_eos}
-        return PREPROCESSING_KINDS[kind].model_validate({"kind": kind, **shared})  # type: ignore[return-value]
+        section_of_kind = next((section for section in self.others if section.kind == kind), None)
+        if section_of_kind is not None:
+            return section_of_kind
+        common_settings = {"over_long": self.over_long, "labels_after_eos": self.labels_after_eos}
+        return PREPROCESSING_KINDS[kind].model_validate({"kind": kind, **common_settings})  # type: ignore[return-value]
 
     @model_validator(mode="after")
     def _check_others(self) -> Self:
-        kinds = [self.kind, *(other.kind for other in self.others)]  # type: ignore[attr-defined]
+        kinds = [self.kind, *(section.kind for section in self.others)]  # type: ignore[attr-defined]
         twice = next((kind for index, kind in enumerate(kinds) if kind in kinds[:index]), None)
         if twice is not None:
             raise ValueError(f"others has a section of kind {twice}, whose settings are given already. Remove one.")
-        for index, other in enumerate(self.others):
-            if other.others:
+        for index, section in enumerate(self.others):
+            if section.others:
                 raise ValueError(
                     f"others.{index}.others is set; sections of others cannot be nested. List all of them in others."
                 )
-            if other.labels_after_eos != self.labels_after_eos:
+            if section.labels_after_eos != self.labels_after_eos:
                 raise ValueError(
-                    f"others.{index}.labels_after_eos is {other.labels_after_eos}, and labels_after_eos is "
+                    f"others.{index}.labels_after_eos is {section.labels_after_eos}, and labels_after_eos is "
                     f"{self.labels_after_eos}; an artifact has one value for all rows. Set both to the same."
                 )
         return self
@@ -165,8 +165,8 @@ class ChatPreprocessing(_Common):
 
     @model_validator(mode="after")
     def _check_splitting(self) -> Self:
-        own = self.loss_mode, self.split_conversations
-        if self.over_long == "split_exchanges" and own != ("assistant", "never"):
+        modes = self.loss_mode, self.split_conversations
+        if self.over_long == "split_exchanges" and modes != ("assistant", "never"):
             raise ValueError(
                 f"over_long is 'split_exchanges', loss_mode is {self.loss_mode!r} and split_conversations is "
                 f"{self.split_conversations!r}; allowed with it: loss_mode 'assistant' and split_conversations "

@@ -13,7 +13,7 @@ from pydantic import Field, field_validator, model_validator
 from bridgepack import geometry
 from bridgepack.config.document import Document
 from bridgepack.config.installed import installed_version
-from bridgepack.config.recipe.data import DataConfig, TokenizerConfig, as_sources, listed, sets_amount
+from bridgepack.config.recipe.data import DataConfig, TokenizerConfig, as_sources, sets_amount, source_entries
 from bridgepack.config.recipe.packing import BatchConfig, PackingConfig, ParallelismConfig
 from bridgepack.config.recipe.preprocessing import (
     ChatPreprocessing,
@@ -67,8 +67,8 @@ class ResolvedRecipe:
         fields = {"pad_seq_to_mult": self.pad_seq_to_mult, "max_sequence_length": self.max_sequence_length}
         values = {name: {"value": item.value, "because": item.because} for name, item in fields.items()}
         if habits := self.recipe.host_habits:
-            kept = ", ".join(f"preprocessing.{name}" for name in habits)
-            because = f"{kept} is keep, and the recipe is for Megatron-Bridge {self.recipe.release.name}"
+            habit_fields = ", ".join(f"preprocessing.{name}" for name in habits)
+            because = f"{habit_fields} is keep, and the recipe is for Megatron-Bridge {self.recipe.release.name}"
             values["host_habits"] = {"value": habits, "because": because}
         if self.recipe.detects_layouts:
             values["layout"] = self._explain_layout()
@@ -188,8 +188,8 @@ class SFTRecipe(Document):
     @property
     def kinds(self) -> tuple[str, ...]:
         """The kinds of the sources' rows, each once, the recipe's own first."""
-        found = dict.fromkeys(kind for split in SPLITS for kind in self.kinds_of_sources(split))
-        return tuple(sorted(found, key=lambda kind: kind != self.preprocessing.kind))
+        kinds = dict.fromkeys(kind for split in SPLITS for kind in self.kinds_of_sources(split))
+        return tuple(sorted(kinds, key=lambda kind: kind != self.preprocessing.kind))
 
     def kinds_of_sources(self, split: str) -> tuple[str, ...]:
         """Return the kind of the rows of each source of `training` or `validation` that holds rows, in order."""
@@ -217,8 +217,10 @@ class SFTRecipe(Document):
         habits, settings = self.host_habits, self.preprocessing
         if not habits or settings.kind == "chat":
             return settings.model_copy(update=habits) if habits else settings
-        others = [one.model_copy(update=habits) if one.kind == "chat" else one for one in settings.others]
-        return settings.model_copy(update={"others": tuple(others)})
+        other_sections = [
+            section.model_copy(update=habits) if section.kind == "chat" else section for section in settings.others
+        ]
+        return settings.model_copy(update={"others": tuple(other_sections)})
 
     @property
     def splits_conversations(self) -> bool:
@@ -228,7 +230,7 @@ class SFTRecipe(Document):
     @property
     def mixes_sources(self) -> bool:
         """True if a source sets how much of it is used."""
-        return any(map(sets_amount, (*listed(self.data.train), *listed(self.data.validation))))
+        return any(map(sets_amount, (*source_entries(self.data.train), *source_entries(self.data.validation))))
 
     @property
     def chooses_rows(self) -> bool:
@@ -308,8 +310,8 @@ class SFTRecipe(Document):
             )
         field = "packing.max_sequence_length" if self.packing.max_sequence_length else "packing.packed_sequence_size"
         longest = self.packing.max_sequence_length or size
-        whole = geometry.floor_to_multiple(longest, multiple.value)
-        if whole == 0:
+        max_length = geometry.floor_to_multiple(longest, multiple.value)
+        if max_length == 0:
             raise ConfigError(
                 f"{field} is {longest}; allowed: at least pad_seq_to_mult, {multiple.value} "
                 f"({multiple.because}). Raise it or lower the parallelism."
@@ -318,27 +320,27 @@ class SFTRecipe(Document):
         return ResolvedRecipe(
             recipe=self,
             pad_seq_to_mult=multiple,
-            max_sequence_length=Derived(value=whole, because=because),
+            max_sequence_length=Derived(value=max_length, because=because),
             balance=balance,
             readings=readings,
         )
 
     def _derived_multiple(self) -> Derived:
         topology = self.parallelism
-        needed = topology.multiple
+        divisor = topology.multiple
         evaluation = topology.eval_context_parallel_size
         terms = (
             f"context_parallel_size {topology.context_parallel_size}"
             f"{f', eval_context_parallel_size {evaluation}' if evaluation else ''}, tensor_model_parallel_size "
             f"{topology.tensor_model_parallel_size}, sequence_parallel {str(topology.sequence_parallel).lower()}"
         )
-        pinned = self.packing.pad_seq_to_mult
-        if pinned is None:
-            return Derived(value=needed, because=f"lcm over {terms}")
-        if pinned % needed:
-            nearest = geometry.ceil_to_multiple(pinned, needed)
+        multiple = self.packing.pad_seq_to_mult
+        if multiple is None:
+            return Derived(value=divisor, because=f"lcm over {terms}")
+        if multiple % divisor:
+            nearest = geometry.ceil_to_multiple(multiple, divisor)
             raise ConfigError(
-                f"packing.pad_seq_to_mult is {pinned}; allowed: multiples of {needed} (lcm over {terms}). "
+                f"packing.pad_seq_to_mult is {multiple}; allowed: multiples of {divisor} (lcm over {terms}). "
                 f"Remove it, or set it to {nearest}."
             )
-        return Derived(value=pinned, because="packing.pad_seq_to_mult is set in the recipe")
+        return Derived(value=multiple, because="packing.pad_seq_to_mult is set in the recipe")

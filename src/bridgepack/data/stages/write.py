@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bridgepack.config.recipe.data import listed
+from bridgepack.config.recipe.data import source_entries
 from bridgepack.config.recipe.recipe import ResolvedRecipe
 from bridgepack.data import output as staging
 from bridgepack.data.artifact.artifact import DROPPED_ROWS_FILE, LOST_CONTENT_FILE, PLAN_FOLDER, other_files
@@ -162,7 +162,7 @@ class ArtifactWriter:
         is_train, aside = source == TRAIN, (settings.validation_fraction, split.name != source)
         sources = recipe.data.train if is_train else recipe.data.validation
         mixture = recipe.data.mixture if is_train else recipe.data.mixture.model_copy(update={"total": None})
-        return mix_sources(split, listed(sources), mixture, seed=recipe.packing.seed, aside=aside)
+        return mix_sources(split, source_entries(sources), mixture, seed=recipe.packing.seed, aside=aside)
 
     def _write_split(self, split: TokenizedSplit) -> SplitRecord:
         artifact, resolved = self.folder / staging.ARTIFACT, self.spec.resolved

@@ -78,9 +78,9 @@ def require_known_release(release: HostRelease) -> HostRelease:
     return release
 
 
-def require_known[T](value: T | None, what: str) -> T:
+def require_known[T](value: T | None, value_name: str) -> T:
     """Return the value, or raise `CannotJudgeError` if it is None."""
-    return require(value, f"{what} is not known")
+    return require(value, f"{value_name} is not known")
 
 
 def _end_of_turn_ids(preprocessing: Mapping[str, Any], tokenizer: Mapping[str, Any]) -> tuple[int, ...] | None:
@@ -98,12 +98,12 @@ def _expects_bos(recipe: Mapping[str, Any], adds_bos: Any) -> bool | None:
     None without such texts, or if that is unknown. Later pieces of split texts begin without BOS, so where they are
     split and the recipe adds it, nothing is expected.
     """
-    found = [one for kind in _PLAIN_TEXT if (one := section_of_kind(recipe, kind)) is not None]
-    if not found or not isinstance(adds_bos, bool):
+    sections = [part for kind in _PLAIN_TEXT if (part := section_of_kind(recipe, kind)) is not None]
+    if not sections or not isinstance(adds_bos, bool):
         return None
-    is_split = any(one.get("over_long") == "split" for one in found)
+    is_split = any(part.get("over_long") == "split" for part in sections)
     is_mixed = len(_kinds(recipe)) > 1
-    if (is_split or is_mixed) and all(one.get("add_bos") for one in found):
+    if (is_split or is_mixed) and all(part.get("add_bos") for part in sections):
         return False
     return adds_bos
 
@@ -115,22 +115,22 @@ def section_of_kind(recipe: Mapping[str, Any], kind: str) -> Mapping[str, Any] |
         return None
     if preprocessing.get("kind") == kind:
         return preprocessing
-    others = [one for one in preprocessing.get("others") or () if isinstance(one, Mapping)]
-    return next((one for one in others if one.get("kind") == kind), {})
+    sections = [part for part in preprocessing.get("others") or () if isinstance(part, Mapping)]
+    return next((part for part in sections if part.get("kind") == kind), {})
 
 
 def _kinds(recipe: Mapping[str, Any]) -> set[str]:
     """Return the kinds of a recipe's rows: its own, and those of its sources' layouts."""
     data = section(recipe, "data")
-    waiting, found = [data.get("train"), data.get("validation")], {str(section(recipe, "preprocessing").get("kind"))}
+    waiting, kinds = [data.get("train"), data.get("validation")], {str(section(recipe, "preprocessing").get("kind"))}
     while waiting:
         source = waiting.pop()
         if isinstance(source, (list, tuple)):
             waiting += source
         elif isinstance(source, Mapping):
             waiting.append(source.get("sources"))
-            found |= {str(kind) for kind in [section(source, "layout").get("kind")] if kind}
-    return found
+            kinds |= {str(kind) for kind in [section(source, "layout").get("kind")] if kind}
+    return kinds
 
 
 def section(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -66,8 +66,8 @@ def judge_run(run: Run, rules: Sequence[RunRule], *, max_examples: int = 5) -> J
     Raises:
         RuleCrashError: a rule raised.
     """
-    unknown = run.versions.why_unknown  # then nobody knows on which side of a version it is
-    reasons = {rule.code: unknown for rule in rules if unknown is not None and BRIDGE in rule.versions}
+    why_unknown = run.versions.why_unknown  # then nobody knows on which side of a version it is
+    reasons = {rule.code: why_unknown for rule in rules if why_unknown is not None and BRIDGE in rule.versions}
     applies = {rule.code: rule.code in reasons or run.versions.are_in(rule.versions) for rule in rules}
     applicable = [rule for rule in rules if applies[rule.code]]
     findings: list[Finding] = []

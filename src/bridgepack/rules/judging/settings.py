@@ -36,9 +36,9 @@ class Settings:
 
     def value(self, path: str) -> Any:
         """Return the untyped value."""
-        found = self._find(path)
-        if found is not _MISSING:
-            return found
+        value = self._find(path)
+        if value is not _MISSING:
+            return value
         config, section = self.loaded, path.partition(".")[0]
         if not config.is_whole_at(path):
             reason = config.why_unknown(path)
@@ -152,13 +152,15 @@ def number_format_of(settings: Settings) -> str:
     Raises:
         CannotJudgeError: none of them is set.
     """
-    known = [path for path in (_PRECISION, _FP8, _FP4) if settings.config.is_whole_at(path) or settings.is_stated(path)]
-    words = settings.value(_PRECISION) if _PRECISION in known or not known else None
+    readable_paths = [
+        path for path in (_PRECISION, _FP8, _FP4) if settings.config.is_whole_at(path) or settings.is_stated(path)
+    ]
+    words = settings.value(_PRECISION) if _PRECISION in readable_paths or not readable_paths else None
     if isinstance(words, Mapping):
         words = [words.get("fp8"), words.get("fp8") and words.get("fp8_recipe"), words.get("fp4") and "nvfp4"]
-    if _FP8 in known and settings.value(_FP8):
+    if _FP8 in readable_paths and settings.value(_FP8):
         words = [words, "fp8", settings.stated("model.fp8_recipe")]
-    if _FP4 in known and settings.value(_FP4):
+    if _FP4 in readable_paths and settings.value(_FP4):
         words = [words, "nvfp4"]
     text = str(words).lower()
     return next((kind for word, kind in _KINDS.items() if word in text), "bf16")
@@ -168,8 +170,8 @@ def integer_at(path: str, *, default: int | None = None, instead: str = "") -> c
     """Return a property: the integer at a path, or at `path` first and then at `instead`."""
 
     def read(run: Settings) -> int:
-        stated = run.integer_or_none(path) if instead else None
-        return stated or run.integer(instead or path, default=default)
+        number = run.integer_or_none(path) if instead else None
+        return number or run.integer(instead or path, default=default)
 
     return cached_property(read)
 

@@ -140,8 +140,8 @@ class Run(Settings):
     @cached_property
     def pads_to_max_length(self) -> bool:
         """Whether every row is padded to packed_sequence_size: the host checks for the literal True."""
-        stated = (self.stated("dataset.pad_to_max_length"), self.dataset_kwargs.get("pad_to_max_length"))
-        return any(value is True for value in stated)
+        flags = (self.stated("dataset.pad_to_max_length"), self.dataset_kwargs.get("pad_to_max_length"))
+        return any(value is True for value in flags)
 
     #: Ranks that share each layer's weights.
     tensor_model_parallel_size = size_at("model.tensor_model_parallel_size")
@@ -284,16 +284,16 @@ class Run(Settings):
 
         Source: megatron/bridge/training/config.py:1517.
         """
-        stated = self.stated_integer("train.eval_iters")
-        return self.integer_or_none("validation.eval_iters") if stated is None else stated
+        train_eval_iters = self.stated_integer("train.eval_iters")
+        return self.integer_or_none("validation.eval_iters") if train_eval_iters is None else train_eval_iters
 
     @cached_property
     def evaluates(self) -> bool:
         """Whether validation runs: do_validation is on and eval_iters is not 0."""
         if not self.flag("dataset.do_validation"):
             return False
-        stated = any(self.is_stated(f"{section}.eval_iters") for section in ("validation", "train"))
-        return not stated or self.eval_iters != 0
+        has_eval_iters = any(self.is_stated(f"{section}.eval_iters") for section in ("validation", "train"))
+        return not has_eval_iters or self.eval_iters != 0
 
     @cached_property
     def family(self) -> Family:
