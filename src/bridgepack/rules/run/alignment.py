@@ -32,11 +32,11 @@ _MULTIPLE, _SIZE = f"{SPECS}.pad_seq_to_mult", f"{SPECS}.packed_sequence_size"
 _PAD_TO_MAX, _HOST_MULTIPLE = (f"dataset.dataset_kwargs.pad_{name}" for name in ("to_max_length", "seq_length_to_mult"))
 
 
-def _undivided_pack(run: Run, needed: int, near: int | None = None) -> Found:
+def _undivided_pack(run: Run, multiple: int, near: int | None = None) -> Found:
     size = run.packed_sequence_size
-    if size > 0 and size % needed:
+    if size > 0 and size % multiple:
         near = near or run.needed_width_multiple
-        yield wrong(_SIZE, str(size), f"a multiple of {needed}, e.g. {nearest_multiples(size, near)}")
+        yield wrong(_SIZE, str(size), f"a multiple of {multiple}, e.g. {nearest_multiples(size, near)}")
 
 
 def _refused_with_seq_length(run: Run) -> bool:
@@ -66,14 +66,14 @@ def sequences_not_divisible_by_context_parallelism(run: Run) -> Found:
         CP sizes, and pack again. A recipe function computes it before {model.context_parallel_size} is overridden.
     Evidence: read in the source; Bridge #1867, #1292. That the kernel's own assertion is compiled out is inferred.
     """
-    needed = run.needed_sequence_multiple
-    if run.pad_seq_to_mult >= 1 and run.pad_seq_to_mult % needed:
+    multiple = run.needed_sequence_multiple
+    if run.pad_seq_to_mult >= 1 and run.pad_seq_to_mult % multiple:
         best = run.recommended_pad_seq_to_mult
         sizes = " and ".join(map(str, run.context_parallel_sizes))
-        found = f"{run.pad_seq_to_mult}, with context_parallel_size {sizes}"
-        allowed, why = f"a multiple of {needed}; {best} is recommended", "2 x context_parallel_size divides it"
-        value = best if run.packed_sequence_size % best == 0 else needed
-        yield wrong(_MULTIPLE, found, allowed, to=value, because=why, needs_repack=True)
+        actual = f"{run.pad_seq_to_mult}, with context_parallel_size {sizes}"
+        choices, why = f"a multiple of {multiple}; {best} is recommended", "2 x context_parallel_size divides it"
+        value = best if run.packed_sequence_size % best == 0 else multiple
+        yield wrong(_MULTIPLE, actual, choices, to=value, because=why, needs_repack=True)
 
 
 @rule("BP102", ERROR, when=HAS_SPECS, noticed="first step; validate() checks only datasets that pack in the batch")
@@ -114,11 +114,11 @@ def seq_length_not_divisible_by_context_parallelism(run: Run) -> Found:
         multiple of 2 x CP.
     Evidence: executed with the real 0.6.2.
     """
-    needed = 2 * run.context_parallel_size
-    if run.seq_length % needed:
-        near = math.lcm(needed, run.needed_width_multiple)
-        allowed = f"a multiple of {needed}, e.g. {nearest_multiples(run.seq_length, near)}"
-        yield wrong("model.seq_length", str(run.seq_length), allowed)
+    multiple = 2 * run.context_parallel_size
+    if run.seq_length % multiple:
+        near = math.lcm(multiple, run.needed_width_multiple)
+        choices = f"a multiple of {multiple}, e.g. {nearest_multiples(run.seq_length, near)}"
+        yield wrong("model.seq_length", str(run.seq_length), choices)
 
 
 @rule("BP105", WARNING, "PSB105; bridge/recipes/llama/h100/llama3.py:1346", versions={BRIDGE: "<0.7"})
@@ -132,8 +132,8 @@ def recipe_derives_multiple_too_early(run: Run) -> Found:
     """
     name = re.split(r"[.:/]", run.config.place)[-1]
     if _SETS_MULTIPLE_FIRST.fullmatch(name) and run.has_specs and not splits_context(run):
-        allowed = "a value that is set together with context_parallel_size"
-        yield wrong(_MULTIPLE, f"{name} derives it before it sets context_parallel_size", allowed)
+        choices = "a value that is set together with context_parallel_size"
+        yield wrong(_MULTIPLE, f"{name} derives it before it sets context_parallel_size", choices)
 
 
 @rule("BP110", ERROR, "PSB110; bridge/data/packing/offline.py:178", when=splits_packed_by_host, noticed="dataset build")
@@ -158,9 +158,9 @@ def _host_multiple(run: Run) -> int | None:
     return multiple
 
 
-def _padded_otherwise(run: Run, real: int, which: str, needed: int, why: str) -> Found:
-    found, value = f"{real}, {which}", math.lcm(run.pad_seq_to_mult, needed)
-    yield wrong(_HOST_MULTIPLE, found, f"a multiple of {needed}", to=value, because=why, needs_repack=True)
+def _padded_otherwise(run: Run, real: int, padding: str, multiple: int, why: str) -> Found:
+    actual, value = f"{real}, {padding}", math.lcm(run.pad_seq_to_mult, multiple)
+    yield wrong(_HOST_MULTIPLE, actual, f"a multiple of {multiple}", to=value, because=why, needs_repack=True)
 
 
 @fixable_rule("BP111", WARNING, "PSB111; bridge/data/packing/offline.py:185", evidence=EXECUTED)
@@ -174,9 +174,9 @@ def multiple_overridden_by_dataset_kwargs(run: Run) -> Found:
     """
     real = _host_multiple(run)
     if real is not None and real % run.pad_seq_to_mult:
-        needed = run.pad_seq_to_mult
-        which = f"with pad_seq_to_mult {needed}"
-        yield from _padded_otherwise(run, real, which, needed, "sequences are then padded to pad_seq_to_mult")
+        multiple = run.pad_seq_to_mult
+        padding = f"with pad_seq_to_mult {multiple}"
+        yield from _padded_otherwise(run, real, padding, multiple, "sequences are then padded to pad_seq_to_mult")
 
 
 @rule("BP118", ADVICE, "PSB118; docs/training/packed-sequences.md", when=HAS_SPECS, noticed="never; nothing breaks")
@@ -206,8 +206,8 @@ def host_pads_to_undivided_multiple(run: Run) -> Found:
     """
     real = _host_multiple(run)
     if real is not None and real % run.needed_sequence_multiple:
-        which, why = "which sequences are padded to", "2 x context_parallel_size divides it"
-        yield from _padded_otherwise(run, real, which, run.needed_sequence_multiple, why)
+        padding, why = "which sequences are padded to", "2 x context_parallel_size divides it"
+        yield from _padded_otherwise(run, real, padding, run.needed_sequence_multiple, why)
 
 
 @rule("BP126", WARNING, "PSB103; bridge/data/packing/offline.py:174", when=HAS_SPECS)
@@ -269,12 +269,12 @@ def pack_width_not_divisible(run: Run) -> Found:
     """
     if run.pads_to_max_length or run.width_multiple % run.needed_width_multiple == 0:
         return
-    needed = run.needed_width_multiple
-    found, value = f"packs are a multiple of {run.width_multiple} wide", math.lcm(DEFAULT_WIDTH_MULTIPLE, needed)
-    is_full_width_sound = run.packed_sequence_size % needed == 0
-    mended = change(_PAD_TO_MAX, True, "every pack gets the full width") if is_full_width_sound else ()
-    allowed = f"a multiple of {needed}, e.g. {value}, or pad_to_max_length true"
-    yield wrong(_HOST_MULTIPLE, found, allowed, changes=mended)
+    multiple = run.needed_width_multiple
+    actual, value = f"packs are a multiple of {run.width_multiple} wide", math.lcm(DEFAULT_WIDTH_MULTIPLE, multiple)
+    is_full_width_sound = run.packed_sequence_size % multiple == 0
+    changes = change(_PAD_TO_MAX, True, "every pack gets the full width") if is_full_width_sound else ()
+    choices = f"a multiple of {multiple}, e.g. {value}, or pad_to_max_length true"
+    yield wrong(_HOST_MULTIPLE, actual, choices, changes=changes)
 
 
 @fixable_rule("BP113", WARNING, when=HAS_SPECS, noticed="first step, or later")
@@ -291,8 +291,8 @@ def pack_width_differs_among_experts(run: Run) -> Found:
         return
     is_batched = run.text_or_none("dataset.dataloader_type") == "batch"
     if is_batched and run.text_or_none("model.moe_token_dispatcher_type") == "allgather":
-        found = f"off, with expert_model_parallel_size {run.expert_model_parallel_size} and allgather"
-        yield wrong(_PAD_TO_MAX, found, "true", to=True, because="every rank gets packs of one width")
+        actual = f"off, with expert_model_parallel_size {run.expert_model_parallel_size} and allgather"
+        yield wrong(_PAD_TO_MAX, actual, "true", to=True, because="every rank gets packs of one width")
 
 
 @fixable_rule(
@@ -314,9 +314,9 @@ def pipeline_expects_other_width(run: Run) -> Found:
     if loader not in ("single", "cyclic") or run.flag("model.variable_seq_lengths") or has_constant_width(run):
         return
     width = str(run.packed_sequence_size) if run.pads_to_max_length else "different widths"
-    allowed = say("batch, or packs of {model.seq_length}, {length}", length=run.seq_length)
-    found, why = f"{loader}, which gives packs of {width}", "this loader tells the pipeline the width of each batch"
-    yield wrong("dataset.dataloader_type", found, allowed, to="batch", because=why)
+    choices = say("batch, or packs of {model.seq_length}, {length}", length=run.seq_length)
+    actual, why = f"{loader}, which gives packs of {width}", "this loader tells the pipeline the width of each batch"
+    yield wrong("dataset.dataloader_type", actual, choices, to="batch", because=why)
 
 
 def _context_limit(run: Run) -> tuple[int, str]:

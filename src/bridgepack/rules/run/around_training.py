@@ -50,8 +50,8 @@ def packing_outlasts_timeout(run: Run) -> Found:
     at_most = timeout_s * max(1, run.integer(_WORKERS, default=1)) * _ROWS_PER_WORKER_S
     num_rows = run.require_files().num_lines(raw, at_most=at_most + 1)
     if num_rows is not None and num_rows > at_most:
-        found = f"{timeout_s // 60} minutes while rank 0 packs more than {at_most} rows of {raw}"
-        yield wrong("dist.distributed_timeout_minutes", found, _MADE_BEFORE)
+        actual = f"{timeout_s // 60} minutes while rank 0 packs more than {at_most} rows of {raw}"
+        yield wrong("dist.distributed_timeout_minutes", actual, _MADE_BEFORE)
 
 
 @rule("BP962", WARNING, when=HAS_SPECS, noticed="dataset build", evidence="read in 0.6.2; Bridge #4207, #4865")
@@ -96,8 +96,8 @@ def throughput_ignores_packing(run: Run) -> Found:
     Fix: Compute FLOPs from the sequence lengths; compare runs by tokens per second.
     Evidence: read in 0.6.2; Bridge #4161.
     """
-    found, allowed = f"{run.context_parallel_size} with packs", "1 for a throughput that counts packed sequences"
-    yield wrong("model.context_parallel_size", found, allowed)
+    actual, choices = f"{run.context_parallel_size} with packs", "1 for a throughput that counts packed sequences"
+    yield wrong("model.context_parallel_size", actual, choices)
 
 
 @rule("BP966", ADVICE, when=PACKS_OFFLINE, noticed="first step", evidence="read in 0.6.2; the cost is inferred")
@@ -180,10 +180,10 @@ def artifact_of_earlier_host(run: Run) -> Found:
         raise CannotJudgeError(f"the packs are checked with a pad_seq_to_mult that is not {multiple}")
     for truth in artifact.require_truths():
         if truth.num_misaligned_runtime and not truth.num_misaligned_stored:
-            found = (
+            actual = (
                 f"{counted(truth.num_sequences, 'sequence')}, stored lengths multiples of {multiple}, "
                 "runtime lengths not"
             )
             yield wrong(
-                place(truth.split), found, f"runtime lengths that are multiples of {multiple}", group=truth.split
+                place(truth.split), actual, f"runtime lengths that are multiples of {multiple}", group=truth.split
             )

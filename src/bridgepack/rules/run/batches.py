@@ -46,8 +46,8 @@ def _does_not_divide(run: Run) -> bool:
 
 def _require_multiple(path: str, batch: int, size: int, copies: int) -> Found:
     share = size * copies
-    allowed = f"a multiple of {share} (micro batch {size} x {copies} data-parallel ranks), e.g. "
-    yield wrong(path, str(batch), f"{allowed}{nearest_multiples(batch, share)}")
+    choices = f"a multiple of {share} (micro batch {size} x {copies} data-parallel ranks), e.g. "
+    yield wrong(path, str(batch), f"{choices}{nearest_multiples(batch, share)}")
 
 
 @rule("BP602", ERROR, "PSB602; bridge/data/samplers.py:261, core/num_microbatches_calculator.py:381", noticed="setup")
@@ -84,8 +84,8 @@ def evaluation_batch_not_divisible(run: Run) -> Found:
 
 def _evaluation_context(run: Run) -> int:
     """Return the context parallel size of evaluation: that of training unless it has its own."""
-    own = run.stated_integer(_EVAL_CONTEXT)
-    return own if own is not None and own > 0 else run.context_parallel_size
+    eval_context = run.stated_integer(_EVAL_CONTEXT)
+    return eval_context if eval_context is not None and eval_context > 0 else run.context_parallel_size
 
 
 @rule("BP619", ERROR, "PSB602, PSC303, PSB603; bridge/training/config.py:1024,1328", noticed=VALIDATE)
@@ -101,8 +101,8 @@ def gpus_not_a_multiple_of_model_parallelism(run: Run) -> Found:
     for path, context in contexts.items():
         if run.data_parallel_size_with(context) == 0:
             size = run.model_parallel_size_with(context)
-            allowed = f"a multiple of {size} GPUs, e.g. {nearest_multiples(run.world_size, size)}"
-            yield wrong(path, f"{run.world_size} GPUs with {size} per copy of the model", allowed)
+            choices = f"a multiple of {size} GPUs, e.g. {nearest_multiples(run.world_size, size)}"
+            yield wrong(path, f"{run.world_size} GPUs with {size} per copy of the model", choices)
             return
 
 
@@ -152,8 +152,8 @@ def fewer_micro_batches_than_pipeline_stages(run: Run) -> Found:
     run.require_plain_gpus()
     share = run.micro_batch_size * run.data_parallel_size
     if share > 0 and 0 < run.global_batch_size < share * stages:
-        found = f"{run.global_batch_size // share} micro batches for {stages} stages"
-        yield wrong("train.global_batch_size", found, f"{share * stages} or more packs")
+        actual = f"{run.global_batch_size // share} micro batches for {stages} stages"
+        yield wrong("train.global_batch_size", actual, f"{share * stages} or more packs")
 
 
 @fixable_rule("BP615", WARNING, "PSB615; bridge/data/loaders.py:272", noticed="dataset build")
@@ -180,14 +180,14 @@ def packs_balanced_for_another_run(run: Run) -> Found:
     """
     waiting = run.require_waiting()
     built_for = waiting.built
-    changed = {} if built_for is None else built_for.differences(waiting.run)
-    if built_for is not None and changed:
-        built = ", ".join(f"{name} {here}" for name, (here, _) in changed.items())
-        here = ", ".join(f"{name} {there}" for name, (_, there) in changed.items())
+    differences = {} if built_for is None else built_for.differences(waiting.run)
+    if built_for is not None and differences:
+        at_build = ", ".join(f"{name} {value}" for name, (value, _) in differences.items())
+        now = ", ".join(f"{name} {value}" for name, (_, value) in differences.items())
         best = waiting.across_batches if built_for.kind == "across_batches" else waiting.within_batch
         yield wrong(
-            join(setting(_BALANCED_FOR[name]) if "." in _BALANCED_FOR[name] else name for name in changed),
-            f"{here}, packs balanced for {built}: steps take {waiting.as_built.mean:.3f} times an even step",
+            join(setting(_BALANCED_FOR[name]) if "." in _BALANCED_FOR[name] else name for name in differences),
+            f"{now}, packs balanced for {at_build}: steps take {waiting.as_built.mean:.3f} times an even step",
             f"{best.mean:.3f} times, with packs balanced for this run",
         )
 

@@ -87,8 +87,8 @@ def checkpoint_without_weights(run: Run) -> Found:
             "Set it as {checkpoint.pretrained_checkpoint}, and {checkpoint.load} to the folder of this run's own "
             "checkpoints."
         )
-        found = f"{resumes}, a model of Hugging Face"
-        yield wrong(_LOAD, found, "checkpoints of Megatron-Bridge", fix=fix)
+        actual = f"{resumes}, a model of Hugging Face"
+        yield wrong(_LOAD, actual, "checkpoints of Megatron-Bridge", fix=fix)
 
 
 @rule("BP863", ADVICE, "bridge/training/setup.py:184", when=fine_tunes, versions=_CURRENT, noticed="setup of the model")
@@ -129,8 +129,8 @@ def exported_with_config_of_tokenizer(run: Run) -> Found:
     tokenizer = run.stated("tokenizer.tokenizer_model")
     fields = run.release.facts.types_of(str(run.value("model._target_")))
     if model and fields and "hf_model_id" not in fields and tokenizer != model:
-        found = f"not set, so that the config is that of the tokenizer, {tokenizer}"
-        yield wrong(_SOURCE, found, str(model), to=model, because="the model has no field hf_model_id")
+        actual = f"not set, so that the config is that of the tokenizer, {tokenizer}"
+        yield wrong(_SOURCE, actual, str(model), to=model, because="the model has no field hf_model_id")
 
 
 def is_from_parts(run: Run) -> bool:
@@ -154,5 +154,5 @@ def checkpoint_from_parts_not_loaded(run: Run) -> Found:
     for path in (_PRETRAINED, _LOAD):
         folder = _local(run, path)
         if folder is not None and checkpoint_kind(run.require_files().names(folder)) == "megatron":
-            found = f"{folder}, with checkpoints of a {run.class_name('model')}"
-            yield wrong(path, found, "weights of Hugging Face, or checkpoints of 0.6")
+            actual = f"{folder}, with checkpoints of a {run.class_name('model')}"
+            yield wrong(path, actual, "weights of Hugging Face, or checkpoints of 0.6")

@@ -61,8 +61,8 @@ def biased_experts_split(run: Run) -> Found:
     """
     size = _expert_tensor_parallel_size(run)
     if run.integer_or_none(_EXPERTS) is not None and run.flag("model.add_bias_linear") and size != 1:
-        found = f"{size} with add_bias_linear true"
-        yield wrong(_EXPERT_TENSOR, found, "1", to=1, because="experts with biases cannot be split over ranks")
+        actual = f"{size} with add_bias_linear true"
+        yield wrong(_EXPERT_TENSOR, actual, "1", to=1, because="experts with biases cannot be split over ranks")
 
 
 @rule("BP828", ERROR, "core/parallel_state.py:874-884", noticed="setup")
@@ -80,11 +80,11 @@ def gpus_not_a_multiple_of_expert_parallelism(run: Run) -> Found:
     sizes = (run.expert_model_parallel_size, _expert_tensor_parallel_size(run), run.pipeline_model_parallel_size)
     expert, tensor, pipeline = sizes
     if run.world_size % (expert * tensor * pipeline):
-        found = (
+        actual = (
             f"{expert} x expert tensor parallelism {tensor} x pipeline parallelism {pipeline} on {run.world_size} GPUs"
         )
         path = _EXPERT_SIZE if HAS_EXPERTS(run) else _EXPERT_TENSOR
-        yield wrong(path, found, "sizes whose product divides the GPUs")
+        yield wrong(path, actual, "sizes whose product divides the GPUs")
 
 
 @rule("BP829", ERROR, "core/transformer/moe/moe_layer.py:629-633", when=HAS_EXPERTS, noticed="first step")
@@ -96,8 +96,8 @@ def experts_without_sequence_parallelism(run: Run) -> Found:
     Fix: Set {model.sequence_parallel} to true, or {model.tensor_model_parallel_size} to 1 and use expert parallelism.
     """
     if run.tensor_model_parallel_size > 1 and not run.flag("model.sequence_parallel"):
-        found = f"false with experts and tensor parallelism {run.tensor_model_parallel_size}"
-        yield wrong("model.sequence_parallel", found, "true")
+        actual = f"false with experts and tensor parallelism {run.tensor_model_parallel_size}"
+        yield wrong("model.sequence_parallel", actual, "true")
 
 
 _OVERLAP, _DELAYED = "overlap_moe_expert_parallel_comm", "delay_wgrad_compute"
@@ -116,8 +116,8 @@ def expert_overlap_without_what_it_needs(run: Run) -> Found:
     Source: core/transformer/transformer_config.py:2669-2747; bridge/training/comm_overlap.py, the same checks earlier
     """
     if _acts(run, _OVERLAP):
-        for found, allowed in _lacking(run):
-            yield wrong(acting(run, _OVERLAP), f"true with {found}", allowed)
+        for actual, choices in _lacking(run):
+            yield wrong(acting(run, _OVERLAP), f"true with {actual}", choices)
 
 
 def _lacking(run: Run) -> Iterator[tuple[str, str]]:
@@ -153,16 +153,16 @@ def part_of_expert_overlap_without_it(run: Run) -> Found:
         and {model.overlap_dispatch_backward_with_experts_wgrad} with it.
     Source: core/transformer/transformer_config.py:2749-2776; bridge/training/comm_overlap.py
     """
-    overlaps, delayed = _acts(run, _OVERLAP), acting(run, _DELAYED)
-    for path in (delayed, "model.ep_overlap_early_attn_memory_release"):
+    overlaps, delay_path = _acts(run, _OVERLAP), acting(run, _DELAYED)
+    for path in (delay_path, "model.ep_overlap_early_attn_memory_release"):
         if run.is_on(path) and not overlaps:
-            found, why = f"true without {_OVERLAP}", "it works only with that overlap"
-            yield wrong(path, found, "false", to=False, because=why, fix=set_to(path, "false"))
+            actual, why = f"true without {_OVERLAP}", "it works only with that overlap"
+            yield wrong(path, actual, "false", to=False, because=why, fix=set_to(path, "false"))
     path, rivals = "model.overlap_dispatch_backward_with_experts_wgrad", (_OVERLAP, _DELAYED)
     with_it = [name for name in rivals if _acts(run, name)]
     if run.is_on(path) and with_it:
-        found, fix = f"true with {with_it[0]} true", set_to(path, "false")
-        yield wrong(path, found, "false", to=False, because="they exclude each other", fix=fix)
+        actual, fix = f"true with {with_it[0]} true", set_to(path, "false")
+        yield wrong(path, actual, "false", to=False, because="they exclude each other", fix=fix)
 
 
 #: Load balancing types that support a capacity, and backends that support a capacity per rank.

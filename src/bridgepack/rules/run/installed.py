@@ -35,25 +35,25 @@ def _release(run: Run) -> HostRelease:
     Raises:
         CannotJudgeError: it is newer than all that is known, or older than every supported one.
     """
-    installed = installed_version(run, BRIDGE)
+    version = installed_version(run, BRIDGE)
     try:
-        return run.release if installed is None else require_known_release(release_of(str(installed)))
+        return run.release if version is None else require_known_release(release_of(str(version)))
     except ConfigError as error:
         raise CannotJudgeError(str(error)) from None
 
 
-def _core_outside(run: Run, wanted: Callable[[HostRelease], str]) -> Found:
+def _core_outside(run: Run, range_of: Callable[[HostRelease], str]) -> Found:
     """Yield a finding for a megatron-core outside the wanted versions; one that cannot work is reported once."""
     release, core = _release(run), installed_version(run, CORE)
-    if core is None or is_in(core, wanted(release)):
+    if core is None or is_in(core, range_of(release)):
         return
-    if wanted is _works or is_in(core, release.core_works):
-        allowed = f"{wanted(release)} for {release.name}".replace(".dev0", "")
-        yield wrong(place(CORE), f"{core} with megatron-bridge {release.name}", allowed)
+    if range_of is _works or is_in(core, release.core_works):
+        choices = f"{range_of(release)} for {release.name}".replace(".dev0", "")
+        yield wrong(place(CORE), f"{core} with megatron-bridge {release.name}", choices)
 
 
 _works: Callable[[HostRelease], str] = attrgetter("core_works")
-_released: Callable[[HostRelease], str] = attrgetter("core_released")
+_release_range: Callable[[HostRelease], str] = attrgetter("core_released")
 
 
 @rule("BP964", ERROR, "PSC404; bridge/data/packing/parquet.py:52-63", when=PACKS_OFFLINE)
@@ -94,7 +94,7 @@ def megatron_core_of_another_release(run: Run) -> Found:
     Fix: Install the versions that were released together.
     Evidence: release notes and pins; the combinations were not executed.
     """
-    yield from _core_outside(run, _released)
+    yield from _core_outside(run, _release_range)
 
 
 @rule("BP982", ERROR, "PSC404; megatron-core 0.19.2, extra dev", versions={CORE: ">=0.18"}, noticed="import")
@@ -120,9 +120,9 @@ def package_missing(run: Run) -> Found:
     Fix: pip install the missing package in the version of megatron-core's extra `dev`.
     Evidence: executed: each was needed at import.
     """
-    installed = set(run.require_environment().versions)
+    version = set(run.require_environment().versions)
     for name in _release(run).needs:
-        if not installed.intersection((name, *_STAND_INS.get(name, ()))):
+        if not version.intersection((name, *_STAND_INS.get(name, ()))):
             yield wrong(place(name), "not installed", "installed", group="packages")
 
 
@@ -195,9 +195,9 @@ def python_not_supported(run: Run) -> Found:
     Fix: Use Python 3.12. Source: PSC404; wheel metadata of megatron-bridge 0.6.2
     """
     python = require(run.require_environment().python, "the environment has no version of Python")
-    bridge, allowed = installed_version(run, BRIDGE) or run.versions[BRIDGE], _release(run).python
-    if not is_in(require(version_of(python), f"{python!r} is not a version of Python"), allowed):
-        yield wrong(place("python"), f"{python} with megatron-bridge {bridge}", allowed)
+    bridge, choices = installed_version(run, BRIDGE) or run.versions[BRIDGE], _release(run).python
+    if not is_in(require(version_of(python), f"{python!r} is not a version of Python"), choices):
+        yield wrong(place("python"), f"{python} with megatron-bridge {bridge}", choices)
 
 
 @rule("BP989", WARNING, "PSC404; wheel metadata of megatron-bridge 0.6.2")
@@ -209,9 +209,9 @@ def transformers_out_of_range(run: Run) -> Found:
     Fix: pip install "transformers>=5.8,<=5.12.1"
     Noticed: import, or never. Evidence: the wheel's own metadata.
     """
-    version, allowed = installed_version(run, "transformers"), _release(run).transformers
-    if version is not None and not is_in(version, allowed):
-        yield wrong(place("transformers"), str(version), allowed)
+    version, choices = installed_version(run, "transformers"), _release(run).transformers
+    if version is not None and not is_in(version, choices):
+        yield wrong(place("transformers"), str(version), choices)
 
 
 _TOKENIZER = "tokenizer.tokenizer_model"

@@ -33,8 +33,8 @@ def _overlaps(*names: str) -> list[str]:
 
 def _without_layers(run: Run, beside: str, why: str) -> Violation:
     is_laid_out = run.stated("model.pipeline_model_parallel_layout") is not None
-    mended = () if is_laid_out else change(_LAYERS, None, why)
-    return wrong(_LAYERS, f"{run.num_mtp_layers} with {beside}", "None with packs", changes=mended)
+    changes = () if is_laid_out else change(_LAYERS, None, why)
+    return wrong(_LAYERS, f"{run.num_mtp_layers} with {beside}", "None with packs", changes=changes)
 
 
 @rule("BP809", WARNING, "PSB809; bridge/training/initialize.py:355", when=PACKS_OFFLINE, noticed="some step")
@@ -49,8 +49,8 @@ def tensor_overlap_buffers_of_another_width(run: Run) -> Found:
     """
     switched_on = switches_on(run, *_overlaps("tp_comm_overlap"))
     if run.splits_sequence and switched_on and not has_constant_width(run):
-        found = f"true, packs {'of' if run.pads_to_max_length else 'up to'} {run.packed_sequence_size} tokens"
-        yield wrong(switched_on[0], found, f"true with packs of exactly {run.seq_length} tokens")
+        actual = f"true, packs {'of' if run.pads_to_max_length else 'up to'} {run.packed_sequence_size} tokens"
+        yield wrong(switched_on[0], actual, f"true with packs of exactly {run.seq_length} tokens")
 
 
 @fixable_rule("BP810", WARNING, when=(splits_context, IS_PACKED, has_own_dataset))
@@ -64,8 +64,8 @@ def own_dataset_without_per_token_loss(run: Run) -> Found:
     Source: PSB810; bridge/training/config.py:1435-1457
     """
     if not computes_loss_per_token(run):
-        found, mended = f"false with context parallelism and {run.dataset_kind}", per_token_loss(run)
-        yield wrong(_PER_TOKEN, found, "true with context parallelism", changes=mended)
+        actual, changes = f"false with context parallelism and {run.dataset_kind}", per_token_loss(run)
+        yield wrong(_PER_TOKEN, actual, "true with context parallelism", changes=changes)
 
 
 @rule("BP811", ADVICE, when=(IS_PACKED, has_own_dataset), evidence="read in megatron-bridge 0.6.2")
@@ -78,8 +78,8 @@ def own_iterator_shared_by_virtual_stages(run: Run) -> Found:
     Source: PSB811; bridge/training/train.py:894-901; bridge/data/iterator_utils.py
     """
     if _num_chunks(run) > 1:
-        found = f"{run.dataset_kind} with {_num_chunks(run)} virtual stages"
-        yield wrong("dataset", found, "an iterator that each model chunk can read on its own")
+        actual = f"{run.dataset_kind} with {_num_chunks(run)} virtual stages"
+        yield wrong("dataset", actual, "an iterator that each model chunk can read on its own")
 
 
 @rule("BP813", WARNING, "PSB813; bridge/training/train.py:904-911", when=PACKS_OFFLINE, noticed="first step")
@@ -94,8 +94,8 @@ def distillation_stages_of_another_width(run: Run) -> Found:
     """
     is_distilled = run.class_name("model") == "DistillationProvider" and run.pipeline_model_parallel_size > 1
     if is_distilled and not has_constant_width(run):
-        found = f"{run.packed_sequence_size}, {'every' if run.pads_to_max_length else 'not every'} pack padded to it"
-        yield wrong(f"{SPECS}.packed_sequence_size", found, f"{run.seq_length} with every pack padded to it")
+        actual = f"{run.packed_sequence_size}, {'every' if run.pads_to_max_length else 'not every'} pack padded to it"
+        yield wrong(f"{SPECS}.packed_sequence_size", actual, f"{run.seq_length} with every pack padded to it")
 
 
 @rule("BP814", ADVICE, "PSB814; bridge/training/config.py, _validate_and_apply_megatron_fsdp_configs")
@@ -108,8 +108,8 @@ def sharded_parameters_with_context_parallelism(run: Run) -> Found:
     """
     switched_on = switches_on(run, "dist.use_megatron_fsdp", "ddp.use_megatron_fsdp", "dist.use_torch_fsdp2")
     if switched_on and run.is_packed and splits_context(run):
-        found = f"true with context parallelism {run.context_parallel_size}"
-        yield wrong(switched_on[0], found, "a comparison with an unsharded run first")
+        actual = f"true with context parallelism {run.context_parallel_size}"
+        yield wrong(switched_on[0], actual, "a comparison with an unsharded run first")
 
 
 #: Tokens that HybridEP's combine kernel takes at a time.
@@ -138,9 +138,11 @@ def expert_overlap_drops_boundaries(run: Run) -> Found:
     """
     switched_on = switches_on(run, *_overlaps("overlap_moe_expert_parallel_comm"))
     if switched_on:
-        mended = [change(path, False, "the overlapped schedule loses the boundaries") for path in switched_on]
-        mended += [change(path, False, "it needs the overlap") for path in switches_on(run, *_overlaps(*_NEED_OVERLAP))]
-        changes = tuple(itertools.chain(*mended))
+        changes_by_path = [change(path, False, "the overlapped schedule loses the boundaries") for path in switched_on]
+        changes_by_path += [
+            change(path, False, "it needs the overlap") for path in switches_on(run, *_overlaps(*_NEED_OVERLAP))
+        ]
+        changes = tuple(itertools.chain(*changes_by_path))
         yield wrong(switched_on[0], "true with packs", "false with packs", changes=changes)
 
 
@@ -155,9 +157,9 @@ def router_counts_padding(run: Run) -> Found:
     Source: PSB806; bridge/training/gpt_step.py:432-437
     """
     names = ("moe_aux_loss_coeff", "moe_z_loss_coeff", "moe_router_enable_expert_bias")
-    balanced = [path for path in (f"model.{name}" for name in names) if run.stated(path)]
-    if balanced and (run.pads_to_max_length or run.pad_seq_to_mult > 1):
-        yield wrong(balanced[0], "counts padding tokens", "little padding")
+    balancing_paths = [path for path in (f"model.{name}" for name in names) if run.stated(path)]
+    if balancing_paths and (run.pads_to_max_length or run.pad_seq_to_mult > 1):
+        yield wrong(balancing_paths[0], "counts padding tokens", "little padding")
 
 
 @rule("BP807", ADVICE, when=(IS_PACKED, HAS_EXPERTS), evidence="read in the source; Megatron-LM #6108, #7452")
@@ -194,8 +196,8 @@ def uneven_tokens_for_hybrid_dispatch(run: Run) -> Found:
             path, why = "dataset.dataset_kwargs.pad_to_max_length", "every rank then has as many tokens"
             yield wrong(path, "not true with hybridep and CUDA graphs", "true", to=True, because=why)
     elif run.packed_sequence_size % (HYBRID_CHUNK_TOKENS * num_shares(run)):
-        found = f"{run.packed_sequence_size} over {counted(num_shares(run), 'rank')} with hybridep"
-        yield wrong(f"{SPECS}.packed_sequence_size", found, f"a multiple of {HYBRID_CHUNK_TOKENS * num_shares(run)}")
+        actual = f"{run.packed_sequence_size} over {counted(num_shares(run), 'rank')} with hybridep"
+        yield wrong(f"{SPECS}.packed_sequence_size", actual, f"a multiple of {HYBRID_CHUNK_TOKENS * num_shares(run)}")
 
 
 @fixable_rule("BP803", ERROR, "PSB803; core/transformer/multi_token_prediction.py:238-268", when=IS_PACKED)
@@ -235,5 +237,5 @@ def prediction_loss_under_context_parallelism(run: Run) -> Found:
     Fix: Set {model.mtp_num_layers} to None for fine-tuning. Evidence: Megatron-LM #7498.
     """
     if run.num_mtp_layers > 0 and splits_context(run):
-        found = f"{run.num_mtp_layers} with context parallelism {run.context_parallel_size}"
-        yield wrong(_LAYERS, found, "None, or context parallelism 1")
+        actual = f"{run.num_mtp_layers} with context parallelism {run.context_parallel_size}"
+        yield wrong(_LAYERS, actual, "None, or context parallelism 1")

@@ -112,12 +112,12 @@ def batch_set_to(run: Run, packs: int, *, is_most: bool = False) -> Message:
 
     `is_most`: smaller values are right, too.
     """
-    most, noun = "at most " if is_most else "", "pack" if packs == 1 else "packs"
+    at_most, noun = "at most " if is_most else "", "pack" if packs == 1 else "packs"
     if run.config.user_path(_BATCH) != _TOKENS_FIELD:
         value = f"{packs} {noun}"
     else:
         value = f"{packs * run.packed_sequence_size} ({packs} {noun})"
-    return say("{train.global_batch_size} to {most}{value}", most=most, value=value)
+    return say("{train.global_batch_size} to {most}{value}", most=at_most, value=value)
 
 
 #: Entries of `cuda_graph_modules` and `cuda_graph_scope` that are not modules of a layer.
@@ -223,5 +223,5 @@ def graph_entries(run: Run, path: str) -> tuple[str, ...]:
     """Return the entries of the setting at a path, e.g. `("attn", "mlp")`."""
     value = run.stated(path)
     items = value if isinstance(value, (list, tuple)) else (value,)
-    named = (item.get("_name_") if isinstance(item, Mapping) else item for item in items if item is not None)
-    return tuple(name.rpartition(".")[2] for item in named for name in str(item).split(","))
+    names = (item.get("_name_") if isinstance(item, Mapping) else item for item in items if item is not None)
+    return tuple(name.rpartition(".")[2] for item in names for name in str(item).split(","))

@@ -52,9 +52,9 @@ def training_length_not_said_once(run: Run) -> Found:
     Bad: train_iters 1000 and num_epochs 3. Good: train_iters null and num_epochs 3.
     Fix: Set one of them, and the others to null.
     """
-    given = [path for path in _LENGTHS if run.value(path) is not None]
-    if len(given) != 1:
-        yield wrong(_STEPS, join(map(setting, given), " and ") or "none of the three", "one of the three")
+    lengths = [path for path in _LENGTHS if run.value(path) is not None]
+    if len(lengths) != 1:
+        yield wrong(_STEPS, join(map(setting, lengths), " and ") or "none of the three", "one of the three")
 
 
 @rule("BP621", ERROR, "PSB612; bridge/training/config.py:483,487,1654", noticed=VALIDATE)
@@ -94,10 +94,10 @@ def schedule_shorter_than_training(run: Run) -> Found:
         return
     steps = run.integer_or_none(_STEPS) if limit > 0 or run.is_stated(_STEPS) else None
     if limit <= 0 or (steps is not None and limit < steps):
-        allowed = (
+        choices = (
             "a positive number" if steps is None else say("{steps} or more ({train.train_iters}), or null", steps=steps)
         )
-        yield wrong(_MAX_STEPS, str(limit), allowed, to=None, because="an unset schedule is as long as training")
+        yield wrong(_MAX_STEPS, str(limit), choices, to=None, because="an unset schedule is as long as training")
 
 
 @rule("BP623", ERROR, "PSB612; bridge/training/config.py:420,1560", noticed=VALIDATE)
@@ -108,13 +108,13 @@ def schedule_counts_both_steps_and_samples(run: Run) -> Found:
     Fix: Use the unit of training in the schedule; with {train.train_samples} set {scheduler.lr_warmup_iters} to 0.
     """
     counts_samples = run.value(_SAMPLES) is not None
-    other, own = ("iters", "samples") if counts_samples else ("samples", "iters")
-    names = [f"lr_decay_{other}", f"lr_warmup_{other}", *(["max_steps"] if counts_samples else [])]
-    if any(_is_used(run, f"{name}_{own}") for name in ("lr_decay", "lr_warmup", "lr_wsd_decay")):
-        names.append(f"lr_wsd_decay_{other}")
+    unit_of_other, unit = ("iters", "samples") if counts_samples else ("samples", "iters")
+    names = [f"lr_decay_{unit_of_other}", f"lr_warmup_{unit_of_other}", *(["max_steps"] if counts_samples else [])]
+    if any(_is_used(run, f"{name}_{unit}") for name in ("lr_decay", "lr_warmup", "lr_wsd_decay")):
+        names.append(f"lr_wsd_decay_{unit_of_other}")
     for name in filter(partial(_is_used, run), names):
-        allowed = f"{0 if 'warmup' in name else 'null'}, because training is counted in {own}"
-        yield wrong(f"scheduler.{name}", str(run.value(f"scheduler.{name}")), allowed)
+        choices = f"{0 if 'warmup' in name else 'null'}, because training is counted in {unit}"
+        yield wrong(f"scheduler.{name}", str(run.value(f"scheduler.{name}")), choices)
 
 
 def _is_used(run: Run, name: str) -> bool:

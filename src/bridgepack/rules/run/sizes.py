@@ -41,9 +41,9 @@ def packed_sequence_size_not_positive(run: Run) -> Found:
     """
     if run.packed_sequence_size <= 0:
         length = run.stated_integer("model.seq_length")
-        mended = change(_SIZE, length, "packs are as long as model.seq_length") if length and length > 0 else ()
-        allowed = "a positive number of tokens, equal to seq_length"
-        yield wrong(_SIZE, str(run.packed_sequence_size), allowed, changes=mended)
+        changes = change(_SIZE, length, "packs are as long as model.seq_length") if length and length > 0 else ()
+        choices = "a positive number of tokens, equal to seq_length"
+        yield wrong(_SIZE, str(run.packed_sequence_size), choices, changes=changes)
 
 
 @fixable_rule("BP007", ERROR, "PSB007; bridge/training/config.py:1505", noticed=VALIDATE)
@@ -57,8 +57,8 @@ def sequence_lengths_differ(run: Run) -> Found:
     if run.dataset_kind in FINETUNING_DATASETS | PRETRAINING_DATASETS:
         length = run.integer("dataset.seq_length")
         if length != run.seq_length and length > 0 < run.seq_length:
-            found = say("{length}, and {model.seq_length} is {of_model}", length=length, of_model=run.seq_length)
-            yield wrong("dataset.seq_length", found, "the same length in both", changes=_same_length(run, length))
+            actual = say("{length}, and {model.seq_length} is {of_model}", length=length, of_model=run.seq_length)
+            yield wrong("dataset.seq_length", actual, "the same length in both", changes=_same_length(run, length))
 
 
 def _same_length(run: Run, dataset_length: int) -> tuple[Change, ...]:
@@ -82,8 +82,8 @@ def packs_shorter_than_their_sequences(run: Run) -> Found:
     """
     size, length = run.packed_sequence_size, run.seq_length
     if 0 < size < length and not _fits_narrow_packs(run, size):
-        found = say("{size}, and {model.seq_length} is {length}", size=size, length=length)
-        yield wrong(_SIZE, found, say("{length}, as {model.seq_length}", length=length))
+        actual = say("{size}, and {model.seq_length} is {length}", size=size, length=length)
+        yield wrong(_SIZE, actual, say("{length}, as {model.seq_length}", length=length))
 
 
 @rule("BP042", WARNING, when=HAS_SPECS, noticed="first step, or never")
@@ -156,9 +156,9 @@ def pad_seq_to_mult_not_positive(run: Run) -> Found:
     """
     multiple = run.integer_or_none(_MULTIPLE)
     if multiple is None or multiple <= 0:
-        needed, why = run.recommended_pad_seq_to_mult, "the smallest multiple that this topology needs"
-        found, allowed = "null" if multiple is None else str(multiple), f"a positive number; {needed} here"
-        yield wrong(_MULTIPLE, found, allowed, to=needed, because=why, needs_repack=needed > 1)
+        multiple_needed, why = run.recommended_pad_seq_to_mult, "the smallest multiple that this topology needs"
+        actual, choices = "null" if multiple is None else str(multiple), f"a positive number; {multiple_needed} here"
+        yield wrong(_MULTIPLE, actual, choices, to=multiple_needed, because=why, needs_repack=multiple_needed > 1)
 
 
 @fixable_rule("BP036", ERROR, "PSB007; bridge/data/builders/gpt_sft.py:191", when=fine_tunes, noticed=VALIDATE)
@@ -172,8 +172,8 @@ def seq_length_not_positive(run: Run) -> Found:
         length = run.integer_or_none(path)
         if length is None or length <= 0:
             size = run.stated_integer(_SIZE) or 0
-            mended = change(path, size, "packs are that long") if size > 0 else ()
-            yield wrong(path, str(length), "a positive number of tokens", changes=mended)
+            changes = change(path, size, "packs are that long") if size > 0 else ()
+            yield wrong(path, str(length), "a positive number of tokens", changes=changes)
 
 
 @rule("BP039", ERROR, when=pads_in_collate, noticed=VALIDATE)
@@ -238,11 +238,11 @@ def positions_beyond_training(run: Run) -> Found:
     Noticed: never. Source: core/models/common/embeddings/rotary_pos_embedding.py
     """
     model = run.stated("model.hf_model_id")
-    known = positions_of(model) if isinstance(model, str) else None
-    if known is None:
+    positions = positions_of(model) if isinstance(model, str) else None
+    if positions is None:
         raise CannotJudgeError("the positions of the model are not known")
-    most = int(known.most * _scaling(run) / known.factor)
-    longest, what = _longest(run)
-    if longest > most:
-        found = f"{what} {longest:,} tokens for {model}"
-        yield wrong(_CAP, found, f"at most {most:,}, its positions, or a larger scaling of them")
+    max_positions = int(positions.most * _scaling(run) / positions.factor)
+    longest, name = _longest(run)
+    if longest > max_positions:
+        actual = f"{name} {longest:,} tokens for {model}"
+        yield wrong(_CAP, actual, f"at most {max_positions:,}, its positions, or a larger scaling of them")

@@ -19,8 +19,8 @@ def both_kinds_of_packing_on(run: Run) -> Found:
     """
     path = "dataset.enable_in_batch_packing"
     if run.packs_in_batch:
-        mended = change(path, False, "text is packed offline") if run.is_text else ()
-        yield wrong(path, "true, and enable_offline_packing is true", "one of them", changes=mended)
+        changes = change(path, False, "text is packed offline") if run.is_text else ()
+        yield wrong(path, "true, and enable_offline_packing is true", "one of them", changes=changes)
 
 
 @rule("BP002", ERROR, "PSB002; bridge/training/config.py:1157, data/builders/gpt_sft.py:194", noticed=VALIDATE)
@@ -122,12 +122,12 @@ def padding_switch_not_literally_true(run: Run) -> Found:
     """
     path, value = "dataset.dataset_kwargs.pad_to_max_length", run.dataset_kwargs.get("pad_to_max_length")
     beside = run.stated("dataset.pad_to_max_length")
-    mended = change(path, True, "the host reads the literal true from dataset_kwargs")
+    literal_true = change(path, True, "the host reads the literal true from dataset_kwargs")
     if value and value is not True:
         is_meant = value == 1 or str(value).lower() in ("true", "yes", "on")
-        yield wrong(path, repr(value), "true or false", changes=mended if is_meant else ())
+        yield wrong(path, repr(value), "true or false", changes=literal_true if is_meant else ())
     elif beside and value is not True:
-        changes = mended if beside is True and value is None else ()
+        changes = literal_true if beside is True and value is None else ()
         yield wrong(
             "dataset.pad_to_max_length",
             f"{beside!r} beside dataset_kwargs",

@@ -105,10 +105,10 @@ def _uneven_pattern(run: Run, stages: int) -> Found:
     pattern = run.stated(_PATTERN) or run.stated("model.hybrid_override_pattern")
     if not isinstance(pattern, str):
         return
-    first, *others = pattern.partition("/")[0].split("|")
-    if not others and _chunks(run) > 1:
+    first, *parts_after = pattern.partition("/")[0].split("|")
+    if not parts_after and _chunks(run) > 1:
         yield wrong(_VIRTUAL, f"{_chunks(run)} with a layer pattern that has no |", "not set, or | between stages")
-    number, parts = (len(others) + 1, "parts between |") if others else (len(first), "layers")
+    number, parts = (len(parts_after) + 1, "parts between |") if parts_after else (len(first), "layers")
     if number % stages:
         yield wrong(_PIPELINE, f"{stages} for a pattern of {number} {parts}", f"a divisor of {number}")
 
@@ -148,7 +148,7 @@ def stages_of(layout: Any) -> list[list[str]]:
     if isinstance(layout, str):
         text = layout.replace(",", "")
         for pattern in _REPEATED:
-            text = pattern.sub(lambda found: found[1] * int(found[2]), text)
+            text = pattern.sub(lambda match: match[1] * int(match[2]), text)
         return [[_LETTERS.get(letter, letter) for letter in stage] for stage in text.split("|")]
     if isinstance(layout, list) and all(isinstance(stage, list) for stage in layout):
         names = [[kind.get("_name_") if isinstance(kind, Mapping) else kind for kind in stage] for stage in layout]
@@ -168,12 +168,12 @@ def layout_contradicts_stages(run: Run) -> Found:
     """
     if not run.is_set(_LAYOUT):
         return
-    others = [*_ends(run), *_accounts(run)]
-    if others:
-        yield wrong(_LAYOUT, join(["set with ", setting(*others)], ""), "the layout alone")
+    parts_after = [*_ends(run), *_accounts(run)]
+    if parts_after:
+        yield wrong(_LAYOUT, join(["set with ", setting(*parts_after)], ""), "the layout alone")
     stages, size = stages_of(run.value(_LAYOUT)), run.pipeline_model_parallel_size
-    chunks, rest = divmod(len(stages), size)
-    if rest:
+    chunks, remainder = divmod(len(stages), size)
+    if remainder:
         yield wrong(_LAYOUT, f"{len(stages)} stages", f"a multiple of pipeline_model_parallel_size {size}")
     elif run.is_set(_VIRTUAL) and _chunks(run) != chunks:
         yield wrong(
@@ -185,17 +185,17 @@ def layout_contradicts_stages(run: Run) -> Found:
 
 def _misplaced_layers(run: Run, stages: list[list[str]], *, first_of_last_chunks: int) -> Found:
     kinds = [kind for stage in stages for kind in stage]
-    unknown = sorted(set(kinds) - set(_LETTERS.values()))
-    if unknown:
-        yield wrong(_LAYOUT, f"layers {', '.join(map(repr, unknown))}", "embedding (E), decoder (t), mtp (m), loss (L)")
+    foreign = sorted(set(kinds) - set(_LETTERS.values()))
+    if foreign:
+        yield wrong(_LAYOUT, f"layers {', '.join(map(repr, foreign))}", "embedding (E), decoder (t), mtp (m), loss (L)")
     elif kinds[:1] + kinds[-1:] != ["embedding", "loss"] or kinds.count("embedding") + kinds.count("loss") != 2:
         yield wrong(
             _LAYOUT,
             "embedding or loss at a wrong place, or not exactly once",
             "embedding (E) once at the beginning, loss (L) once at the end",
         )
-    wanted = {"decoder": run.integer("model.num_layers"), "mtp": run.num_mtp_layers}
-    for kind, number in wanted.items():
+    num_layers = {"decoder": run.integer("model.num_layers"), "mtp": run.num_mtp_layers}
+    for kind, number in num_layers.items():
         if kinds.count(kind) != number:
             yield wrong(_LAYOUT, f"{kinds.count(kind)} {kind} layers", f"{number}, as the model has")
     holders = [index for index, stage in enumerate(stages) if "mtp" in stage]
@@ -226,13 +226,13 @@ def recomputation_half_described(run: Run) -> Found:
         yield wrong("model.recompute_method", f"{method} with {granularity}", " or ".join(_METHODS))
     layers = run.stated("model.recompute_num_layers")
     if (layers is None) != (granularity == "selective"):
-        allowed = "None" if granularity == "selective" else "a number of layers"
-        yield wrong("model.recompute_num_layers", f"{layers} with {granularity}", allowed)
+        choices = "None" if granularity == "selective" else "a number of layers"
+        yield wrong("model.recompute_num_layers", f"{layers} with {granularity}", choices)
     if run.is_on("model.distribute_saved_activations") and run.splits_sequence:
         yield wrong("model.distribute_saved_activations", "true with sequence_parallel true", "false", to=False)
     if granularity == "selective":
-        for name, allowed in _wrong_recomputation(run):
-            yield wrong("model.recompute_modules", repr(name), allowed)
+        for name, choices in _wrong_recomputation(run):
+            yield wrong("model.recompute_modules", repr(name), choices)
 
 
 def _wrong_recomputation(run: Run) -> Iterator[tuple[str, str]]:
@@ -266,17 +266,17 @@ def embedding_gradient_deferred_without_pipeline(run: Run) -> Found:
     Fix: Set {model.defer_embedding_wgrad_compute} to false; with a pipeline, set {model.wgrad_deferral_limit} to 0 or
         more.
     """
-    deferred, limit = acting(run, "defer_embedding_wgrad_compute"), acting(run, "wgrad_deferral_limit")
-    if run.stated(deferred) is not True:
+    deferral, limit = acting(run, "defer_embedding_wgrad_compute"), acting(run, "wgrad_deferral_limit")
+    if run.stated(deferral) is not True:
         return
     if run.pipeline_model_parallel_size == 1:
-        fix = say("Set {path} to false.", path=setting(deferred))
-        yield wrong(deferred, "true with one pipeline stage", "false", to=False, fix=fix)
-    stated = run.stated_integer(limit)
-    if (stated is None and limit.startswith("comm_overlap.")) or (stated is not None and stated < 0):
-        value, fix = "not set" if stated is None else stated, say("Set {path} to 0 or more.", path=setting(limit))
-        found = say("{value}, with {path} true", value=value, path=setting(deferred))
-        yield wrong(limit, found, "0 or more", fix=fix)
+        fix = say("Set {path} to false.", path=setting(deferral))
+        yield wrong(deferral, "true with one pipeline stage", "false", to=False, fix=fix)
+    number = run.stated_integer(limit)
+    if (number is None and limit.startswith("comm_overlap.")) or (number is not None and number < 0):
+        value, fix = "not set" if number is None else number, say("Set {path} to 0 or more.", path=setting(limit))
+        actual = say("{value}, with {path} true", value=value, path=setting(deferral))
+        yield wrong(limit, actual, "0 or more", fix=fix)
 
 
 _FORMAT = "checkpoint.ckpt_format"
@@ -305,9 +305,9 @@ def sharded_parameters_contradicted(run: Run) -> Found:
         return
     with_it = say("with {path} true", path=setting(switched_on[0]))
     if _keeps_checkpoints(run) and not is_saved_so:
-        found = join([str(run.stated(_FORMAT)), with_it], " ")
+        actual = join([str(run.stated(_FORMAT)), with_it], " ")
         yield wrong(
-            _FORMAT, found, _SHARDED_FORMAT, to=_SHARDED_FORMAT, because="Megatron-FSDP has its own checkpoint format"
+            _FORMAT, actual, _SHARDED_FORMAT, to=_SHARDED_FORMAT, because="Megatron-FSDP has its own checkpoint format"
         )
     if run.is_on("dist.use_torch_fsdp2") and (_MEGATRON_FSDP[0] in switched_on or _keeps_checkpoints(run)):
         yield wrong("dist.use_torch_fsdp2", join(["true", with_it], " "), "one of the two")
@@ -344,5 +344,5 @@ def checkpoints_without_their_groups(run: Run) -> Found:
     reasons = ["async_save true"] * run.is_on("checkpoint.async_save")
     reasons += ["a distributed optimizer and no gloo"] * (run.stated(gloo) is False and bool(is_sharded))
     if reasons:
-        found = f"{run.value(_FORMAT)} with {' and '.join(reasons)}"
-        yield wrong(_FORMAT, found, "torch_dist or fsdp_dtensor", to="torch_dist", because="it is written in parallel")
+        actual = f"{run.value(_FORMAT)} with {' and '.join(reasons)}"
+        yield wrong(_FORMAT, actual, "torch_dist or fsdp_dtensor", to="torch_dist", because="it is written in parallel")

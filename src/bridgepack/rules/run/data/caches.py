@@ -91,10 +91,10 @@ def cache_named_for_another_tokenizer(run: Run) -> Found:
     name, tokenizer = run.text_or_none(_TOKENIZER_NAME), run.text_or_none("tokenizer.tokenizer_model")
     if name is None or tokenizer is None:
         return
-    given, last = _plain(name), _plain(tokenizer.rstrip("/").rpartition("/")[2])
-    if last not in given and given not in _plain(tokenizer):
-        found, allowed = f"{name}, for {tokenizer}", "null, or a name that contains the tokenizer's name"
-        yield wrong(_TOKENIZER_NAME, found, allowed, to=None, because="the host derives it from the tokenizer")
+    plain_name, last = _plain(name), _plain(tokenizer.rstrip("/").rpartition("/")[2])
+    if last not in plain_name and plain_name not in _plain(tokenizer):
+        actual, choices = f"{name}, for {tokenizer}", "null, or a name that contains the tokenizer's name"
+        yield wrong(_TOKENIZER_NAME, actual, choices, to=None, because="the host derives it from the tokenizer")
 
 
 @rule("BP211", ADVICE, "PSB211; bridge/data/builders/gpt_sft.py:906", when=splits_packed_by_host)
@@ -138,9 +138,9 @@ def materialized_data_kept(run: Run) -> Found:
     root = run.text_or_none("dataset.hf_output_root")
     if root is None or run.value("dataset.hf_dataset") is None or run.flag("dataset.hf_rewrite"):
         return
-    kept = f"{root.rstrip('/')}/training.jsonl"
-    if run.require_files().exists(kept):
-        yield wrong("dataset.hf_output_root", f"{kept} exists", "null, or an empty folder")
+    converted_path = f"{root.rstrip('/')}/training.jsonl"
+    if run.require_files().exists(converted_path):
+        yield wrong("dataset.hf_output_root", f"{converted_path} exists", "null, or an empty folder")
 
 
 @fixable_rule("BP218", WARNING, "PSB218, PSC414; bridge/data/builders/gpt_sft.py:608", when=HAS_SPECS)
@@ -175,9 +175,9 @@ def filled_up_batch_with_mean_loss(run: Run) -> Found:
     if not run.is_set("train.num_epochs") or run.flag("model.calculate_per_token_loss"):
         return
     if run.artifact is None or num_packs(run, TRAIN) % run.global_batch_size:
-        allowed = "true, or packs that are a multiple of global_batch_size"
-        mended = per_token_loss(run, "masked packs then have no weight")
-        yield wrong("model.calculate_per_token_loss", say("false with {train.num_epochs}"), allowed, changes=mended)
+        choices = "true, or packs that are a multiple of global_batch_size"
+        changes = per_token_loss(run, "masked packs then have no weight")
+        yield wrong("model.calculate_per_token_loss", say("false with {train.num_epochs}"), choices, changes=changes)
 
 
 @fixable_rule("BP610", WARNING, "PSB610; bridge/data/packing/parquet.py:363", when=PACKS_OFFLINE)
@@ -194,8 +194,8 @@ def training_samples_counted_in_packs(run: Run) -> Found:
         return
     packs = None if run.artifact is None else num_packs(run, TRAIN)
     if packs is None or limit > packs:
-        found = f"{limit} packs" if packs is None else f"{limit}, and there are {packs} packs"
-        yield wrong("dataset.max_train_samples", found, "null, or at most the number of packs", to=None)
+        actual = f"{limit} packs" if packs is None else f"{limit}, and there are {packs} packs"
+        yield wrong("dataset.max_train_samples", actual, "null, or at most the number of packs", to=None)
 
 
 @rule("BP611", WARNING, "PSB611; bridge/data/samplers.py:326", when=PACKS_OFFLINE)
@@ -215,11 +215,11 @@ def packs_newer_than_checkpoint(run: Run) -> Found:
     if packs is None:
         raise CannotJudgeError("the host makes the packs, so their location is unknown")
     files = run.require_files()
-    saved = _last_write_s(files, [f"{folder.rstrip('/')}/{name}" for name in _TRACKERS])
-    written = _last_write_s(files, resolve_path(packs, files))
-    if saved is not None and written is not None and written > saved:
-        found = f"a checkpoint {round((written - saved) / 60)} minutes older than the packs"
-        yield wrong("checkpoint.load", found, "packs that are older than the checkpoint")
+    checkpoint_time_s = _last_write_s(files, [f"{folder.rstrip('/')}/{name}" for name in _TRACKERS])
+    packs_time_s = _last_write_s(files, resolve_path(packs, files))
+    if checkpoint_time_s is not None and packs_time_s is not None and packs_time_s > checkpoint_time_s:
+        actual = f"a checkpoint {round((packs_time_s - checkpoint_time_s) / 60)} minutes older than the packs"
+        yield wrong("checkpoint.load", actual, "packs that are older than the checkpoint")
 
 
 def _last_write_s(files: Files, paths: Iterable[str]) -> float | None:

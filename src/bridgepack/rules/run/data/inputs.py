@@ -25,8 +25,8 @@ def input_without_rows(run: Run) -> Found:
         return
     files = run.require_files()
     for field, split in _SPLITS.items():
-        named = [path for name, path in run.config.inputs if name == field]
-        paths = [path for name in named for path in (files.matches(name) or (name,))]
+        paths_of_field = [path for name, path in run.config.inputs if name == field]
+        paths = [path for name in paths_of_field for path in (files.matches(name) or (name,))]
         if paths and all(_is_empty(path, files) for path in paths):
-            found = f"{', '.join(paths[:3])}; the {split} split has no rows"
-            yield wrong(place(field), found, "files with at least one row")
+            actual = f"{', '.join(paths[:3])}; the {split} split has no rows"
+            yield wrong(place(field), actual, "files with at least one row")

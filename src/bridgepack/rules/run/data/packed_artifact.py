@@ -50,8 +50,8 @@ def artifact_sequences_not_divisible(run: Run) -> Found:
     """
     for truth in truths(run):
         if truth.runtime_length_gcd % run.needed_sequence_multiple:
-            found = f"lengths that are multiples of {truth.runtime_length_gcd} only"
-            yield wrong(place(truth.split), found, f"multiples of {run.needed_sequence_multiple}")
+            actual = f"lengths that are multiples of {truth.runtime_length_gcd} only"
+            yield wrong(place(truth.split), actual, f"multiples of {run.needed_sequence_multiple}")
 
 
 @rule("BP635", ERROR, when=HAS_SPECS, evidence="read in Nemotron's data_prep (recipes/sft.py, utils/splits.py)")
@@ -63,18 +63,20 @@ def packs_prepared_by_nemotron(run: Run) -> Found:
     Fix: Build the packs with bridgepack from the same rows, or turn off the settings that need padding.
     Source: NVIDIA-NeMo/Nemotron, data_prep; Bridge #5080. Noticed: first step, or never.
     """
-    needed = [f"sequences that {run.needed_sequence_multiple} divides"] if run.needed_sequence_multiple > 1 else []
-    needed += ["the metadata of pad_cu_seqlens"] if run.flag(f"{SPECS}.pad_cu_seqlens") else []
-    if not needed:
+    requirements = (
+        [f"sequences that {run.needed_sequence_multiple} divides"] if run.needed_sequence_multiple > 1 else []
+    )
+    requirements += ["the metadata of pad_cu_seqlens"] if run.flag(f"{SPECS}.pad_cu_seqlens") else []
+    if not requirements:
         return
     for path, files in visible_paths(run):
-        found = resolve_path(path, files)
-        if found and all(_NEMOTRON_SHARD.fullmatch(PurePosixPath(name).name) for name in found):
-            folder = PurePosixPath(found[0]).parent
+        actual = resolve_path(path, files)
+        if actual and all(_NEMOTRON_SHARD.fullmatch(PurePosixPath(name).name) for name in actual):
+            folder = PurePosixPath(actual[0]).parent
             beside = (folder / "receipts", folder.parent.parent / "runs", folder.parent.parent / "blend.json")
             if any(files.exists(str(place)) for place in beside):
                 text = f"{path.text}, packs of Nemotron's data preparation, which pads nothing"
-                yield wrong(path.setting, text, f"packs with {' and '.join(needed)}")
+                yield wrong(path.setting, text, f"packs with {' and '.join(requirements)}")
 
 
 @rule("BP107", ERROR, "PSB107; bridge/data/packing/gpt_sft.py:199", when=HAS_SPECS, noticed="a later step")
@@ -89,8 +91,8 @@ def artifact_pack_exceeds_run(run: Run) -> Found:
     """
     for truth in truths(run):
         if truth.max_row_width > run.packed_sequence_size:
-            found = f"a pack of {truth.max_row_width} runtime tokens"
-            yield wrong(place(truth.split), found, f"at most {run.packed_sequence_size}, packed_sequence_size")
+            actual = f"a pack of {truth.max_row_width} runtime tokens"
+            yield wrong(place(truth.split), actual, f"at most {run.packed_sequence_size}, packed_sequence_size")
 
 
 def _size_made_for(facts: ArtifactFacts) -> int:
@@ -132,11 +134,11 @@ def artifact_multiple_differs(run: Run) -> Found:
     multiple, where = run.pad_seq_to_mult, f"{SPECS}.pad_seq_to_mult"
     if made_with == multiple or (multiple > 1 and made_with % multiple == 0):
         return
-    found = f"{multiple}, with packs padded to {made_with}"
+    actual = f"{multiple}, with packs padded to {made_with}"
     if made_with % run.needed_sequence_multiple == 0:
-        yield wrong(where, found, str(made_with), to=made_with, because="the artifact was packed with it")
+        yield wrong(where, actual, str(made_with), to=made_with, because="the artifact was packed with it")
     else:
-        yield wrong(where, found, "packs made with this multiple")
+        yield wrong(where, actual, "packs made with this multiple")
 
 
 @rule("BP117", WARNING, "bridgepack manifest", when=PACKS_OFFLINE)
@@ -165,8 +167,8 @@ def artifact_lacks_validation(run: Run) -> Found:
     """
     splits = run.require_artifact().shards
     if run.flag("dataset.do_validation") and TRAIN in splits and VALIDATION not in splits:
-        found, allowed = f"an artifact with {', '.join(splits)} only", "an artifact with a validation split"
-        yield wrong(PATH_SETTINGS[VALIDATION], found, allowed)
+        actual, choices = f"an artifact with {', '.join(splits)} only", "an artifact with a validation split"
+        yield wrong(PATH_SETTINGS[VALIDATION], actual, choices)
 
 
 @rule("BP220", WARNING, "PSB220, PSB216, PSB616", when=HAS_SPECS)
@@ -180,8 +182,8 @@ def artifact_sequences_longer_than_run(run: Run) -> Found:
     """
     for truth in truths(run):
         if truth.max_runtime_length > longest_sequence(run):
-            found = f"a sequence of {truth.max_runtime_length} runtime tokens"
-            yield wrong(place(truth.split), found, f"at most {longest_sequence(run)}, this run's limit")
+            actual = f"a sequence of {truth.max_runtime_length} runtime tokens"
+            yield wrong(place(truth.split), actual, f"at most {longest_sequence(run)}, this run's limit")
 
 
 @rule("BP421", ERROR, "PSB401, PSB405, PSB409; bridge/data/packing/gpt_sft.py:79", when=HAS_SPECS, evidence=EXECUTED)
@@ -220,9 +222,9 @@ def padded_cu_seqlens_without_full_width(run: Run) -> Found:
     Fix: Set {dataset.dataset_kwargs.pad_to_max_length} to the literal true. Noticed: validate().
     """
     if run.flag(f"{SPECS}.pad_cu_seqlens") and not run.pads_to_max_length:
-        found, path = "true with packs that are not padded to their full width", "dataset_kwargs.pad_to_max_length"
-        mended = change(f"dataset.{path}", True, "pad_cu_seqlens needs it")
-        yield wrong(f"{SPECS}.pad_cu_seqlens", found, f"{path} true", changes=mended)
+        actual, path = "true with packs that are not padded to their full width", "dataset_kwargs.pad_to_max_length"
+        changes = change(f"dataset.{path}", True, "pad_cu_seqlens needs it")
+        yield wrong(f"{SPECS}.pad_cu_seqlens", actual, f"{path} true", changes=changes)
 
 
 _SPECS_CLASS = "megatron.bridge.data.packing.config.PackedSequenceSpecs"
@@ -251,9 +253,9 @@ def numpy_seeded_by_dataset(run: Run) -> Found:
         {rng.seed}.
     Bad: dataset.seed 1234, rng.seed 5678. Good: both 5678. Fix: Use a separate generator in such code.
     """
-    seed, expected = run.value("dataset.seed"), run.value("rng.seed")
-    if seed != expected:
-        yield wrong("dataset.seed", str(seed), say("{seed}, as {rng.seed}", seed=expected))
+    seed, run_seed = run.value("dataset.seed"), run.value("rng.seed")
+    if seed != run_seed:
+        yield wrong("dataset.seed", str(seed), say("{seed}, as {rng.seed}", seed=run_seed))
 
 
 @rule("BP523", ADVICE, "PSB523; bridge/training/losses.py:68", when=IS_PACKED)
@@ -292,8 +294,8 @@ def packs_poorly_filled(run: Run) -> Found:
     for truth in truths(run):
         fill = truth.mean_row_width / size if size > 0 else 1.0
         if truth.num_rows >= _MIN_ROWS and fill < _MIN_FILL_FRACTION:
-            found = f"packs are filled to {fill:.0%}: {truth.mean_row_width:.0f} of {size} runtime tokens"
-            yield wrong(place(truth.split), found, f"{_MIN_FILL_FRACTION:.0%} or more")
+            actual = f"packs are filled to {fill:.0%}: {truth.mean_row_width:.0f} of {size} runtime tokens"
+            yield wrong(place(truth.split), actual, f"{_MIN_FILL_FRACTION:.0%} or more")
 
 
 @rule("BP120", WARNING, "PSB115, PSB118", when=HAS_SPECS, evidence="inferred; the numbers are the manifest's")
@@ -310,5 +312,5 @@ def alignment_wastes_tokens(run: Run) -> Found:
         padding = split.statistics.num_alignment_tokens
         physical = split.statistics.num_tokens + padding
         if physical and padding / physical > _MAX_ALIGNMENT_FRACTION:
-            found = f"{padding} of {physical} tokens are alignment: {1 - padding / physical:.0%} useful"
-            yield wrong(place(split.name), found, f"{1 - _MAX_ALIGNMENT_FRACTION:.0%} useful or more")
+            actual = f"{padding} of {physical} tokens are alignment: {1 - padding / physical:.0%} useful"
+            yield wrong(place(split.name), actual, f"{1 - _MAX_ALIGNMENT_FRACTION:.0%} useful or more")

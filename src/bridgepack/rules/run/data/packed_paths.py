@@ -93,9 +93,9 @@ def splits_packed_by_host(run: Run) -> tuple[str, ...]:
     """
     if not run.has_specs:
         return ()
-    named = {path.split for path in explicit_paths(run)}
-    wanted = SPLITS if run.flag("dataset.do_validation") else (TRAIN,)
-    return tuple(split for split in wanted if split not in named)
+    splits_of_paths = {path.split for path in explicit_paths(run)}
+    splits_of_run = SPLITS if run.flag("dataset.do_validation") else (TRAIN,)
+    return tuple(split for split in splits_of_run if split not in splits_of_paths)
 
 
 def resolve_path(path: PackedPath, files: Files) -> tuple[str, ...]:

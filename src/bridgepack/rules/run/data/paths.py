@@ -106,15 +106,15 @@ def metadata_path_is_text(run: Run) -> Found:
     """
     value = run.value(METADATA_SETTING)
     if isinstance(value, str) and not isinstance(value, PurePath):
-        found = f"the string {value!r}, to be written for {' and '.join(splits_packed_by_host(run))}"
-        yield wrong(METADATA_SETTING, found, "a pathlib.Path", to=Path(value), because="the host opens it as a path")
+        actual = f"the string {value!r}, to be written for {' and '.join(splits_packed_by_host(run))}"
+        yield wrong(METADATA_SETTING, actual, "a pathlib.Path", to=Path(value), because="the host opens it as a path")
 
 
 def _strangers(path: PackedPath, files: Files) -> list[str]:
-    wrong = "other" if path.split == TRAIN else "train"
+    other_split = "other" if path.split == TRAIN else "train"
     names = [name.rpartition("/")[2] for name in resolve_path(path, files)]
-    matched = [(name, _SPLIT_OF_NAME.match(name)) for name in names]
-    return [name for name, match in matched if match is not None and match[wrong]]
+    splits_of_names = [(name, _SPLIT_OF_NAME.match(name)) for name in names]
+    return [name for name, match in splits_of_names if match is not None and match[other_split]]
 
 
 @rule("BP212", ERROR, "PSB212; bridge/data/packing/paths.py:154", evidence=EXECUTED)
@@ -127,8 +127,8 @@ def packed_path_mixes_splits(run: Run) -> Found:
     """
     for path, files in visible_paths(run):
         if (path.is_pattern or files.is_folder(path.text)) and (strangers := _strangers(path, files)):
-            found = f"{path.text} includes {strangers[0]}"
-            yield wrong(path.setting, found, f"files of {path.split} only", group=path.setting)
+            actual = f"{path.text} includes {strangers[0]}"
+            yield wrong(path.setting, actual, f"files of {path.split} only", group=path.setting)
 
 
 @rule("BP213", ERROR, "PSB213; bridge/data/packing/paths.py:120", evidence=EXECUTED)
@@ -206,10 +206,10 @@ def shards_out_of_number_order(run: Run) -> Found:
     """
     for path, files in visible_paths(run):
         names = [name for name in resolve_path(path, files) if is_parquet_name(name)]
-        swapped = [pair for pair in pairwise(names) if _by_number(pair[0]) > _by_number(pair[1])]
-        if swapped:
-            found = " before ".join(name.rpartition("/")[2] for name in swapped[0])
-            yield wrong(path.setting, found, "numbers with leading zeros", group=path.setting)
+        pairs_out_of_order = [pair for pair in pairwise(names) if _by_number(pair[0]) > _by_number(pair[1])]
+        if pairs_out_of_order:
+            actual = " before ".join(name.rpartition("/")[2] for name in pairs_out_of_order[0])
+            yield wrong(path.setting, actual, "numbers with leading zeros", group=path.setting)
 
 
 def _by_number(name: str) -> list[tuple[int, str]]:
@@ -227,8 +227,8 @@ def validation_packed_by_host(run: Run) -> Found:
         build, or never.
     """
     if splits_packed_by_host(run) == (VALIDATION,):
-        allowed = "a path to validation packs, or do_validation false"
-        yield wrong(PATH_SETTINGS[VALIDATION], "null, with explicit training packs and do_validation", allowed)
+        choices = "a path to validation packs, or do_validation false"
+        yield wrong(PATH_SETTINGS[VALIDATION], "null, with explicit training packs and do_validation", choices)
 
 
 @fixable_rule(
@@ -247,19 +247,19 @@ def test_split_width_not_divisible(run: Run) -> Found:
     """
     if not run.flag("dataset.do_test"):
         return
-    needed = run.needed_width_multiple
+    multiple = run.needed_width_multiple
     width = run.dataset_kwargs.get("pad_seq_length_to_mult", DEFAULT_WIDTH_MULTIPLE)
     if run.dataset_kwargs.get("pad_to_max_length"):
         width = run.integer("dataset.seq_length")
     if type(width) is not int:
         raise unfit("dataset.dataset_kwargs.pad_seq_length_to_mult", width, "not a whole number")
-    if width % needed == 0:
+    if width % multiple == 0:
         return
     is_seen = run.files is not None and run.value("dataset.hf_dataset") is None
     if not is_seen or run.require_files().exists(f"{raw_root(run)}/test.jsonl"):
-        found = f"true, with test rows a multiple of {width} wide"
-        allowed = f"false, or rows a multiple of {needed} wide"
-        yield wrong("dataset.do_test", found, allowed, to=False, because="the test split is never packed")
+        actual = f"true, with test rows a multiple of {width} wide"
+        choices = f"false, or rows a multiple of {multiple} wide"
+        yield wrong("dataset.do_test", actual, choices, to=False, because="the test split is never packed")
 
 
 @rule("BP219", ERROR, "PSB219; bridge/data/builders/gpt_sft.py:802", when=HAS_SPECS, noticed="dataset build")
@@ -272,14 +272,14 @@ def raw_folder_not_writable(run: Run) -> Found:
         {dataset.offline_packing_specs.packed_val_data_path} and {dataset.offline_packing_specs.packed_metadata_path},
         or make {dataset.dataset_root} writable.
     """
-    unnamed = [PATH_SETTINGS[split] for split in splits_packed_by_host(run)]
-    unnamed += [METADATA_SETTING] * (run.value(METADATA_SETTING) is None)
-    if not unnamed:
+    unset_paths = [PATH_SETTINGS[split] for split in splits_packed_by_host(run)]
+    unset_paths += [METADATA_SETTING] * (run.value(METADATA_SETTING) is None)
+    if not unset_paths:
         return
     files, root = run.require_files(), raw_root(run)
     if not files.is_writable(f"{root}/packed") and not cache_folders(run, files):
-        found = say("{root} is not writable, and {path} is null", root=root, path=setting(unnamed[0]))
-        yield wrong("dataset.dataset_root", found, "a writable folder, or all packed paths set")
+        actual = say("{root} is not writable, and {path} is null", root=root, path=setting(unset_paths[0]))
+        yield wrong("dataset.dataset_root", actual, "a writable folder, or all packed paths set")
 
 
 @rule("BP221", ERROR, when=splits_packed_by_host, noticed="dataset build", evidence=EXECUTED)

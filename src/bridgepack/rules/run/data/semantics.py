@@ -141,8 +141,8 @@ def bos_wanted_but_missing(run: Run) -> Found:
         were checked.
     """
     if prompt_completion(run).get("add_bos") is True and run.family.name.startswith(_WITHOUT_BOS):
-        found, why = f"True with {run.family.evidence}", "there is no BOS token"
-        yield wrong(_ADD_BOS, found, "false", to=False, because=why, needs_repack=True)
+        actual, why = f"True with {run.family.evidence}", "there is no BOS token"
+        yield wrong(_ADD_BOS, actual, "false", to=False, because=why, needs_repack=True)
 
 
 @rule("BP520", WARNING, when=host_packs, versions={BRIDGE: "<0.7"}, evidence="Bridge #5190, on main only")
@@ -170,5 +170,5 @@ def host_drops_or_cuts_silently(run: Run) -> Found:
     Source: PSB510, PSB511, PSB514; bridge/data/packing/offline.py:78, data/sft_processing.py:411
     """
     is_dropped = preprocessing_kind(run) == CHAT and run.pad_seq_to_mult == 1
-    found = f"over-long rows are {'dropped' if is_dropped else 'cut'}"
-    yield wrong("dataset.offline_packing_specs", found, "packs built with a drop ledger")
+    actual = f"over-long rows are {'dropped' if is_dropped else 'cut'}"
+    yield wrong("dataset.offline_packing_specs", actual, "packs built with a drop ledger")

@@ -42,8 +42,8 @@ def data_source_not_exactly_one(run: Run) -> Found:
     """
     root, source = run.value("dataset.dataset_root"), run.value("dataset.hf_dataset")
     if (root is None) == (source is None):
-        found = "neither dataset_root nor hf_dataset" if root is None else "dataset_root and hf_dataset"
-        yield wrong("dataset.dataset_root", found, "exactly one of them")
+        actual = "neither dataset_root nor hf_dataset" if root is None else "dataset_root and hf_dataset"
+        yield wrong("dataset.dataset_root", actual, "exactly one of them")
     elif root is not None and not str(root).strip():
         yield wrong("dataset.dataset_root", repr(root), "a folder")
 
@@ -57,10 +57,10 @@ def rewrite_of_explicit_packs(run: Run) -> Found:
     Fix: Set {dataset.hf_rewrite} to false, or remove the packed paths.
     """
     is_rewritten = run.is_on("dataset.hf_rewrite")
-    named = [name for name in _PACK_PATHS if is_rewritten and run.value(f"{SPECS}.{name}") is not None]
-    if named:
-        found, allowed = f"true with {', '.join(named)}", "false with explicit packs"
-        yield wrong("dataset.hf_rewrite", found, allowed, to=False, because="explicit packs are not rewritten")
+    set_paths = [name for name in _PACK_PATHS if is_rewritten and run.value(f"{SPECS}.{name}") is not None]
+    if set_paths:
+        actual, choices = f"true with {', '.join(set_paths)}", "false with explicit packs"
+        yield wrong("dataset.hf_rewrite", actual, choices, to=False, because="explicit packs are not rewritten")
 
 
 @rule("BP019", ERROR, when=IS_TEXT, noticed="dataset build", evidence=EXECUTED)
@@ -72,10 +72,10 @@ def dataset_option_unknown(run: Run) -> Found:
     Fix: Remove the option, or correct its spelling.
     Source: PSB019; bridge/data/builders/gpt_sft.py:468, data/datasets/gpt_sft.py:92
     """
-    allowed = _SEMANTIC_OPTIONS | _OTHER_OPTIONS
+    choices = _SEMANTIC_OPTIONS | _OTHER_OPTIONS
     for option in run.dataset_kwargs:
-        if option not in allowed | _REPORTED_ELSEWHERE:
-            yield wrong(f"{_OPTIONS}.{option}", "set", ", ".join(sorted(allowed)))
+        if option not in choices | _REPORTED_ELSEWHERE:
+            yield wrong(f"{_OPTIONS}.{option}", "set", ", ".join(sorted(choices)))
 
 
 @rule("BP035", ERROR, when=IS_TEXT, noticed="validate()")
@@ -115,8 +115,8 @@ def base_recipe_values_with_own_data(run: Run) -> Found:
     """
     has_own_data = run.value("dataset.dataset_root") is not None
     if has_own_data and all(run.value(path) == value for path, value in _BASE_RECIPE.items()):
-        found = "own data with seq_length 2048, global_batch_size 128, train_iters 1000"
-        yield wrong("dataset.dataset_root", found, "values chosen for the data")
+        actual = "own data with seq_length 2048, global_batch_size 128, train_iters 1000"
+        yield wrong("dataset.dataset_root", actual, "values chosen for the data")
 
 
 @rule("BP024", ERROR, "PSB024; bridge/training/config.py:1488", noticed=VALIDATE)

@@ -71,10 +71,10 @@ def fewer_packs_than_a_batch(run: Run) -> Found:
         return
     packs, unit = _training_packs(run), smallest_batch(run)
     if packs < run.global_batch_size:
-        most, noun = floor_to_multiple(packs, unit), "pack" if packs == 1 else "packs"
-        found = f"{run.global_batch_size} packs per step, with only {packs} training {noun}"
-        fix = say("Set {batch}.", batch=batch_set_to(run, most, is_most=True)) if most else _too_few(unit)
-        yield wrong("train.global_batch_size", found, f"at most {most or packs} packs per step", fix=fix)
+        largest, noun = floor_to_multiple(packs, unit), "pack" if packs == 1 else "packs"
+        actual = f"{run.global_batch_size} packs per step, with only {packs} training {noun}"
+        fix = say("Set {batch}.", batch=batch_set_to(run, largest, is_most=True)) if largest else _too_few(unit)
+        yield wrong("train.global_batch_size", actual, f"at most {largest or packs} packs per step", fix=fix)
 
 
 def _too_few(unit: int) -> str:
@@ -97,8 +97,8 @@ def fewer_validation_packs_than_a_batch(run: Run) -> Found:
     """
     packs = num_packs(run, VALIDATION) if _loader(run) == "batch" else run.eval_global_batch_size
     if packs < run.eval_global_batch_size:
-        found = f"{run.eval_global_batch_size}, with {packs} validation packs"
-        yield wrong("validation.eval_global_batch_size", found, f"at most {packs}")
+        actual = f"{run.eval_global_batch_size}, with {packs} validation packs"
+        yield wrong("validation.eval_global_batch_size", actual, f"at most {packs}")
 
 
 @fixable_rule("BP605", ERROR, when=IS_TEXT, versions={BRIDGE: "<0.7"}, noticed="end of training")
@@ -119,8 +119,8 @@ def fewer_test_rows_than_a_batch(run: Run) -> Found:
     path, batch = f"{root.rstrip('/')}/test.jsonl", run.eval_global_batch_size
     rows = run.require_files().num_lines(path, at_most=batch)
     if rows is not None and rows < batch:
-        found, why = f"true, and {path} has {rows} rows for a batch of {batch}", "it is smaller than a batch"
-        yield wrong("dataset.do_test", found, "false, or at least one batch of rows", to=False, because=why)
+        actual, why = f"true, and {path} has {rows} rows for a batch of {batch}", "it is smaller than a batch"
+        yield wrong("dataset.do_test", actual, "false, or at least one batch of rows", to=False, because=why)
 
 
 @rule("BP606", ADVICE, when=(PACKS_OFFLINE, EVALUATES))
@@ -144,12 +144,16 @@ def validation_packs_left_out(run: Run) -> Found:
     if 0 < read < packs:
         num_batches = -(-packs // batch) if is_filled else packs // batch
         is_whole = is_filled or packs % batch == 0
-        fix = say("Set {validation.eval_iters} to {number}.", number=num_batches) if is_whole else _whole(run, packs)
-        found = f"{steps} x {batch} of {packs} packs are read"
-        yield wrong("validation.eval_iters", found, f"batches that read all {packs} packs", fix=fix)
+        fix = (
+            say("Set {validation.eval_iters} to {number}.", number=num_batches)
+            if is_whole
+            else _near_batches(run, packs)
+        )
+        actual = f"{steps} x {batch} of {packs} packs are read"
+        yield wrong("validation.eval_iters", actual, f"batches that read all {packs} packs", fix=fix)
 
 
-def _whole(run: Run, packs: int) -> str:
+def _near_batches(run: Run, packs: int) -> str:
     """Return the evaluation batches nearest to the run's that divide its packs, with their number of batches."""
     batch, unit = run.eval_global_batch_size, smallest_batch(run)
     sizes = [size for size in range(unit, packs + 1, unit) if packs % size == 0]
@@ -180,8 +184,8 @@ def steps_of_an_unpacked_run(run: Run) -> Found:
     read, slack = steps * batch, max(batch, sequences // 100)
     counts_sequences = sequences >= 2 * packs and any(abs(read - n * sequences) <= slack for n in _USUAL_EPOCHS)
     if read > _MANY_EPOCHS * packs or (counts_sequences and read >= 2 * packs):
-        found = f"{steps} steps of {batch} packs: {read / packs:.1f} epochs over {packs} packs"
-        yield wrong("train.train_iters", found, f"{-(-packs // batch)} steps per epoch")
+        actual = f"{steps} steps of {batch} packs: {read / packs:.1f} epochs over {packs} packs"
+        yield wrong("train.train_iters", actual, f"{-(-packs // batch)} steps per epoch")
 
 
 @rule("BP608", WARNING, "PSB608; docs/training/packed-sequences.md", when=PACKS_OFFLINE)
@@ -198,11 +202,11 @@ def batch_of_many_sequences(run: Run) -> Found:
     sequences, unit = round(batch * per_pack), smallest_batch(run)
     usual = max(round(USUAL_SEQUENCES / per_pack / unit), 1) * unit
     if sequences > _LARGE_BATCH_SEQUENCES and per_pack >= 2 and usual < batch:
-        found, allowed = f"{batch} packs, with {per_pack:.1f} conversations in each", f"{usual} packs"
+        actual, choices = f"{batch} packs, with {per_pack:.1f} conversations in each", f"{usual} packs"
         one_step = f"One step trains about {sequences:,} conversations."
         cure = say("For the usual {number}, set {batch}.", number=USUAL_SEQUENCES, batch=batch_set_to(run, usual))
         fix = join([one_step, cure], " ")
-        yield wrong("train.global_batch_size", found, allowed, fix=fix)
+        yield wrong("train.global_batch_size", actual, choices, fix=fix)
 
 
 @rule("BP638", WARNING, "bridge/data/samplers.py", when=PACKS_OFFLINE)
@@ -222,13 +226,13 @@ def few_optimiser_steps(run: Run) -> Found:
     if steps is None:
         steps = math.ceil((epochs or 0) * packs / batch)
     read = max((steps - 1) * batch + 1, packs)
-    most = max(floor_to_multiple(read // FEWEST_STEPS, unit), unit)
-    if packs - batch < steps * batch and steps < FEWEST_STEPS and most < batch:
+    largest = max(floor_to_multiple(read // FEWEST_STEPS, unit), unit)
+    if packs - batch < steps * batch and steps < FEWEST_STEPS and largest < batch:
         counts_epochs = epochs is not None or run.config.user_path("train.train_iters") == _RECIPE_EPOCHS
-        longer = "" if counts_epochs else say(", and {train.train_iters} to {steps}", steps=-(-read // most))
-        found = f"{steps} steps of {batch} packs, over {packs} packs"
-        fix = say("Set {batch}{longer}.", batch=batch_set_to(run, most, is_most=True), longer=longer)
-        yield wrong("train.global_batch_size", found, f"at most {most} packs per step", fix=fix)
+        longer = "" if counts_epochs else say(", and {train.train_iters} to {steps}", steps=-(-read // largest))
+        actual = f"{steps} steps of {batch} packs, over {packs} packs"
+        fix = say("Set {batch}{longer}.", batch=batch_set_to(run, largest, is_most=True), longer=longer)
+        yield wrong("train.global_batch_size", actual, f"at most {largest} packs per step", fix=fix)
 
 
 @fixable_rule(
@@ -247,7 +251,9 @@ def packs_run_out(run: Run) -> Found:
     """
     if _loader(run) != "single":
         return
-    needed, packs = run.integer("train.train_iters") * run.global_batch_size, _training_packs(run)
-    if needed > packs:
-        found, allowed = f"single, with {packs} packs for {needed}", "batch, which repeats the packs"
-        yield wrong("dataset.dataloader_type", found, allowed, to="batch", because="the batch loader repeats the packs")
+    num_packs_read, packs = run.integer("train.train_iters") * run.global_batch_size, _training_packs(run)
+    if num_packs_read > packs:
+        actual, choices = f"single, with {packs} packs for {num_packs_read}", "batch, which repeats the packs"
+        yield wrong(
+            "dataset.dataloader_type", actual, choices, to="batch", because="the batch loader repeats the packs"
+        )

@@ -59,9 +59,9 @@ def model_vocabulary_smaller_than_tokenizer(run: Run) -> Found:
     size = run.integer_or_none("model.vocab_size")
     if size is None or run.flag("tokenizer.use_tokenizer_vocab_size"):
         return
-    needed = _tokenizer_vocab_size(run)
-    if size < needed:
-        yield wrong("model.vocab_size", str(size), f"at least {needed}, the tokenizer's size")
+    vocab_size = _tokenizer_vocab_size(run)
+    if size < vocab_size:
+        yield wrong("model.vocab_size", str(size), f"at least {vocab_size}, the tokenizer's size")
 
 
 @rule("BP530", ERROR, when=PACKS_OFFLINE, noticed="first step, or never")
@@ -73,13 +73,13 @@ def token_beyond_model_vocabulary(run: Run) -> Found:
     Fix: Use packs made with the model's tokenizer.
     Source: PSB311; core/tensor_parallel/layers.py:338, core/tensor_parallel/cross_entropy.py:45
     """
-    found, size = truths(run), run.integer_or_none("model.vocab_size")
+    actual, size = truths(run), run.integer_or_none("model.vocab_size")
     if size is None or run.flag("tokenizer.use_tokenizer_vocab_size"):
         raise CannotJudgeError("the model uses the tokenizer's vocabulary size, which is unknown")
     if run.flag("model.should_pad_vocab"):
         multiple = run.integer("model.make_vocab_size_divisible_by", default=1)
         size = geometry.ceil_to_multiple(size, max(1, multiple) * run.tensor_model_parallel_size)
-    for truth in found:
+    for truth in actual:
         if truth.max_token_id >= size:
             yield wrong(place(truth.split), f"token id {truth.max_token_id}", f"0 to {size - 1}")
 
@@ -108,14 +108,17 @@ def loss_of_packs_differs_from_run(run: Run) -> Found:
     """
     if run.value("dataset.preprocessing") is None:
         return
-    made = run.require_artifact().require_manifest().recipe.get("preprocessing")
-    if not isinstance(made, Mapping) or made.get("kind", "tokenized") in {"text", "tokenized"}:
+    recorded_settings = run.require_artifact().require_manifest().recipe.get("preprocessing")
+    if not isinstance(recorded_settings, Mapping) or recorded_settings.get("kind", "tokenized") in {
+        "text",
+        "tokenized",
+    }:
         raise CannotJudgeError("the host has no preprocessing for plain documents and rows that hold tokens")
-    stated = (preprocessing_kind(run), run.value("dataset.preprocessing.loss_mode"))
-    packed = (made["kind"], made.get("loss_mode"))
-    if stated != packed:
-        found, allowed = (f"{kind}, loss_mode {loss}" for kind, loss in (stated, packed))
-        yield wrong("dataset.preprocessing", found, f"{allowed}, as in the packs")
+    kind_of_run = (preprocessing_kind(run), run.value("dataset.preprocessing.loss_mode"))
+    kind_of_packs = (recorded_settings["kind"], recorded_settings.get("loss_mode"))
+    if kind_of_run != kind_of_packs:
+        actual, choices = (f"{kind}, loss_mode {loss}" for kind, loss in (kind_of_run, kind_of_packs))
+        yield wrong("dataset.preprocessing", actual, f"{choices}, as in the packs")
 
 
 @rule("BP536", WARNING, "PSB210; bridge/data/builders/gpt_sft.py:83", when=PACKS_OFFLINE)
@@ -149,8 +152,8 @@ def _tokenizers(run: Run) -> tuple[str, str]:
 def _short_name(name_or_path: str) -> str:
     """Return a model's short name: `meta-llama/Llama-3.2-1B` and `/models/Llama-3.2-1B/` -> `llama-3.2-1b`."""
     parts = PurePath(name_or_path).parts
-    cached = next((match[1] for match in map(_CACHE_FOLDER.fullmatch, parts) if match), None)
-    return (cached or (parts[-1] if parts else "")).lower()
+    snapshot = next((match[1] for match in map(_CACHE_FOLDER.fullmatch, parts) if match), None)
+    return (snapshot or (parts[-1] if parts else "")).lower()
 
 
 def _tokenizer_vocab_size(run: Run) -> int:

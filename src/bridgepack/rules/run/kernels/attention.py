@@ -43,15 +43,15 @@ def no_backend_for_packed_attention(run: Run) -> Found:
         return
     is_old = run.versions[ENGINE] < Version("2.12")
     if backend == "local" or is_old or splits_context(run) or pads_between_sequences(run):
-        allowed = "auto or fused, or flash if no sequence is padded"
-        yield wrong(_BACKEND, str(backend), allowed, to=None)
+        choices = "auto or fused, or flash if no sequence is padded"
+        yield wrong(_BACKEND, str(backend), choices, to=None)
 
 
 def has_flash_attention_3(run: Run) -> bool:
     """Return whether FlashAttention 3 is known to be installed, and TransformerEngine takes it."""
-    installed = run.environment.versions if run.environment is not None else {}
+    versions = run.environment.versions if run.environment is not None else {}
     takes_third = run.stated("model.flash_attention_version") in (None, 3) and run.versions[ENGINE] >= Version("2.16")
-    return takes_third and bool(_FLASH_ATTENTION_3 & set(installed))
+    return takes_third and bool(_FLASH_ATTENTION_3 & set(versions))
 
 
 @fixable_rule(
@@ -73,11 +73,11 @@ def flash_attention_over_padded_sequences(run: Run) -> Found:
     """
     if attention_backend(run) != "flash" or not backend_takes_effect(run) or not pads_between_sequences(run):
         return
-    installed = run.environment.versions if run.environment is not None else {}
+    versions = run.environment.versions if run.environment is not None else {}
     if not has_flash_attention_3(run):
-        found = f"flash, with padded sequences and {'no' if installed else 'an unknown state of'} FlashAttention 3"
-        allowed = "auto or fused with padded sequences; flash with FlashAttention 3 and TransformerEngine 2.16 or newer"
-        yield wrong(_BACKEND, found, allowed, to=None, because="the fused kernel supports padded sequences")
+        actual = f"flash, with padded sequences and {'no' if versions else 'an unknown state of'} FlashAttention 3"
+        choices = "auto or fused with padded sequences; flash with FlashAttention 3 and TransformerEngine 2.16 or newer"
+        yield wrong(_BACKEND, actual, choices, to=None, because="the fused kernel supports padded sequences")
 
 
 @fixable_rule(
@@ -136,10 +136,10 @@ def fp8_attention_over_packs(run: Run) -> Found:
     if not run.is_packed or not switched_on or run.number_format not in ("fp8", "mxfp8"):
         return
     if splits_context(run) or run.number_format == "mxfp8":
-        found = f"true, {run.number_format}, context parallelism {run.context_parallel_size}"
+        actual = f"true, {run.number_format}, context parallelism {run.context_parallel_size}"
         fix = say("Set {paths} to false; matrix products stay in FP8.", paths=setting(*switched_on))
         for path in switched_on:
-            yield wrong(path, found, "false with packs", to=False, fix=fix)
+            yield wrong(path, actual, "false with packs", to=False, fix=fix)
 
 
 @rule("BP723", ADVICE, when=PACKS_OFFLINE, versions={ENGINE: "<2.18"})
@@ -153,8 +153,8 @@ def padding_looked_for_on_every_layer(run: Run) -> Found:
     Source: PSB723; TE/dot_product_attention/dot_product_attention.py:1562-1572
     """
     if run.pad_seq_to_mult > 1 and uses_engine_attention(run):
-        found = f"{run.pad_seq_to_mult} with TransformerEngine {run.versions[ENGINE]}"
-        yield wrong(f"{SPECS}.pad_seq_to_mult", found, "any with TransformerEngine 2.18 or newer")
+        actual = f"{run.pad_seq_to_mult} with TransformerEngine {run.versions[ENGINE]}"
+        yield wrong(f"{SPECS}.pad_seq_to_mult", actual, "any with TransformerEngine 2.18 or newer")
 
 
 @rule("BP729", ADVICE, "PSB701; core/models/common/language_module/language_module.py:123-145")
@@ -295,8 +295,8 @@ def fused_rotary_embedding_loses_yarn_scale(run: Run) -> Found:
         return
     kind, scale = run.class_name("model") or "", yarn_scale(run)
     if scale != 1.0 and kind.endswith(_OWN_CONSTRUCTION):
-        found, why = f"true in {kind}, where YaRN scales by {scale:.3f}", "only the unfused kernel applies the scale"
-        yield wrong(_FUSION, found, "false with YaRN over packs", to=False, because=why)
+        actual, why = f"true in {kind}, where YaRN scales by {scale:.3f}", "only the unfused kernel applies the scale"
+        yield wrong(_FUSION, actual, "false with YaRN over packs", to=False, because=why)
 
 
 def yarn_scale(run: Run) -> float:
@@ -341,5 +341,5 @@ def positions_run_on_through_the_pack(run: Run) -> Found:
         return
     for truth in truths(run):
         if truth.max_runtime_length == run.packed_sequence_size:
-            found = f"false; longest sequence of {truth.split}: {truth.max_runtime_length} tokens, as long as a pack"
-            yield wrong(_FUSION, found, "true, or sequences shorter than a pack")
+            actual = f"false; longest sequence of {truth.split}: {truth.max_runtime_length} tokens, as long as a pack"
+            yield wrong(_FUSION, actual, "true, or sequences shorter than a pack")

@@ -33,8 +33,8 @@ def padding_at_the_end_unseen(run: Run) -> Found:
         return
     for truth in truths(run):
         if truth.num_blind_rows:
-            found = f"{truth.num_blind_rows} of {truth.num_rows} packs, TransformerEngine {run.versions[ENGINE]}"
-            yield wrong(place(truth.split), found, "no such pack, TransformerEngine 2.18 or newer, or pad_cu_seqlens")
+            actual = f"{truth.num_blind_rows} of {truth.num_rows} packs, TransformerEngine {run.versions[ENGINE]}"
+            yield wrong(place(truth.split), actual, "no such pack, TransformerEngine 2.18 or newer, or pad_cu_seqlens")
 
 
 @rule("BP714", ADVICE, "PSB714; bridge/data/packing/gpt_sft.py:302-306", when=(IS_PACKED, has_own_dataset))
@@ -76,9 +76,9 @@ def very_short_sequences_with_old_kernels(run: Run) -> Found:
     """
     for truth in truths(run):
         if truth.min_runtime_length <= 2 * run.context_parallel_size:
-            found = f"shortest sequence {truth.min_runtime_length} tokens, TransformerEngine {run.versions[ENGINE]}"
-            allowed = f"more than {2 * run.context_parallel_size} tokens, or TransformerEngine 2.14"
-            yield wrong(place(truth.split), found, allowed)
+            actual = f"shortest sequence {truth.min_runtime_length} tokens, TransformerEngine {run.versions[ENGINE]}"
+            choices = f"more than {2 * run.context_parallel_size} tokens, or TransformerEngine 2.14"
+            yield wrong(place(truth.split), actual, choices)
 
 
 @rule("BP719", ERROR, when=IS_PACKED, evidence="read in megatron-bridge 0.6.2")
@@ -93,8 +93,8 @@ def core_cannot_split_packs(run: Run) -> Found:
     """
     largest = max(run.context_parallel_sizes)
     if largest > 1 and run.versions[CORE] < _CORE_WITH_PARTITION:
-        found = f"{largest} with megatron-core {run.versions[CORE]}"
-        yield wrong("model.context_parallel_size", found, f"megatron-core {_CORE_WITH_PARTITION} or newer")
+        actual = f"{largest} with megatron-core {run.versions[CORE]}"
+        yield wrong("model.context_parallel_size", actual, f"megatron-core {_CORE_WITH_PARTITION} or newer")
 
 
 @rule("BP720", WARNING, when=(IS_PACKED, splits_context), versions={ENGINE: "<2.17"})

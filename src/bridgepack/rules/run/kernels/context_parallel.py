@@ -35,9 +35,9 @@ def dynamic_context_parallel(run: Run) -> Found:
     Fix: Remove the setting. Noticed: construction of the config. Source: PSC302; core/model_parallel_config.py:100
     """
     run.value("model")
-    known = run.release.facts.types_of(_PROVIDER)
+    types = run.release.facts.types_of(_PROVIDER)
     for path in _DYNAMIC:
-        if run.stated(path) and path.partition(".")[2] not in known:
+        if run.stated(path) and path.partition(".")[2] not in types:
             yield wrong(path, str(run.value(path)), f"not set with Megatron-Bridge {run.release.name}")
 
 
@@ -116,5 +116,5 @@ def rank_without_trained_token(run: Run) -> Found:
         return
     for truth in truths(run):
         if truth.min_effective_tokens_per_row < largest:
-            allowed = f"at least {largest}, one for each context-parallel rank"
-            yield wrong(place(truth.split), f"a pack with {truth.min_effective_tokens_per_row} trained tokens", allowed)
+            choices = f"at least {largest}, one for each context-parallel rank"
+            yield wrong(place(truth.split), f"a pack with {truth.min_effective_tokens_per_row} trained tokens", choices)

@@ -58,8 +58,8 @@ def all_gather_exchange_of_packs(run: Run) -> Found:
     Source: PSB704; TE/dot_product_attention/context_parallel.py:3064, utils.py:1166
     """
     if "all_gather" in run.cp_comm_types:
-        found = f"all_gather with packs and TransformerEngine {run.versions[ENGINE]}"
-        yield wrong(_KIND, found, "p2p or a2a", changes=_back_to_ring(run))
+        actual = f"all_gather with packs and TransformerEngine {run.versions[ENGINE]}"
+        yield wrong(_KIND, actual, "p2p or a2a", changes=_back_to_ring(run))
 
 
 @fixable_rule("BP705", ERROR, when=(IS_PACKED, splits_context, uses_engine_attention), versions={ENGINE: "<2.19"})
@@ -95,9 +95,9 @@ def heads_do_not_divide_for_all_to_all(run: Run) -> Found:
     groups = heads if is_latent else run.integer("model.num_query_groups", default=heads)
     per_rank = (heads // tensor, max(groups // tensor, 1))
     if any(count % size for count in per_rank):
-        found = f"a2a with {per_rank[0]} heads and {per_rank[1]} key-value heads per tensor-parallel rank"
-        allowed = f"multiples of context parallelism {size} for a2a, or p2p"
-        yield wrong(_KIND, found, allowed, changes=_back_to_ring(run) if run.cp_comm_types == ("a2a",) else ())
+        actual = f"a2a with {per_rank[0]} heads and {per_rank[1]} key-value heads per tensor-parallel rank"
+        choices = f"multiples of context parallelism {size} for a2a, or p2p"
+        yield wrong(_KIND, actual, choices, changes=_back_to_ring(run) if run.cp_comm_types == ("a2a",) else ())
 
 
 @fixable_rule("BP707", ERROR, "PSB707; bridge/training/config.py:1541-1561", evidence="read in megatron-bridge 0.6.2")
@@ -114,11 +114,11 @@ def hierarchical_sizes_do_not_fit(run: Run) -> Found:
         if is_used:
             yield wrong(_SIZES, "not set, with a2a+p2p", "sizes of the two levels")
         return
-    given = [size for size in run.items(_SIZES) if type(size) is int]
-    if math.prod(given) != run.context_parallel_size:
-        allowed = say("a product of {size}, {model.context_parallel_size}", size=run.context_parallel_size)
-        mended = () if is_used else change(_SIZES, None, "nothing uses them")
-        yield wrong(_SIZES, f"{given}, product {math.prod(given)}", allowed, changes=mended)
+    int_sizes = [size for size in run.items(_SIZES) if type(size) is int]
+    if math.prod(int_sizes) != run.context_parallel_size:
+        choices = say("a product of {size}, {model.context_parallel_size}", size=run.context_parallel_size)
+        changes = () if is_used else change(_SIZES, None, "nothing uses them")
+        yield wrong(_SIZES, f"{int_sizes}, product {math.prod(int_sizes)}", choices, changes=changes)
 
 
 @rule("BP708", ERROR, when=(splits_context, _has_sliding_window, uses_engine_attention), noticed="first step")
@@ -134,13 +134,13 @@ def sliding_window_over_the_ring(run: Run) -> Found:
     """
     if set(run.cp_comm_types) <= {"p2p", "a2a+p2p"}:
         window = run.model_setting("window_size")
-        found = f"{', '.join(run.cp_comm_types)} with window_size {window or 'in some of layer_types'}"
+        actual = f"{', '.join(run.cp_comm_types)} with window_size {window or 'in some of layer_types'}"
         if has_large_heads(run):
             yield wrong(
-                _KIND, found, "context parallelism 1: no kernel takes the model's heads with more", fix=_ONE_RANK
+                _KIND, actual, "context parallelism 1: no kernel takes the model's heads with more", fix=_ONE_RANK
             )
             return
-        yield wrong(_KIND, found, "a2a with sliding windows, or context parallelism 1")
+        yield wrong(_KIND, actual, "a2a with sliding windows, or context parallelism 1")
 
 
 @rule("BP709", ERROR, when=(splits_context, _has_softmax_offset, uses_engine_attention), noticed="first step")
@@ -154,13 +154,13 @@ def softmax_offset_over_the_ring(run: Run) -> Found:
     """
     kind = run.model_setting("softmax_type")
     if set(run.cp_comm_types) != {"a2a"}:
-        found = f"{', '.join(run.cp_comm_types)} with softmax_type {kind}"
-        yield wrong(_KIND, found, "a2a with attention sinks, or context parallelism 1")
-    installed = run.environment.versions if run.environment is not None else {}
-    cudnn = next((version_of(text) for name, text in installed.items() if name.startswith("nvidia-cudnn-cu")), None)
+        actual = f"{', '.join(run.cp_comm_types)} with softmax_type {kind}"
+        yield wrong(_KIND, actual, "a2a with attention sinks, or context parallelism 1")
+    versions = run.environment.versions if run.environment is not None else {}
+    cudnn = next((version_of(text) for name, text in versions.items() if name.startswith("nvidia-cudnn-cu")), None)
     if run.is_packed and cudnn is not None and cudnn < _CUDNN_WITH_SINKS:
-        found = f"{kind} over packs with cuDNN {cudnn}"
-        yield wrong("model.softmax_type", found, f"cuDNN {_CUDNN_WITH_SINKS} or newer")
+        actual = f"{kind} over packs with cuDNN {cudnn}"
+        yield wrong("model.softmax_type", actual, f"cuDNN {_CUDNN_WITH_SINKS} or newer")
 
 
 @rule("BP727", ERROR, "bridge/training/config.py, _validate_cp_comm_type", noticed=VALIDATE, evidence=EXECUTED)
@@ -204,8 +204,8 @@ def sparse_attention_without_all_gather(run: Run) -> Found:
         return
     kinds = run.cp_comm_types if run.model_setting("cp_comm_type") else ()
     if not kinds or any(kind.replace("_", "").lower() != "allgather" for kind in kinds):
-        found, why = ", ".join(kinds) or "not set", "sparse attention supports no other exchange"
-        yield wrong(_KIND, found, "allgather with sparse attention", to="allgather", because=why)
+        actual, why = ", ".join(kinds) or "not set", "sparse attention supports no other exchange"
+        yield wrong(_KIND, actual, "allgather with sparse attention", to="allgather", because=why)
 
 
 @rule("BP726", ERROR, when=has_gated_delta_net, noticed=VALIDATE, evidence="read in megatron-core 0.19.2")
@@ -221,9 +221,9 @@ def linear_heads_do_not_divide(run: Run) -> Found:
     for name in ("linear_num_key_heads", "linear_num_value_heads"):
         num_heads = run.integer(f"model.{name}", default=0)
         if num_heads % size:
-            found = f"{name} {num_heads}, tensor x context parallelism {size}"
+            actual = f"{name} {num_heads}, tensor x context parallelism {size}"
             where = "model.context_parallel_size" if splits_context(run) else "model.tensor_model_parallel_size"
-            yield wrong(where, found, f"a product that divides {num_heads}")
+            yield wrong(where, actual, f"a product that divides {num_heads}")
 
 
 @fixable_rule("BP728", ERROR, "PSB702; core/transformer/transformer_config.py:2875-2896", noticed=VALIDATE)
@@ -236,8 +236,8 @@ def batch_invariance_with_context_parallelism(run: Run) -> Found:
     """
     path = "model.batch_invariant_mode"
     if run.stated(path) is True and splits_context(run):
-        found = f"true with context parallelism {run.context_parallel_size}"
-        yield wrong(path, found, "false with context parallelism", to=False)
+        actual = f"true with context parallelism {run.context_parallel_size}"
+        yield wrong(path, actual, "false with context parallelism", to=False)
 
 
 @fixable_rule("BP816", ERROR, "PSB808, PSB114; core/transformer/transformer_config.py:2643-2649", evidence=EXECUTED)
@@ -249,7 +249,7 @@ def varying_lengths_with_allgather_dispatcher(run: Run) -> Found:
     Fix: Set {model.moe_token_dispatcher_type} to alltoall, or {model.variable_seq_lengths} to false. Noticed:
         validate().
     """
-    path, announced = "model.moe_token_dispatcher_type", "model.variable_seq_lengths"
-    if run.stated(announced) is True and run.text_or_none(path) == "allgather":
+    path, variable_lengths = "model.moe_token_dispatcher_type", "model.variable_seq_lengths"
+    if run.stated(variable_lengths) is True and run.text_or_none(path) == "allgather":
         why = "it supports varying lengths"
         yield wrong(path, "allgather with variable_seq_lengths true", "alltoall or flex", to="alltoall", because=why)

@@ -45,8 +45,8 @@ def graphs_over_packs_of_varying_width(run: Run) -> Found:
     """
     capture, path = graph_capture(run), "dataset.dataset_kwargs.pad_to_max_length"
     if _is_captured(capture) and not run.pads_to_max_length:
-        found, why = f"not true with {_describe(capture)}", "a graph replays one width"
-        yield wrong(path, found, "true with CUDA graphs", to=True, because=why)
+        actual, why = f"not true with {_describe(capture)}", "a graph replays one width"
+        yield wrong(path, actual, "true with CUDA graphs", to=True, because=why)
 
 
 @rule("BP922", ERROR, "PSC102; bridge/training/config.py:1181-1188", when=HAS_SPECS, noticed=VALIDATE)
@@ -84,9 +84,9 @@ def layer_graphs_around_packed_attention(run: Run) -> Found:
     """
     capture = graph_capture(run)
     if capture.impl == "transformer_engine" and capture.captures_attention:
-        found, why = f"{_describe(capture)}, attention included", "the replay does not support packs"
-        allowed = "modules without attn, full_iteration or none with packs"
-        yield wrong(capture.path, found, allowed, to=capture.off, because=why)
+        actual, why = f"{_describe(capture)}, attention included", "the replay does not support packs"
+        choices = "modules without attn, full_iteration or none with packs"
+        yield wrong(capture.path, actual, choices, to=capture.off, because=why)
 
 
 @fixable_rule("BP837", ERROR, when=PACKS_OFFLINE, versions={BRIDGE: ">=0.7"}, noticed="first step")
@@ -105,8 +105,8 @@ def router_graph_over_packed_padding(run: Run) -> Found:
     if capture.setting != "transformer_engine" or not run.integer_or_none("model.num_moe_experts"):
         return
     if not capture.modules or {"moe", "moe_router", "moe_preprocess"} & set(capture.modules):
-        found, why = f"{_describe(capture)}, router included", "a graph cannot take the mask of packed padding"
-        yield wrong(capture.path, found, "modules without the router with packs", to=capture.off, because=why)
+        actual, why = f"{_describe(capture)}, router included", "a graph cannot take the mask of packed padding"
+        yield wrong(capture.path, actual, "modules without the router with packs", to=capture.off, because=why)
 
 
 @fixable_rule("BP924", ERROR, "PSC104; bridge/utils/cuda_graph.py:134-155", noticed=VALIDATE)
@@ -123,8 +123,8 @@ def local_graphs_of_layers(run: Run) -> Found:
         return
     inference = run.text_or_none("model.inference_cuda_graph_scope") if capture.is_on else None
     if capture.modules or inference not in ("layer", "block"):
-        allowed = "none, transformer_engine, full_iteration"
-        yield wrong(_IMPL, _describe(capture), allowed, to="none", because="the host has no such graphs")
+        choices = "none, transformer_engine, full_iteration"
+        yield wrong(_IMPL, _describe(capture), choices, to="none", because="the host has no such graphs")
 
 
 @fixable_rule("BP925", ERROR, "PSC105; bridge/training/config.py:1369-1374", noticed=VALIDATE, evidence=EXECUTED)
@@ -136,8 +136,8 @@ def full_iteration_graph_checks_loss(run: Run) -> Found:
     Fix: Set {rerun_state_machine.check_for_nan_in_loss} to false.
     """
     if graph_capture(run).is_full_iteration and run.flag(_NAN_CHECK):
-        found, allowed = (f"{value} with a full-iteration graph" for value in ("true", "false"))
-        yield wrong(_NAN_CHECK, found, allowed, to=False, because="the check cannot be captured")
+        actual, choices = (f"{value} with a full-iteration graph" for value in ("true", "false"))
+        yield wrong(_NAN_CHECK, actual, choices, to=False, because="the check cannot be captured")
 
 
 @rule("BP920", WARNING, when=PACKS_OFFLINE, noticed="capture", evidence="read in the source of 0.6.2; not run")
@@ -151,8 +151,8 @@ def full_iteration_graph_of_packs(run: Run) -> Found:
     Source: bridge/training/gpt_step.py, get_batch_from_iterator; core/full_cuda_graph.py
     """
     if graph_capture(run).is_full_iteration:
-        allowed = "transformer_engine graphs of modules without attention"
-        yield wrong(graph_capture(run).path, "a full-iteration graph of packs", allowed)
+        choices = "transformer_engine graphs of modules without attention"
+        yield wrong(graph_capture(run).path, "a full-iteration graph of packs", choices)
 
 
 @fixable_rule(
@@ -172,8 +172,8 @@ def graphs_with_in_batch_packing(run: Run) -> Found:
     """
     capture = graph_capture(run)
     if _is_captured(capture):
-        found, why = f"{_describe(capture)} with enable_in_batch_packing", "such packs have varying widths"
-        yield wrong(capture.path, found, "no graphs with packing in the batch", to=capture.off, because=why)
+        actual, why = f"{_describe(capture)} with enable_in_batch_packing", "such packs have varying widths"
+        yield wrong(capture.path, actual, "no graphs with packing in the batch", to=capture.off, because=why)
 
 
 @fixable_rule("BP927", ERROR, noticed="setup", evidence="read in megatron-bridge 0.6.2")
@@ -190,8 +190,8 @@ def graphs_without_graph_safe_random_state(run: Run) -> Found:
     if not capture.is_on or run.class_name("model") not in _CHECKS_RANDOM_STATE:
         return
     if not run.flag("rng.te_rng_tracker") and not run.stated("model.use_te_rng_tracker"):
-        found, why = f"false with {_describe(capture)}", "graphs need random states that they can replay"
-        yield wrong("rng.te_rng_tracker", found, "true with CUDA graphs", to=True, because=why)
+        actual, why = f"false with {_describe(capture)}", "graphs need random states that they can replay"
+        yield wrong("rng.te_rng_tracker", actual, "true with CUDA graphs", to=True, because=why)
 
 
 _KNOWN_MODULES = frozenset({"attn", "mlp", "moe", "moe_router", "moe_preprocess", "mamba"})
@@ -211,9 +211,9 @@ def full_recompute_inside_layer_graphs(run: Run) -> Found:
         return
     capture = graph_capture(run)
     if capture.is_on and not capture.is_full_iteration:
-        found, allowed = f"{run.value(path)} with {capture.impl} graphs", "selective or null with graphs of layers"
-        mended = change(capture.path, capture.off, "full recompute saves the memory; graphs only save time")
-        yield wrong(path, found, allowed, changes=mended)
+        actual, choices = f"{run.value(path)} with {capture.impl} graphs", "selective or null with graphs of layers"
+        changes = change(capture.path, capture.off, "full recompute saves the memory; graphs only save time")
+        yield wrong(path, actual, choices, changes=changes)
 
 
 @fixable_rule("BP817", ERROR, "PSC101, PSC104; core/transformer/transformer_config.py:2365-2463", evidence=EXECUTED)
@@ -228,8 +228,8 @@ def graph_settings_contradict(run: Run) -> Found:
     yield from _wrong_inference_scope(run, capture)
     old = [name for name in ("enable_cuda_graph", "external_cuda_graph") if run.stated(f"model.{name}")]
     if old and (len(old) > 1 or capture.setting != "none"):
-        found = f"{' and '.join(old)} true, cuda_graph_impl {capture.setting}"
-        yield wrong(f"model.{old[0]}", found, "one of the three")
+        actual = f"{' and '.join(old)} true, cuda_graph_impl {capture.setting}"
+        yield wrong(f"model.{old[0]}", actual, "one of the three")
     if run.is_stated(_IMPL) and run.value(_IMPL) is None:
         yield wrong(_IMPL, "None", ", ".join(GRAPH_IMPLS), to="none", because="graphs are off")
     elif capture.setting not in GRAPH_IMPLS:
@@ -247,8 +247,8 @@ def _wrong_inference_scope(run: Run, capture: GraphCapture) -> Found:
     scope = run.text_or_none(path) if run.is_stated(path) else None
     fits = scope in ("layer", "block") if capture.impl == "local" else scope == "none"
     if scope is not None and not fits:
-        allowed = "layer or block" if capture.impl == "local" else f"none with cuda_graph_impl {capture.impl}"
-        yield wrong(path, scope, allowed)
+        choices = "layer or block" if capture.impl == "local" else f"none with cuda_graph_impl {capture.impl}"
+        yield wrong(path, scope, choices)
 
 
 def _wrong_entries(capture: GraphCapture) -> Found:
@@ -256,9 +256,9 @@ def _wrong_entries(capture: GraphCapture) -> Found:
         yield wrong(_MODULES, ", ".join(capture.modules), "none with full_iteration")
     if "full_iteration" in capture.scopes and capture.setting == "transformer_engine":
         yield wrong(_MODULES, "full_iteration", "modules of a layer with transformer_engine")
-    unknown = [name for name in capture.modules if name not in _KNOWN_MODULES]
-    if unknown:
-        yield wrong(_MODULES, ", ".join(unknown), ", ".join(sorted(_KNOWN_MODULES)))
+    foreign_modules = [name for name in capture.modules if name not in _KNOWN_MODULES]
+    if foreign_modules:
+        yield wrong(_MODULES, ", ".join(foreign_modules), ", ".join(sorted(_KNOWN_MODULES)))
 
 
 @rule("BP818", ERROR, "PSC103, PSB815; core/transformer/transformer_config.py:2467-2520", noticed=VALIDATE)
@@ -275,8 +275,8 @@ def graph_modules_do_not_fit_the_model(run: Run) -> Found:
         return
     if run.stated("model.cpu_offloading") is True:
         yield wrong("model.cpu_offloading", "true with graphs of layers", "false with graphs")
-    for found, allowed in _misfits(run, frozenset(capture.modules)):
-        yield wrong(_MODULES, found, allowed)
+    for actual, choices in _misfits(run, frozenset(capture.modules)):
+        yield wrong(_MODULES, actual, choices)
 
 
 def _misfits(run: Run, modules: frozenset[str]) -> Iterator[tuple[str, str]]:

@@ -29,10 +29,10 @@ def largest_head(run: Run) -> tuple[str, int]:
         return "model.qk_head_dim", max(queries, run.integer("model.v_head_dim"))
     if not run.is_stated("model._target_"):
         return "model.name", _GLOBAL_HEADS.get(run.family.name, 0)
-    found = [(size, f"model.{name}") for name in _SIZES if (size := run.stated_integer(f"model.{name}"))]
-    if not found:
+    actual = [(size, f"model.{name}") for name in _SIZES if (size := run.stated_integer(f"model.{name}"))]
+    if not actual:
         return "model.hidden_size", run.integer("model.hidden_size") // run.integer("model.num_attention_heads")
-    size, path = max(found)
+    size, path = max(actual)
     return path, size
 
 
@@ -80,16 +80,18 @@ def no_kernel_for_large_heads(run: Run) -> Found:
         )
     elif run.is_packed and pads_between_sequences(run):
         if run.packs_offline:
-            allowed = "1: no sequence parallelism, or tensor parallelism 1"
+            choices = "1: no sequence parallelism, or tensor parallelism 1"
             yield wrong(
-                f"{SPECS}.pad_seq_to_mult", join([str(run.pad_seq_to_mult), heads], " "), allowed, needs_repack=True
+                f"{SPECS}.pad_seq_to_mult", join([str(run.pad_seq_to_mult), heads], " "), choices, needs_repack=True
             )
         else:
-            found = join([f"sequences padded to {run.recommended_pad_seq_to_mult}", heads], " ")
-            yield wrong("dataset.enable_in_batch_packing", found, "false")
+            actual = join([f"sequences padded to {run.recommended_pad_seq_to_mult}", heads], " ")
+            yield wrong("dataset.enable_in_batch_packing", actual, "false")
     elif run.is_packed and _forces_other_backend(run):
-        found = join([str(attention_backend(run)), heads], " ")
-        yield wrong("model.attention_backend", found, "not set, or unfused", to=None, because="only unfused takes them")
+        actual = join([str(attention_backend(run)), heads], " ")
+        yield wrong(
+            "model.attention_backend", actual, "not set, or unfused", to=None, because="only unfused takes them"
+        )
 
 
 @rule("BP731", WARNING, when=(IS_PACKED, _is_too_large), evidence="read in TransformerEngine 2.17.1")

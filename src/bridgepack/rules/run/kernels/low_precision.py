@@ -30,9 +30,9 @@ def pack_width_unfit_for_low_precision(run: Run) -> Found:
         return
     multiple, size = TOKEN_MULTIPLES[run.number_format] * num_shares(run), run.packed_sequence_size
     if size > 0 and size % multiple:
-        found = f"{size} over {counted(num_shares(run), 'rank')} in {run.number_format}"
-        allowed = f"a multiple of {multiple}, e.g. {nearest_multiples(size, multiple)}"
-        yield wrong(f"{SPECS}.packed_sequence_size", found, allowed)
+        actual = f"{size} over {counted(num_shares(run), 'rank')} in {run.number_format}"
+        choices = f"a multiple of {multiple}, e.g. {nearest_multiples(size, multiple)}"
+        yield wrong(f"{SPECS}.packed_sequence_size", actual, choices)
 
 
 @rule("BP930", WARNING, "PSC108, PSB112; bridge/data/packing/gpt_sft.py, the collate's width", when=PACKS_OFFLINE)
@@ -49,8 +49,8 @@ def varying_width_unfit_for_low_precision(run: Run) -> Found:
         return
     multiple = TOKEN_MULTIPLES[run.number_format] * num_shares(run)
     if run.width_multiple % multiple:
-        found = f"not true, widths in steps of {run.width_multiple}, {run.number_format}"
-        yield wrong("dataset.dataset_kwargs.pad_to_max_length", found, f"true, or widths in steps of {multiple}")
+        actual = f"not true, widths in steps of {run.width_multiple}, {run.number_format}"
+        yield wrong("dataset.dataset_kwargs.pad_to_max_length", actual, f"true, or widths in steps of {multiple}")
 
 
 @rule("BP929", ADVICE, "PSC109; core/transformer/moe/experts.py:300-312,642", when=IS_PACKED)

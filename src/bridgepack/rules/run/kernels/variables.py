@@ -36,53 +36,61 @@ def attention_variable_against_backend(run: Run) -> Found:
     Fix: Set {model.attention_backend}, and remove the variable.
     Source: core/models/common/language_module/language_module.py:108
     """
-    stated = {name: value for name in ATTENTION_VARIABLES if (value := variable(run, name)) is not None}
+    variables = {name: value for name in ATTENTION_VARIABLES if (value := variable(run, name)) is not None}
     versions = {version: value for version, name in FLASH_VERSIONS.items() if (value := variable(run, name))}
-    if not stated and not versions:
+    if not variables and not versions:
         return
     backend = attention_backend(run)
     if backend is None:
-        yield from _left_to_variables(run, stated)
+        yield from _left_to_variables(run, variables)
     elif backend in OF_BACKEND and backend_takes_effect(run):
-        meant = backends_with(stated)
+        backends = backends_with(variables)
         cure = (
-            say("Set {model.attention_backend} to {backend}, and remove the variable.", backend=meant[0])
-            if meant
+            say("Set {model.attention_backend} to {backend}, and remove the variable.", backend=backends[0])
+            if backends
             else ""
         )
-        for name, value in stated.items():
-            wanted = OF_BACKEND[backend][name]
-            if value != wanted:
-                found = say("{value}, and {model.attention_backend} is {backend}", value=value, backend=backend)
+        for name, value in variables.items():
+            value_of_backend = OF_BACKEND[backend][name]
+            if value != value_of_backend:
+                actual = say("{value}, and {model.attention_backend} is {backend}", value=value, backend=backend)
                 yield wrong(
-                    f"env_vars.{name}", found, f"{wanted}, or not set", group=name, fix=cure or "Remove the variables."
+                    f"env_vars.{name}",
+                    actual,
+                    f"{value_of_backend}, or not set",
+                    group=name,
+                    fix=cure or "Remove the variables.",
                 )
     yield from _versions(run, versions)
 
 
-def _left_to_variables(run: Run, stated: dict[str, str]) -> Found:
-    fused = "NVTE_FUSED_ATTN"
-    if [stated.get(name) for name in ATTENTION_VARIABLES] == ["0"] * 3 and uses_engine_attention(run):
+def _left_to_variables(run: Run, variables: dict[str, str]) -> Found:
+    fused_variable = "NVTE_FUSED_ATTN"
+    if [variables.get(name) for name in ATTENTION_VARIABLES] == ["0"] * 3 and uses_engine_attention(run):
         fix = say("Set {model.attention_backend} to fused, and remove the variables.")
-        found = say("0, as the two others, and {model.attention_backend} is null: no kernel is left")
-        yield wrong(f"env_vars.{fused}", found, "1, or not set", group=fused, fix=fix)
+        actual = say("0, as the two others, and {model.attention_backend} is null: no kernel is left")
+        yield wrong(f"env_vars.{fused_variable}", actual, "1, or not set", group=fused_variable, fix=fix)
         return
-    if stated.get(fused) != "0" or not (run.is_packed and uses_engine_attention(run) and pads_between_sequences(run)):
+    if variables.get(fused_variable) != "0" or not (
+        run.is_packed and uses_engine_attention(run) and pads_between_sequences(run)
+    ):
         return
-    if stated.get("NVTE_FLASH_ATTN") != "0" and has_flash_attention_3(run):
+    if variables.get("NVTE_FLASH_ATTN") != "0" and has_flash_attention_3(run):
         return
-    found = say("0, {model.attention_backend} is null, and sequences are padded: no kernel is left")
+    actual = say("0, {model.attention_backend} is null, and sequences are padded: no kernel is left")
     fix = say("Set {model.attention_backend} to fused, and remove the variables.")
-    yield wrong(f"env_vars.{fused}", found, "1, or not set", group=fused, fix=fix)
+    yield wrong(f"env_vars.{fused_variable}", actual, "1, or not set", group=fused_variable, fix=fix)
 
 
 def _versions(run: Run, versions: dict[int, str]) -> Found:
-    chosen = run.stated("model.flash_attention_version")
-    for version, value in versions.items() if chosen is not None else ():
-        if version != chosen and value != "0":
-            found = say("{value}, and {model.flash_attention_version} is {version}", value=value, version=chosen)
+    flash_version = run.stated("model.flash_attention_version")
+    for version, value in versions.items() if flash_version is not None else ():
+        if version != flash_version and value != "0":
+            actual = say(
+                "{value}, and {model.flash_attention_version} is {version}", value=value, version=flash_version
+            )
             fix = say("Remove the variable, or change {model.flash_attention_version}.")
-            yield wrong(f"env_vars.{FLASH_VERSIONS[version]}", found, "0, or not set", group=str(version), fix=fix)
+            yield wrong(f"env_vars.{FLASH_VERSIONS[version]}", actual, "0, or not set", group=str(version), fix=fix)
 
 
 @rule("BP735", ERROR, versions=_CURRENT, noticed="when the model is built", evidence="read in the source")
@@ -98,12 +106,12 @@ def engine_variable_against_setting(run: Run) -> Found:
     scales = run.is_on("model.apply_query_key_layer_scaling")
     if scaling is not None and _number(scaling) != int(scales):
         is_on = str(scales).lower()
-        found = say("{value}, and {model.apply_query_key_layer_scaling} is {is_on}", value=scaling, is_on=is_on)
-        yield wrong(f"env_vars.{QUERY_SCALING}", found, str(int(scales)), group="scaling")
+        actual = say("{value}, and {model.apply_query_key_layer_scaling} is {is_on}", value=scaling, is_on=is_on)
+        yield wrong(f"env_vars.{QUERY_SCALING}", actual, str(int(scales)), group="scaling")
     algorithm = variable(run, ENGINE_DETERMINISM)
     if algorithm is not None and run.is_on("model.deterministic_mode") and _number(algorithm) != 0:
-        found = say("{value}, and {model.deterministic_mode} is true", value=algorithm)
-        yield wrong(f"env_vars.{ENGINE_DETERMINISM}", found, "0", group="algorithm")
+        actual = say("{value}, and {model.deterministic_mode} is true", value=algorithm)
+        yield wrong(f"env_vars.{ENGINE_DETERMINISM}", actual, "0", group="algorithm")
 
 
 def _number(text: str) -> int | None:

@@ -30,10 +30,10 @@ def has_targets(run: Run) -> bool:
 
 def architecture(run: Run) -> Architecture:
     """Return what the model's layers are made of; raises `CannotJudgeError` for classes that are not covered."""
-    found = architecture_of(run.mapping("model"), run.versions.release)
-    if found is None:
+    actual = architecture_of(run.mapping("model"), run.versions.release)
+    if actual is None:
         raise CannotJudgeError(f"the linear layers of {run.class_name('model')} are not known here")
-    return found
+    return actual
 
 
 def targets_of(run: Run) -> tuple[str, ...]:
@@ -51,7 +51,9 @@ def trained_linears(run: Run) -> tuple[Linear, ...]:
     """Return the linear layers that get an adapter."""
     patterns = [pattern_of(target, adapter_of(run)) for target in targets_of(run)]
     try:
-        return tuple(one for one in architecture(run).linears if any(is_match(pattern, one) for pattern in patterns))
+        return tuple(
+            linear for linear in architecture(run).linears if any(is_match(pattern, linear) for pattern in patterns)
+        )
     except re.error as error:
         raise CannotJudgeError(
             say("{path} has a text that is no pattern: {error}", path=setting(TARGETS), error=error)

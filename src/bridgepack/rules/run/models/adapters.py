@@ -68,23 +68,23 @@ def adapter_target_is_no_layer(run: Run) -> Found:
     if model is None:
         yield from _foreign(run, targets)
         return
-    unknown = [target for target in targets if not is_target(target, model, adapter)]
-    if not unknown or is_default(run):
+    targets_unknown = [target for target in targets if not is_target(target, model, adapter)]
+    if not targets_unknown or is_default(run):
         return
     if model.prefix and not run.is_text:
         raise CannotJudgeError("the model's other parts, which read images or sound, may have layers of these names")
-    named = {target: _targets_for(target, model, adapter) for target in unknown}
-    whole = [name for target in targets for name in named.get(target, (target,))]
-    is_certain = all(named.values()) and bool(whole)
-    to = list(dict.fromkeys(whole))
+    targets_by_name = {target: _targets_for(target, model, adapter) for target in targets_unknown}
+    new_targets = [name for target in targets for name in targets_by_name.get(target, (target,))]
+    is_certain = all(targets_by_name.values()) and bool(new_targets)
+    to = list(dict.fromkeys(new_targets))
     changes = change(TARGETS, to, "the model's own names of these layers") if is_certain else ()
-    texts = [f"{target}: {', '.join(names) or 'no layer of its own'}" for target, names in named.items()]
-    is_all = len(unknown) == len(targets)
+    texts = [f"{target}: {', '.join(names) or 'no layer of its own'}" for target, names in targets_by_name.items()]
+    is_all = len(targets_unknown) == len(targets)
     of_class = f"{'the language model of ' if model.prefix else ''}{run.class_name('model')}"
-    found = f"{', '.join(unknown)}, {'none of them a' if is_all else 'no'} linear layer of {of_class}"
-    allowed = f"names of its linear layers: {', '.join(model.names)}"
+    actual = f"{', '.join(targets_unknown)}, {'none of them a' if is_all else 'no'} linear layer of {of_class}"
+    choices = f"names of its linear layers: {', '.join(model.names)}"
     fix = f"In this model: {'; '.join(texts)}."
-    yield wrong(TARGETS, found, allowed, changes=changes, fix=fix)
+    yield wrong(TARGETS, actual, choices, changes=changes, fix=fix)
 
 
 def _foreign(run: Run, targets: tuple[str, ...]) -> Found:
@@ -113,20 +113,20 @@ def mixers_without_adapters(run: Run) -> Found:
     Source: bridge/peft/lora.py (target_modules); bridge/recipes/moonlight/h100/moonlight_16b.py:890;
         nemotronh/h100/nemotronh.py:1235
     """
-    model, trained = architecture(run), trained_linears(run)
-    if not trained:
+    model, linears = architecture(run), trained_linears(run)
+    if not linears:
         return
     usual = usual_targets(run)
     for mixer, number in model.mixers.items():
         names = [name for name in model.inputs_of(mixer) if name in usual]
-        reached = {linear.name for linear in trained if linear.part == mixer}
-        if mixer not in _MIXERS or not names or reached & set(names):
+        linears_of_mixer = {linear.name for linear in linears if linear.part == mixer}
+        if mixer not in _MIXERS or not names or linears_of_mixer & set(names):
             continue
         layers = f"{number} layer{'s' if number > 1 else ''} of {_MIXERS[mixer]}"
-        kept = "only linear_proj" if reached else "nothing"
-        found = f"{', '.join(targets_of(run))}, which trains {kept} of the mixer in {layers}"
+        what_trains = "only linear_proj" if linears_of_mixer else "nothing"
+        actual = f"{', '.join(targets_of(run))}, which trains {what_trains} of the mixer in {layers}"
         to = change(TARGETS, usual, f"{layers} get adapters, too") if is_default(run) else ()
-        yield wrong(TARGETS, found, f"targets with {', '.join(names)}", changes=to)
+        yield wrong(TARGETS, actual, f"targets with {', '.join(names)}", changes=to)
 
 
 def recomputes_parts(run: Run) -> bool:
@@ -159,8 +159,8 @@ def _gradients(run: Run) -> Gradients:
         raise CannotJudgeError("images may make the input of the language model require a gradient")
     modules = [*map(str, run.items(_MODULES)), *(["moe"] if run.is_on(_OLD_NAME) else [])]
     num_layers = _layers_of_first_stage(run, model)
-    whole = _num_recomputed(run, num_layers)
-    return gradients_of(model, trained_linears(run), modules, num_layers, num_recomputed=whole)
+    num_recomputed = _num_recomputed(run, num_layers)
+    return gradients_of(model, trained_linears(run), modules, num_layers, num_recomputed=num_recomputed)
 
 
 def _layers_of_first_stage(run: Run, model: Architecture) -> int:
@@ -197,19 +197,19 @@ def adapters_without_gradient(run: Run) -> Found:
     Source: core/tensor_parallel/random.py:581-675; core/transformer/transformer_layer.py:882;
         core/transformer/moe/moe_layer.py:510,694; core/pipeline_parallel/schedules.py:570; bridge/peft/recompute.py:47
     """
-    without, trained = _gradients(run).without, trained_linears(run)
+    without, linears = _gradients(run).without, trained_linears(run)
     if not without:
         return
     is_whole = run.stated(_GRANULARITY) == "full"
     regions = ["whole layers"] if is_whole else list(dict.fromkeys(linear.region for linear in without))
     layers = sorted({linear.layer for linear in without if linear.layer is not None})
     names = ", ".join(dict.fromkeys(linear.name for linear in without))
-    decoder = [linear for linear in trained if linear.layer is not None]
+    decoder = [linear for linear in linears if linear.layer is not None]
     share = "all" if len(without) == len(decoder) else f"{len(without)} of {len(decoder)}"
     spread = f"layer {layers[0]}" if len(layers) == 1 else f"layers {layers[0]} to {layers[-1]}"
-    found = f"{', '.join(regions)}, with adapters on {names} in {spread} ({share} adapters) that get no gradient"
-    path, allowed = (_GRANULARITY, "null") if is_whole else (_MODULES, "modules after a trained one")
-    yield wrong(path, found, allowed, changes=_uniform(run), fix=_fix(run))
+    actual = f"{', '.join(regions)}, with adapters on {names} in {spread} ({share} adapters) that get no gradient"
+    path, choices = (_GRANULARITY, "null") if is_whole else (_MODULES, "modules after a trained one")
+    yield wrong(path, actual, choices, changes=_uniform(run), fix=_fix(run))
 
 
 def _uniform(run: Run) -> tuple[Change, ...]:
@@ -236,11 +236,11 @@ def recomputed_norm_before_first_adapter(run: Run) -> Found:
     Source: core/tensor_parallel/random.py:678-855; core/transformer/transformer_layer.py:632,765
     """
     for entry, layer in _gradients(run).broken[:1]:
-        found = f"{entry}, whose input in layer {layer} is frozen or partly frozen, beside an adapter"
+        actual = f"{entry}, whose input in layer {layer} is frozen or partly frozen, beside an adapter"
         fix = say(
             "Set {model.recompute_method} to uniform, or take {entry} out of {model.recompute_modules}.", entry=entry
         )
-        yield wrong(_MODULES, found, "entries whose input requires a gradient", changes=_uniform(run), fix=fix)
+        yield wrong(_MODULES, actual, "entries whose input requires a gradient", changes=_uniform(run), fix=fix)
 
 
 #: Layers whose input is split over tensor-parallel ranks.
@@ -269,8 +269,8 @@ def adapters_that_cannot_train(run: Run) -> Found:
         if init is not None and init not in _INITS:
             yield wrong(f"peft.lora_{matrix}_init_method", init, ", ".join(_INITS))
     if inits == ["zero", "zero"]:
-        found = "zero, as lora_B_init_method"
-        yield wrong("peft.lora_A_init_method", found, "xavier", to="xavier", because="one matrix must not be zero")
+        actual = "zero, as lora_B_init_method"
+        yield wrong("peft.lora_A_init_method", actual, "xavier", to="xavier", because="one matrix must not be zero")
     if adapter_of(run) == "DoRA" and run.stated("peft.dropout_position") not in (None, "pre"):
         yield wrong("peft.dropout_position", "post with DoRA", "pre", to="pre", because="DoRA has no other")
     yield from _require_division(run)
@@ -287,9 +287,9 @@ def targets_that_the_class_refuses(run: Run) -> Found:
     """
     adapter, targets = adapter_of(run), targets_of(run)
     if targets and run.items("peft.exclude_modules"):
-        excluded = ", ".join(map(str, run.items("peft.exclude_modules")))
+        exclusions = ", ".join(map(str, run.items("peft.exclude_modules")))
         why = "target_modules says it already"
-        yield wrong("peft.exclude_modules", f"{excluded} with target_modules", "empty", to=[], because=why)
+        yield wrong("peft.exclude_modules", f"{exclusions} with target_modules", "empty", to=[], because=why)
     for target in targets:
         try:
             re.compile(target.replace("*", "(.*)"))
@@ -300,16 +300,18 @@ def targets_that_the_class_refuses(run: Run) -> Found:
 
 
 def _refused_by_canonical(targets: tuple[str, ...]) -> Iterator[Violation]:
-    for whole in ("linear_qkv", "linear_fc1"):
-        parts = [part for part in DEFAULT_TARGETS["CanonicalLoRA"] if pattern_of(part, "CanonicalLoRA") == whole]
+    for joint in ("linear_qkv", "linear_fc1"):
+        parts = [part for part in DEFAULT_TARGETS["CanonicalLoRA"] if pattern_of(part, "CanonicalLoRA") == joint]
         places = {pattern_of(target, "CanonicalLoRA") for target in targets if target.endswith(tuple(parts))}
         for place in sorted(places):
-            missing = [part for part in parts if place.replace(whole, part) not in targets]
+            missing = [part for part in parts if place.replace(joint, part) not in targets]
             if missing:
-                added = ", ".join(place.replace(whole, part) for part in missing)
-                yield wrong(TARGETS, f"{', '.join(targets)} without {added}", f"all of {', '.join(parts)}, or none")
-        if any(target.endswith(whole) for target in targets):
-            yield wrong(TARGETS, f"{whole} with CanonicalLoRA", f"{', '.join(parts)}, or {whole} with LoRA")
+                missing_parts = ", ".join(place.replace(joint, part) for part in missing)
+                yield wrong(
+                    TARGETS, f"{', '.join(targets)} without {missing_parts}", f"all of {', '.join(parts)}, or none"
+                )
+        if any(target.endswith(joint) for target in targets):
+            yield wrong(TARGETS, f"{joint} with CanonicalLoRA", f"{', '.join(parts)}, or {joint} with LoRA")
 
 
 def _require_division(run: Run) -> Found:
@@ -326,10 +328,10 @@ def _require_division(run: Run) -> Found:
         return
     names = [name for name in dict.fromkeys(split) if name not in _SPLIT_BY_ROWS]
     if names:
-        found = f"{dim} with tensor parallelism {tensor}, on {', '.join(names)}"
-        allowed = f"a multiple of {tensor}, e.g. {-(-dim // tensor) * tensor}"
+        actual = f"{dim} with tensor parallelism {tensor}, on {', '.join(names)}"
+        choices = f"a multiple of {tensor}, e.g. {-(-dim // tensor) * tensor}"
         fix = say("Set {peft.dim} to a multiple of {model.tensor_model_parallel_size}.")
-        yield wrong("peft.dim", found, allowed, fix=fix)
+        yield wrong("peft.dim", actual, choices, fix=fix)
 
 
 def _is_of_expert(linear: Linear) -> bool:

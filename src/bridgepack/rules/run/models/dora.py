@@ -37,16 +37,16 @@ def dora_on_layers_that_it_does_not_take(run: Run) -> Found:
     Fix: Take these layers out of {peft.target_modules}, or train LoRA.
     Source: bridge/peft/dora.py:91; bridge/peft/dora_layers.py:118-168
     """
-    refused = [linear for linear in trained_linears(run) if _is_refused_by_dora(run, linear)]
-    if not refused:
+    refusals = [linear for linear in trained_linears(run) if _is_refused_by_dora(run, linear)]
+    if not refusals:
         return
-    names = list(dict.fromkeys(_place(linear) for linear in refused))
-    kept = [
-        target for target in targets_of(run) if not any(is_match(target, linear) for linear in refused)
+    names = list(dict.fromkeys(_place(linear) for linear in refusals))
+    wrappable = [
+        target for target in targets_of(run) if not any(is_match(target, linear) for linear in refusals)
     ] or usual_targets(run)
-    changes = change(TARGETS, usual_targets(run) if is_default(run) else kept, "DoRA cannot wrap the others")
-    allowed = f"layers that DoRA can wrap: {', '.join(usual_targets(run))}"
-    yield wrong(TARGETS, f"{', '.join(names)} with DoRA", allowed, changes=changes)
+    changes = change(TARGETS, usual_targets(run) if is_default(run) else wrappable, "DoRA cannot wrap the others")
+    choices = f"layers that DoRA can wrap: {', '.join(usual_targets(run))}"
+    yield wrong(TARGETS, f"{', '.join(names)} with DoRA", choices, changes=changes)
 
 
 @fixable_rule(
@@ -65,15 +65,17 @@ def dora_over_split_inputs(run: Run) -> Found:
         1.
     Source: bridge/peft/dora_layers.py:107-130 (_get_weight_norm), 62-73 (sharded_state_dict)
     """
-    split = [one for one in trained_linears(run) if one.name in SPLITS_INPUTS]
-    split = [one for one in split if not _is_refused_by_dora(run, one)]  # BP846 says it
+    split = [linear for linear in trained_linears(run) if linear.name in SPLITS_INPUTS]
+    split = [linear for linear in split if not _is_refused_by_dora(run, linear)]  # BP846 says it
     if split:
-        names = ", ".join(dict.fromkeys(one.name for one in split))
-        kept = [target for target in targets_of(run) if not any(is_match(target, one) for one in split)]
+        names = ", ".join(dict.fromkeys(linear.name for linear in split))
+        unsplit = [target for target in targets_of(run) if not any(is_match(target, linear) for linear in split)]
         usual = usual_targets(run)
-        changes = change(TARGETS, usual if is_default(run) or not kept else kept, "ranks share inputs of the others")
-        found = f"{names} with DoRA on {run.tensor_model_parallel_size} tensor-parallel ranks"
-        yield wrong(TARGETS, found, f"layers that split their outputs: {', '.join(usual)}", changes=changes)
+        changes = change(
+            TARGETS, usual if is_default(run) or not unsplit else unsplit, "ranks share inputs of the others"
+        )
+        actual = f"{names} with DoRA on {run.tensor_model_parallel_size} tensor-parallel ranks"
+        yield wrong(TARGETS, actual, f"layers that split their outputs: {', '.join(usual)}", changes=changes)
 
 
 def _is_refused_by_dora(run: Run, linear: Linear) -> bool:

@@ -32,7 +32,7 @@ def energon_packing_unfit(run: Run) -> Found:
     Fix: Change the named setting, or set {dataset.packing_buffer_size} to null.
     Source: bridge/training/config.py (ConfigContainer.validate) and bridge/data/builders/energon.py of 0.7
     """
-    for path, wanted in (
+    for path, values in (
         ("train.micro_batch_size", 1),
         ("dataset.micro_batch_size", 1),
         ("model.calculate_per_token_loss", True),
@@ -41,11 +41,11 @@ def energon_packing_unfit(run: Run) -> Found:
         ("dataset.defer_in_batch_packing_to_step", False),
     ):
         value = run.stated(path)
-        if value != wanted and (value is not None or wanted is True):
-            allowed = f"{_words(wanted)} with packing_buffer_size"
-            yield wrong(path, _words(value), allowed, group=path, to=wanted, because="Energon packs the samples")
-    for path, found, allowed in _unsupported_settings(run):
-        yield wrong(path, found, allowed, group=path)
+        if value != values and (value is not None or values is True):
+            choices = f"{_words(values)} with packing_buffer_size"
+            yield wrong(path, _words(value), choices, group=path, to=values, because="Energon packs the samples")
+    for path, actual, choices in _unsupported_settings(run):
+        yield wrong(path, actual, choices, group=path)
 
 
 def _words(value: object) -> str:

@@ -42,8 +42,8 @@ def family_packed_against_its_recipe(run: Run) -> Found:
     """
     is_split_whole = run.family.name == "deepseek_v4" and run.stated("model.cp_partition_mode") == "contiguous"
     if run.family.name in NOT_OFFLINE and not is_split_whole:
-        allowed = "no packing, as in the host's recipes for this family"
-        yield wrong(_OFFLINE, f"packs for {run.family.evidence} ({run.family.name})", allowed)
+        choices = "no packing, as in the host's recipes for this family"
+        yield wrong(_OFFLINE, f"packs for {run.family.evidence} ({run.family.name})", choices)
 
 
 @fixable_rule("BP902", ERROR, when=PACKS_IN_BATCH, noticed="first step", evidence="read in 0.6.2")
@@ -60,8 +60,8 @@ def in_batch_packing_refused_by_family(run: Run) -> Found:
     is_deferred = name == "nemotron_vl" and run.stated("dataset.defer_in_batch_packing_to_step")
     if name in _IN_BATCH_REFUSED and not is_deferred:
         why = "the family's data code refuses in-batch packing"
-        allowed = f"false: {_IN_BATCH_REFUSED[name]} raises"
-        yield wrong(_IN_BATCH, f"true for {evidence} ({name})", allowed, to=False, because=why)
+        choices = f"false: {_IN_BATCH_REFUSED[name]} raises"
+        yield wrong(_IN_BATCH, f"true for {evidence} ({name})", choices, to=False, because=why)
 
 
 @rule("BP903", ERROR, "PSB903; bridge/models/gemma/gemma2_provider.py:187-190,375-378", when=IS_PACKED)
@@ -76,8 +76,8 @@ def gemma_2_packed(run: Run) -> Found:
     """
     name = run.class_name("model") or "" if run.is_stated("model._target_") else run.family.name
     if "gemma2" in name.lower():
-        allowed = "no packing: the attention of Gemma 2 raises for packs"
-        yield wrong(_OFFLINE if run.packs_offline else _IN_BATCH, f"packs for {run.family.evidence}", allowed)
+        choices = "no packing: the attention of Gemma 2 raises for packs"
+        yield wrong(_OFFLINE if run.packs_offline else _IN_BATCH, f"packs for {run.family.evidence}", choices)
 
 
 @fixable_rule("BP904", ERROR, when=IS_PACKED, noticed="first step", evidence="read in 0.6.2 and megatron-core 0.19.2")
@@ -113,8 +113,8 @@ def in_batch_packing_against_its_recipe(run: Run) -> Found:
     """
     name, is_deferred = run.family.name, bool(run.stated("dataset.defer_in_batch_packing_to_step"))
     if name in _NOT_IN_BATCH and (name != "nemotron_vl" or is_deferred):
-        allowed = "false, as in the host's recipes for this family"
-        yield wrong(_IN_BATCH, f"true for {run.family.evidence} ({name})", allowed)
+        choices = "false, as in the host's recipes for this family"
+        yield wrong(_IN_BATCH, f"true for {run.family.evidence} ({name})", choices)
 
 
 @fixable_rule("BP916", WARNING, when=IS_PACKED, noticed="first step, or never")
@@ -129,9 +129,9 @@ def local_implementation_packed(run: Run) -> Found:
     Source: PSB904; core/models/gpt/experimental_attention_variant_module_specs.py:442;
         bridge/models/gpt_provider.py:111; bridge/models/falcon_h1/falconh1_provider.py:94
     """
-    path, wanted = "model.transformer_impl", "transformer_engine"
+    path, implementation = "model.transformer_impl", "transformer_engine"
     if run.stated(path) == "local":
-        yield wrong(path, "local with packs", wanted, to=wanted, because="packs need its attention")
+        yield wrong(path, "local with packs", implementation, to=implementation, because="packs need its attention")
 
 
 @rule("BP917", ERROR, noticed="validate(), or when the model is built")
@@ -149,13 +149,13 @@ def attention_variant_unknown_to_core(run: Run) -> Found:
         bridge/models/deepseek/deepseek_v4_bridge.py:397
     """
     variant = run.model_setting("experimental_attention_variant")
-    known = run.release.attention_variants
+    variants = run.release.attention_variants
     if not is_in(run.versions[CORE], run.release.core_released):
         raise CannotJudgeError(f"the attention variants of megatron-core {run.versions[CORE]} are not known")
-    if isinstance(variant, str) and variant not in known:
-        found = f"{variant} with megatron-core {run.versions[CORE]}"
-        allowed = f"{' or '.join(sorted(known))} with the core of {run.release.name}"
-        yield wrong("model.experimental_attention_variant", found, allowed)
+    if isinstance(variant, str) and variant not in variants:
+        actual = f"{variant} with megatron-core {run.versions[CORE]}"
+        choices = f"{' or '.join(sorted(variants))} with the core of {run.release.name}"
+        yield wrong("model.experimental_attention_variant", actual, choices)
 
 
 _HYBRID = "model.is_hybrid_model"
@@ -205,11 +205,11 @@ def mamba_kernels_missing_or_old(run: Run) -> Found:
     Fix: pip install "megatron-bridge[ssm]", or newer causal-conv1d and mamba-ssm.
     Noticed: when the model is built, or first step. Evidence: read in megatron-core 0.19.2.
     """
-    installed = run.require_environment().versions
-    for name, needed in _MAMBA_KERNELS.items():
-        version = installed.get(name)
-        if version is None or (version_of(version) or needed) < needed:
-            yield wrong(place(name), version or "not installed", f"{needed} or newer", group=name)
+    versions = run.require_environment().versions
+    for name, packages in _MAMBA_KERNELS.items():
+        version = versions.get(name)
+        if version is None or (version_of(version) or packages) < packages:
+            yield wrong(place(name), version or "not installed", f"{packages} or newer", group=name)
 
 
 @rule("BP908", ADVICE, when=(has_gated_delta_net, has_own_dataset), evidence="read in megatron-core 0.19.2")
@@ -236,13 +236,13 @@ def mamba_heads_do_not_divide(run: Run) -> Found:
     tensor, context = run.tensor_model_parallel_size, run.context_parallel_size
     heads, groups = run.stated("model.mamba_num_heads"), run.stated("model.mamba_num_groups")
     if type(heads) is int and heads % (tensor * context):
-        found = f"{heads} with tensor x context parallelism {tensor * context}"
-        yield wrong("model.mamba_num_heads", found, f"a product that divides {heads}")
+        actual = f"{heads} with tensor x context parallelism {tensor * context}"
+        yield wrong("model.mamba_num_heads", actual, f"a product that divides {heads}")
     if type(groups) is int and not _groups_divide(groups, tensor=tensor, context=context):
-        found = f"{groups} with tensor parallelism {tensor} and context parallelism {context}"
-        allowed = f"tensor parallelism that divides {groups}; groups per rank and "
-        allowed += "context parallelism that divide one another"
-        yield wrong("model.mamba_num_groups", found, allowed)
+        actual = f"{groups} with tensor parallelism {tensor} and context parallelism {context}"
+        choices = f"tensor parallelism that divides {groups}; groups per rank and "
+        choices += "context parallelism that divide one another"
+        yield wrong("model.mamba_num_groups", actual, choices)
 
 
 def _groups_divide(num_groups: int, *, tensor: int, context: int) -> bool:

@@ -46,10 +46,10 @@ def seq_length_not_a_collate_multiple(run: Run) -> Found:
     multiple, length = run.stated_width_multiple, run.integer("dataset.seq_length")
     if length % multiple:
         lower = length // multiple * multiple
-        allowed = f"a multiple of {multiple}: " + (f"{lower}, {lower + multiple}" if lower else str(multiple))
-        mended = change("dataset.seq_length", lower or multiple, f"a multiple of {multiple}")
-        mended += change("model.seq_length", lower or multiple, "the same as dataset.seq_length")
-        yield wrong("dataset.seq_length", str(length), allowed, changes=mended)
+        choices = f"a multiple of {multiple}: " + (f"{lower}, {lower + multiple}" if lower else str(multiple))
+        changes = change("dataset.seq_length", lower or multiple, f"a multiple of {multiple}")
+        changes += change("model.seq_length", lower or multiple, "the same as dataset.seq_length")
+        yield wrong("dataset.seq_length", str(length), choices, changes=changes)
 
 
 @rule("BP933", ADVICE, "PSC203, PSC204; bridge/data/packing/in_batch.py:49", when=(PACKS_IN_BATCH, has_own_dataset))
@@ -75,11 +75,13 @@ def deferred_packing_of_another_step(run: Run) -> Found:
     Fix: Set it to true for Qwen3-VL and Qwen3.5-VL, to false otherwise.
     Source: PSC208; bridge/training/vlm_step.py:219, bridge/models/qwen_vl/qwen3_vl_step.py:61
     """
-    wanted = run.family.name in _FAMILIES_THAT_PACK_IN_STEP
-    is_known = wanted or run.family.name in _FAMILIES_THAT_PACK_IN_COLLATE
-    if run.flag(_DEFER) != wanted and is_known:
+    size_wanted = run.family.name in _FAMILIES_THAT_PACK_IN_STEP
+    is_known = size_wanted or run.family.name in _FAMILIES_THAT_PACK_IN_COLLATE
+    if run.flag(_DEFER) != size_wanted and is_known:
         why = "the family's forward step needs it"
-        yield wrong(_DEFER, f"{not wanted} with {run.family.evidence}", str(wanted), to=wanted, because=why)
+        yield wrong(
+            _DEFER, f"{not size_wanted} with {run.family.evidence}", str(size_wanted), to=size_wanted, because=why
+        )
 
 
 @fixable_rule("BP935", ERROR, "PSC205; bridge/data/builders/gpt_sft.py:105", when=(PACKS_IN_BATCH, IS_TEXT))
@@ -187,13 +189,13 @@ def energon_micro_batch_size_differs(run: Run) -> Found:
     """
     if run.dataset_kind != _ENERGON:
         return
-    path, evaluation, wanted = "dataset.micro_batch_size", "validation.eval_micro_batch_size", run.micro_batch_size
-    why, allowed = "as train.micro_batch_size", say("{size}, as {train.micro_batch_size}", size=wanted)
-    if run.integer(path) != wanted:
-        yield wrong(path, str(run.integer(path)), allowed, to=wanted, because=why)
-    if run.flag("dataset.do_validation") and run.eval_micro_batch_size != wanted:
-        found = str(run.eval_micro_batch_size)
-        yield wrong(evaluation, found, allowed, to=wanted, because=why, group=evaluation)
+    path, evaluation, size_wanted = "dataset.micro_batch_size", "validation.eval_micro_batch_size", run.micro_batch_size
+    why, choices = "as train.micro_batch_size", say("{size}, as {train.micro_batch_size}", size=size_wanted)
+    if run.integer(path) != size_wanted:
+        yield wrong(path, str(run.integer(path)), choices, to=size_wanted, because=why)
+    if run.flag("dataset.do_validation") and run.eval_micro_batch_size != size_wanted:
+        actual = str(run.eval_micro_batch_size)
+        yield wrong(evaluation, actual, choices, to=size_wanted, because=why, group=evaluation)
 
 
 @rule("BP941", WARNING, "PSC211; bridge/training/utils/packed_seq_utils.py:145", when=PACKS_IN_BATCH)
@@ -208,5 +210,5 @@ def in_batch_packing_with_context_parallel_vision(run: Run) -> Found:
     if run.is_text or max(run.context_parallel_sizes) == 1:
         return
     if _MULTIMODAL.search(run.family.name) and run.family.name not in _FAMILIES_WITH_PACKED_POSITIONS:
-        found = f"{run.context_parallel_size} with {run.family.evidence}"
-        yield wrong("model.context_parallel_size", found, "1 with in-batch packing")
+        actual = f"{run.context_parallel_size} with {run.family.evidence}"
+        yield wrong("model.context_parallel_size", actual, "1 with in-batch packing")

@@ -32,9 +32,9 @@ def _model_name(run: Run) -> str:
     return str(run.class_name("model") if run.is_stated(_CLASS) else run.value(_ID))
 
 
-def _otherwise(facts: TextPacks, allowed: str) -> str:
+def _otherwise(facts: TextPacks, choices: str) -> str:
     """Return what is allowed, or the language part by itself where the host loads it."""
-    return f"{allowed}; any with its language part alone, {facts.language_part}" if facts.language_part else allowed
+    return f"{choices}; any with its language part alone, {facts.language_part}" if facts.language_part else choices
 
 
 @rule("BP943", ERROR, when=PACKS_OFFLINE, versions=_VERSIONS, noticed="first step", evidence=_EVIDENCE)
@@ -50,8 +50,8 @@ def text_packs_refused_by_class(run: Run) -> Found:
     """
     facts = text_packs(run)
     if facts is not None and facts.refused:
-        allowed = _otherwise(facts, "no offline packing")
-        yield wrong("dataset.enable_offline_packing", f"true for {_model_name(run)}: {facts.refused}", allowed)
+        choices = _otherwise(facts, "no offline packing")
+        yield wrong("dataset.enable_offline_packing", f"true for {_model_name(run)}: {facts.refused}", choices)
 
 
 @rule("BP944", ERROR, when=(PACKS_OFFLINE, splits_context), versions=_VERSIONS, evidence=_EVIDENCE)
@@ -69,9 +69,9 @@ def text_packs_split_over_context(run: Run) -> Found:
     """
     facts = text_packs(run)
     if facts is not None and facts.context and not facts.refused:
-        found = f"{run.context_parallel_size} for {_model_name(run)}: {facts.context}"
-        allowed = "1 with packs of text"
-        yield wrong("model.context_parallel_size", found, allowed if facts.kernels else _otherwise(facts, allowed))
+        actual = f"{run.context_parallel_size} for {_model_name(run)}: {facts.context}"
+        choices = "1 with packs of text"
+        yield wrong("model.context_parallel_size", actual, choices if facts.kernels else _otherwise(facts, choices))
 
 
 @rule("BP945", ERROR, when=PACKS_OFFLINE, versions=_VERSIONS, noticed="first step", evidence=_EVIDENCE)
@@ -90,9 +90,9 @@ def padded_text_packs_without_positions(run: Run) -> Found:
     """
     facts = text_packs(run)
     if facts is not None and facts.empty and run.pad_seq_to_mult > 1:
-        found = f"{run.pad_seq_to_mult} for {_model_name(run)}: {facts.empty}"
-        allowed = _otherwise(facts, "1: no sequence parallelism, context parallelism 1")
-        yield wrong(f"{SPECS}.pad_seq_to_mult", found, allowed, needs_repack=True)
+        actual = f"{run.pad_seq_to_mult} for {_model_name(run)}: {facts.empty}"
+        choices = _otherwise(facts, "1: no sequence parallelism, context parallelism 1")
+        yield wrong(f"{SPECS}.pad_seq_to_mult", actual, choices, needs_repack=True)
 
 
 @fixable_rule("BP946", ERROR, when=PACKS_OFFLINE, versions=_VERSIONS, noticed="first step", evidence=_EVIDENCE)
@@ -106,9 +106,9 @@ def packed_text_not_scattered(run: Run) -> Found:
     """
     facts = text_packs(run)
     if facts is not None and facts.tensor and run.splits_sequence:
-        path, found = "model.sequence_parallel", f"true for {_model_name(run)}: {facts.tensor}"
+        path, actual = "model.sequence_parallel", f"true for {_model_name(run)}: {facts.tensor}"
         because = "the class hands whole packs to its layers"
-        yield wrong(path, found, _otherwise(facts, "false"), to=False, because=because)
+        yield wrong(path, actual, _otherwise(facts, "false"), to=False, because=because)
 
 
 def _batches_of_rows(run: Run) -> bool:
@@ -130,9 +130,9 @@ def packs_of_unequal_counts_without_positions(run: Run) -> Found:
     facts = text_packs(run)
     ranks = run.data_parallel_size if facts is not None and facts.empty else run.global_batch_size
     if facts is not None and run.global_batch_size > ranks:
-        found = f"{run.global_batch_size} packs on {ranks} data-parallel ranks of {_model_name(run)}: {facts.empty}"
+        actual = f"{run.global_batch_size} packs on {ranks} data-parallel ranks of {_model_name(run)}: {facts.empty}"
         yield wrong(
-            "train.global_batch_size", found, say("one pack for each rank; {batch}", batch=batch_set_to(run, ranks))
+            "train.global_batch_size", actual, say("one pack for each rank; {batch}", batch=batch_set_to(run, ranks))
         )
 
 

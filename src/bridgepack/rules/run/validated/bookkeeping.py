@@ -66,23 +66,23 @@ def checkpoint_options_contradicted(run: Run) -> Found:
     """
     section = "checkpoint"
     if run.is_on(f"{section}.load_main_params_from_ckpt") and run.is_on(f"{section}.load_optim"):
-        found = "true with load_main_params_from_ckpt true"
-        yield wrong(f"{section}.load_optim", found, "false", to=False, because="only the weights are loaded")
+        actual = "true with load_main_params_from_ckpt true"
+        yield wrong(f"{section}.load_optim", actual, "false", to=False, because="only the weights are loaded")
     if run.is_set(f"{section}.ckpt_step") and not run.is_set(f"{section}.load"):
-        found = say("{step} without {checkpoint.load}", step=run.value(f"{section}.ckpt_step"))
+        actual = say("{step} without {checkpoint.load}", step=run.value(f"{section}.ckpt_step"))
         fix = say("Set {checkpoint.ckpt_step} to null, or {checkpoint.load} to the folder of the checkpoints.")
-        yield wrong(f"{section}.ckpt_step", found, say("None, or with {checkpoint.load}"), fix=fix)
+        yield wrong(f"{section}.ckpt_step", actual, say("None, or with {checkpoint.load}"), fix=fix)
     if run.is_on(f"{section}.async_save") and run.stated(f"{section}.use_persistent_ckpt_worker") is False:
         worker = f"{section}.use_persistent_ckpt_worker"
         yield wrong(worker, "false with async_save true", "true", to=True, fix=set_to(worker, "true"))
-    exported = f"{section}.also_save_hf_checkpoint"
+    export_path = f"{section}.also_save_hf_checkpoint"
     for name, value in (("ckpt_format", "fsdp_dtensor"), ("non_persistent_ckpt_type", "local")):
-        if run.is_on(exported) and run.stated(f"{section}.{name}") == value:
-            yield wrong(exported, f"true with {name} {value}", "false", to=False, fix=set_to(exported, "false"))
-    resharded = "distrib_optim_fully_reshardable_mem_efficient"
-    if run.is_on(f"{section}.dist_ckpt_optim_fully_reshardable") and run.is_on(f"{section}.{resharded}"):
-        path, found = f"{section}.{resharded}", "true with dist_ckpt_optim_fully_reshardable true"
-        yield wrong(path, found, "false", to=False, fix=set_to(path, "false"))
+        if run.is_on(export_path) and run.stated(f"{section}.{name}") == value:
+            yield wrong(export_path, f"true with {name} {value}", "false", to=False, fix=set_to(export_path, "false"))
+    reshard_path = "distrib_optim_fully_reshardable_mem_efficient"
+    if run.is_on(f"{section}.dist_ckpt_optim_fully_reshardable") and run.is_on(f"{section}.{reshard_path}"):
+        path, actual = f"{section}.{reshard_path}", "true with dist_ckpt_optim_fully_reshardable true"
+        yield wrong(path, actual, "false", to=False, fix=set_to(path, "false"))
 
 
 @rule("BP886", ERROR, "bridge/training/config.py:1291-1303", noticed=VALIDATE, evidence=EXECUTED)

@@ -38,21 +38,21 @@ def fusion_of_another_activation(run: Run) -> Found:
             yield wrong(_ENGINE, "true with bias_activation_fusion true", "false", to=False)
     if run.is_on(_ENGINE) and kind not in (None, *ENGINE_ACTIVATIONS):
         yield wrong(_ENGINE, f"true with {kind}", "false", to=False)
-    stored = "model.activation_func_fp8_input_store"
-    if run.is_on(stored) and kind is not None and not (kind == "silu" and run.is_on("model.gated_linear_unit")):
-        yield wrong(stored, f"true with {kind}", "false", to=False)
+    store_path = "model.activation_func_fp8_input_store"
+    if run.is_on(store_path) and kind is not None and not (kind == "silu" and run.is_on("model.gated_linear_unit")):
+        yield wrong(store_path, f"true with {kind}", "false", to=False)
     is_swiglu = kind == "silu" and run.is_on("model.gated_linear_unit")
-    if is_swiglu and (reason := _clamped(run)):
+    if is_swiglu and (reason := _clamp_error(run)):
         yield wrong(_CLAMP, f"{run.value(_CLAMP)} with {reason}", "null", to=None)
-    is_latent, interleaved = run.is_on("model.multi_latent_attention"), "model.rotary_interleaved"
-    if is_latent and run.is_on(interleaved):
-        yield wrong(interleaved, "true with multi_latent_attention true", "false", to=False)
+    is_latent, interleaved_path = run.is_on("model.multi_latent_attention"), "model.rotary_interleaved"
+    if is_latent and run.is_on(interleaved_path):
+        yield wrong(interleaved_path, "true with multi_latent_attention true", "false", to=False)
     if run.is_on("model.fused_residual_rmsnorm") and run.text_or_none("model.normalization") != "RMSNorm":
-        found = f"true with {run.text_or_none('model.normalization')}"
-        yield wrong("model.fused_residual_rmsnorm", found, "false", to=False)
+        actual = f"true with {run.text_or_none('model.normalization')}"
+        yield wrong("model.fused_residual_rmsnorm", actual, "false", to=False)
 
 
-def _clamped(run: Run) -> str:
+def _clamp_error(run: Run) -> str:
     """Return why megatron-core refuses a clamp of SwiGLU, or nothing; before 0.20 it ignores the clamp."""
     value = run.stated(_CLAMP)
     if not isinstance(value, (int, float)) or not run.versions.are_in({CORE: ">=0.20"}):
@@ -93,12 +93,12 @@ def layer_pattern_of_another_model(run: Run) -> Found:
     if not isinstance(pattern, str) or run.class_name("model") not in HYBRID_PROVIDERS:
         return
     layers = pattern.partition("/")[0].replace("|", "")
-    known = (*LAYER_SYMBOLS, *LATENT_SYMBOLS)
-    odd = sorted(set(layers) - set(known))
-    stated = run.stated_integer(_LAYERS)
+    symbols = (*LAYER_SYMBOLS, *LATENT_SYMBOLS)
+    odd = sorted(set(layers) - set(symbols))
+    num_layers = run.stated_integer(_LAYERS)
     if odd:
-        yield wrong(_PATTERN, f"{odd[0]!r}", f"{' '.join(known)} | /")
+        yield wrong(_PATTERN, f"{odd[0]!r}", f"{' '.join(symbols)} | /")
     elif "*" in layers and set(LATENT_SYMBOLS) & set(layers):
         yield wrong(_PATTERN, "* with D or +", "one kind of attention")
-    elif stated is not None and stated != len(layers):
-        yield wrong(_PATTERN, f"{len(layers)} layers, and num_layers is {stated}", f"{stated} layers")
+    elif num_layers is not None and num_layers != len(layers):
+        yield wrong(_PATTERN, f"{len(layers)} layers, and num_layers is {num_layers}", f"{num_layers} layers")

@@ -24,11 +24,11 @@ def layers_offloaded_where_they_cannot_be(run: Run) -> Found:
     if number < 0 or (layers is not None and number >= layers):
         yield wrong("model.cpu_offloading_num_layers", str(number), f"0 to {(layers or 1) - 1}")
     if run.pipeline_model_parallel_size > 1:
-        found = f"true with {run.pipeline_model_parallel_size} pipeline stages"
-        yield wrong(_LAYERS, found, "false", to=False, because="stages cannot offload layers")
+        actual = f"true with {run.pipeline_model_parallel_size} pipeline stages"
+        yield wrong(_LAYERS, actual, "false", to=False, because="stages cannot offload layers")
     if run.is_set("model.recompute_granularity"):
-        found = f"true with recompute_granularity {run.value('model.recompute_granularity')}"
-        yield wrong(_LAYERS, found, "false", to=False, because="recomputed activations are not kept")
+        actual = f"true with recompute_granularity {run.value('model.recompute_granularity')}"
+        yield wrong(_LAYERS, actual, "false", to=False, because="recomputed activations are not kept")
 
 
 @fixable_rule("BP880", ERROR, noticed=VALIDATE, evidence=EXECUTED)
@@ -49,21 +49,25 @@ def activations_offloaded_without_what_that_needs(run: Run) -> Found:
         yield wrong("model.transformer_impl", str(engine), "transformer_engine", to="transformer_engine")
     yield from _wrong_modules(run)
     sizes = ("min_offloaded_tensor_size", "delta_offload_bytes_across_pp_ranks")
-    for name, most in (*((size, None) for size in sizes), ("activation_offload_fraction", 1)):
+    for name, maximum in (*((size, None) for size in sizes), ("activation_offload_fraction", 1)):
         value = run.stated(f"model.{name}")
-        if isinstance(value, (int, float)) and (value < 0 or (most is not None and value > most)):
-            yield wrong(f"model.{name}", str(value), f"0 to {most}" if most else "0 or more")
-    for name, needed in OFFLOADING_VARIABLES.items():
-        if variable(run, name) not in (None, needed):
-            yield wrong(f"env_vars.{name}", str(variable(run, name)), needed, to=needed)
+        if isinstance(value, (int, float)) and (value < 0 or (maximum is not None and value > maximum)):
+            yield wrong(f"model.{name}", str(value), f"0 to {maximum}" if maximum else "0 or more")
+    for name, value_needed in OFFLOADING_VARIABLES.items():
+        if variable(run, name) not in (None, value_needed):
+            yield wrong(f"env_vars.{name}", str(variable(run, name)), value_needed, to=value_needed)
 
 
 def _wrong_modules(run: Run) -> Found:
     modules = list(map(str, run.items(_MODULES)))
-    unknown = [name for name in modules if name not in OFFLOADED_MODULES]
+    foreign_modules = [name for name in modules if name not in OFFLOADED_MODULES]
     in_experts = sorted(OFFLOADED_IN_EXPERTS & set(modules))
-    if not modules or unknown:
-        yield wrong(_MODULES, repr(unknown[0]) if unknown else "empty", f"some of {', '.join(OFFLOADED_MODULES)}")
+    if not modules or foreign_modules:
+        yield wrong(
+            _MODULES,
+            repr(foreign_modules[0]) if foreign_modules else "empty",
+            f"some of {', '.join(OFFLOADED_MODULES)}",
+        )
     if "attn_proj" in modules and "core_attn" not in modules:
         yield wrong(_MODULES, "attn_proj without core_attn", "both")
     is_recomputed = run.stated("model.recompute_granularity") == "selective" and in_experts
@@ -72,5 +76,5 @@ def _wrong_modules(run: Run) -> Found:
     if "fused_group_mlp" in modules:
         if not run.is_on("model.use_transformer_engine_op_fuser"):
             yield wrong(_MODULES, "fused_group_mlp without use_transformer_engine_op_fuser", "other modules")
-        for other in [name for name in in_experts if name != "fused_group_mlp"][:1]:
-            yield wrong(_MODULES, f"fused_group_mlp with {other}", "fused_group_mlp alone in the experts")
+        for conflict in [name for name in in_experts if name != "fused_group_mlp"][:1]:
+            yield wrong(_MODULES, f"fused_group_mlp with {conflict}", "fused_group_mlp alone in the experts")

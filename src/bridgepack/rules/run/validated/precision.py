@@ -66,15 +66,15 @@ def variable_left_to_the_job(run: Run) -> Found:
         {model.deterministic_mode}, {env_vars.NVTE_CPU_OFFLOAD_V1} to 1 with {model.fine_grained_activation_offloading}.
     Noticed: validate(), or model build.
     """
-    needed = {
+    requirements = {
         "model.deterministic_mode": DETERMINISTIC_VARIABLES,
         "model.fine_grained_activation_offloading": OFFLOADING_VARIABLES,
     }
-    for path, values in needed.items():
+    for path, values in requirements.items():
         for name in values if run.is_on(path) else ():
             if variable(run, name) is None:
-                found = f"not set, with {path.rpartition('.')[2]} true"
-                yield wrong(f"{_VARIABLES}.{name}", found, values[name], group=name)
+                actual = f"not set, with {path.rpartition('.')[2]} true"
+                yield wrong(f"{_VARIABLES}.{name}", actual, values[name], group=name)
 
 
 @fixable_rule("BP881", ERROR, noticed=VALIDATE, evidence=EXECUTED)
@@ -90,11 +90,11 @@ def optimizer_state_narrowed_without_what_it_needs(run: Run) -> Found:
     aware, step = "optimizer.use_precision_aware_optimizer", "optimizer.overlap_param_gather_with_optimizer_step"
     if run.is_on(aware):
         if run.text_or_none("optimizer.optimizer") not in (None, "adam"):
-            found = f"true with {run.value('optimizer.optimizer')}"
-            yield wrong(aware, found, "false", to=False, fix=set_to(aware, "false"))
+            actual = f"true with {run.value('optimizer.optimizer')}"
+            yield wrong(aware, actual, "false", to=False, fix=set_to(aware, "false"))
         if not run.is_on("optimizer.use_distributed_optimizer"):
-            found = say("true without {optimizer.use_distributed_optimizer}")
-            yield wrong(aware, found, "false", to=False, fix=set_to(aware, "false"))
+            actual = say("true without {optimizer.use_distributed_optimizer}")
+            yield wrong(aware, actual, "false", to=False, fix=set_to(aware, "false"))
         return
     for path, kind in _types(run):
         if kind != "float32":

@@ -53,8 +53,8 @@ def balancing_losses_without_coefficients(run: Run) -> Found:
     """
     kinds, coefficients = run.stated("model.moe_router_load_balancing_type"), run.stated("model.moe_aux_loss_coeff")
     if isinstance(kinds, list) and not (isinstance(coefficients, list) and len(coefficients) == len(kinds)):
-        found = f"{coefficients} for {len(kinds)} kinds of balancing"
-        yield wrong("model.moe_aux_loss_coeff", found, f"a list of {len(kinds)}")
+        actual = f"{coefficients} for {len(kinds)} kinds of balancing"
+        yield wrong("model.moe_aux_loss_coeff", actual, f"a list of {len(kinds)}")
 
 
 @fixable_rule("BP872", ERROR, "core/transformer/transformer_config.py:2312-2330", noticed=VALIDATE, evidence=EXECUTED)
@@ -93,9 +93,9 @@ def deepep_without_flex_dispatcher(run: Run) -> Found:
     names = ("model.moe_deepep_num_sms", "model.moe_hybridep_num_sms")
     old = {path: run.value(path) for path in names if run.is_set(path)}
     if len(old) > 1 and old[names[0]] != old[names[1]] and not run.is_set("model.moe_flex_dispatcher_num_sms"):
-        found = f"{old[names[0]]} with moe_hybridep_num_sms {old[names[1]]}"
+        actual = f"{old[names[0]]} with moe_hybridep_num_sms {old[names[1]]}"
         fix = say("Set {model.moe_flex_dispatcher_num_sms} alone, and {old} to null.", old=setting(*names))
-        yield wrong(names[0], found, "moe_flex_dispatcher_num_sms", fix=fix)
+        yield wrong(names[0], actual, "moe_flex_dispatcher_num_sms", fix=fix)
 
 
 def _deepep(run: Run) -> Found:
@@ -126,10 +126,10 @@ def sizes_of_no_experts(run: Run) -> Found:
     is_mixed = 0 in frequency if isinstance(frequency, list) else isinstance(frequency, int) and frequency > 1
     if run.is_set(size) and run.integer_or_none(_EXPERTS) is None and not is_mixed:
         yield wrong(size, f"{run.value(size)} without experts", "None", to=None, because="the model has no experts")
-    shared = "model.moe_shared_expert_intermediate_size"
-    number = run.stated_integer(shared)
+    shared_size = "model.moe_shared_expert_intermediate_size"
+    number = run.stated_integer(shared_size)
     if number is not None and number <= 0:
-        yield wrong(shared, str(number), "None, or shared experts x the size of one", to=None)
+        yield wrong(shared_size, str(number), "None, or shared experts x the size of one", to=None)
 
 
 @fixable_rule(
@@ -148,8 +148,8 @@ def router_scores_contradicted(run: Run) -> Found:
     """
     scores, function = run.text_or_none("model.moe_router_score_function"), "model.moe_router_score_function"
     if run.is_on("model.moe_router_enable_expert_bias") and scores not in BIASED_SCORES:
-        found, fix = f"{scores} with moe_router_enable_expert_bias true", set_to(function, "sigmoid")
-        yield wrong(function, found, " or ".join(BIASED_SCORES), fix=fix)
+        actual, fix = f"{scores} with moe_router_enable_expert_bias true", set_to(function, "sigmoid")
+        yield wrong(function, actual, " or ".join(BIASED_SCORES), fix=fix)
     is_balanced_otherwise = run.stated("model.moe_router_load_balancing_type") == "sinkhorn"
     pre = "model.moe_router_pre_softmax"
     is_single = run.stated("model.moe_router_topk") == 1 and scores == "softmax"

@@ -58,16 +58,16 @@ def sharded_parameters_of_version_2_unfit(run: Run) -> Found:
     Evidence: executed with main of 2026-08-22.
     Source: bridge/training/config.py (_validate_and_apply_megatron_fsdp_v2_configs) of 0.7
     """
-    for path, found, allowed in _unfit(run):
-        yield wrong(path, f"{found} with megatron_fsdp_version 2", allowed, group=path)
+    for path, actual, choices in _unfit(run):
+        yield wrong(path, f"{actual} with megatron_fsdp_version 2", choices, group=path)
 
 
 def _unfit(run: Run) -> Iterator[tuple[str, str, str]]:
     """Yield (setting, value, what is allowed)."""
-    for path, needed in _NEEDED.items():
+    for path, requirement in _NEEDED.items():
         value = run.stated(path)
-        if value != needed and not (value is None and needed in (1, False, "none", "no_shard", 0.0)):
-            yield path, _words(value), _words(needed)
+        if value != requirement and not (value is None and requirement in (1, False, "none", "no_shard", 0.0)):
+            yield path, _words(value), _words(requirement)
     precision = run.stated(_PRECISION)
     kind = quantisation(run)
     if kind is not None or (isinstance(precision, str) and not precision.startswith("bf16")):
