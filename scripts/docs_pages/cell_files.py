@@ -15,7 +15,5 @@ def read_cells(file: Path) -> dict[str, dict[str, str]]:
 
 def write_cells(file: Path, cells: Cells) -> None:
     """Write cells to a file."""
-    lines = ",\n".join(
-        f"{json.dumps(row)}: {json.dumps(by_column, ensure_ascii=False)}" for row, by_column in cells.items()
-    )
+    lines = [f"{json.dumps(row)}: {json.dumps(by_column, ensure_ascii=False)}" for row, by_column in cells.items()]
     file.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
