@@ -45,7 +45,10 @@ def llama31_8b_sft_16gpu_h100_bf16_128k_hierarchical_cp_recipe() -> SFTRecipe:
             "cp_comm_type": "a2a+p2p",
             "hierarchical_context_parallel_sizes": (4, 2),
         },
-        data={"train": "data/chats.jsonl"},
+        data={
+            "train": "data/chats.jsonl",
+            "layout": {"kind": "chat", "messages": [{"from_column": "messages"}]},  # the host reads the rows itself
+        },
         recompute="full",
         schedule={"train_iters": 500},
     )

@@ -16,7 +16,11 @@ def judge_artifact(artifact: InspectableArtifact, **options: Any) -> tuple[Judge
 
 
 def check_artifact(artifact: InspectableArtifact, **options: Any) -> CheckReport:
-    judgement, facts = judge_artifact(artifact, **options)
+    return report_of(*judge_artifact(artifact, **options))
+
+
+def report_of(judgement: Judgement, facts: ArtifactFacts) -> CheckReport:
+    """Return the report of what rules said of an artifact, as `check` makes it."""
     return CheckReport(
         findings=in_order(judgement.findings),
         rules_run=judgement.rules_run,

@@ -12,9 +12,9 @@ from bridgepack.data.workers.pool import plain_runner
 from bridgepack.reporting.formats import render_report
 from bridgepack.rules.judging.context import CheckContext
 from bridgepack.rules.judging.facts import ArtifactFacts
-from bridgepack.rules.judging.report import CheckReport
+from bridgepack.rules.judging.judgement import Judgement
 from bridgepack.rules.judging.scan import Execution
-from tests.support.judging import judge_artifact
+from tests.support.judging import judge_artifact, report_of
 from tests.unit.rules.in_memory_artifact import Row, row_batch
 
 CONTEXT = CheckContext(packed_sequence_size=4096, pad_seq_to_mult=1, eos_token_id=2, vocab_size=1000)
@@ -48,7 +48,7 @@ def test_outcome_does_not_depend_on_the_number_of_workers(folder: Path) -> None:
     assert scans[1] == scans[0]
     assert scans[2] == scans[0]
     report, whole = scans[0]
-    assert len({render_report(report, "json") for report, _ in scans}) == 1
+    assert len({render_report(report_of(judgement, facts), "json") for judgement, facts in scans}) == 1
     codes = {finding.code for finding in report.findings}
     assert {"BP303", "BP311", "BP318", "BP320", "BP330", "BP341"} <= codes
     [wide] = [finding for finding in report.findings if finding.code == "BP330"]
@@ -72,7 +72,7 @@ def _row(seed: int) -> Row:
     return [[*ids, 2], [0, 0, *[1] * 38, 0], [0]]
 
 
-def _scan(folder: Path, num_workers: int) -> tuple[CheckReport, ArtifactFacts]:
+def _scan(folder: Path, num_workers: int) -> tuple[Judgement, ArtifactFacts]:
     artifact = ArtifactOnDisk(folder)
     with plain_runner(num_workers) as artifact.tasks:
         execution = Execution(run_tasks=artifact.tasks.run, part_tokens=1000, max_tokens=300)
