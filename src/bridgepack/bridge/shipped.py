@@ -97,11 +97,17 @@ def named_precision(name: str) -> Any:
     return registered[name]() if name in registered else None
 
 
+class HostImportError(ConfigError):
+    """A module of Megatron-Bridge or Megatron-Core cannot be imported here; `reason` is the fact without the cure."""
+
+    reason: str = ""
+
+
 def import_host(module: str) -> Any:
     """Return a module of Megatron-Bridge or Megatron-Core.
 
     Raises:
-        ConfigError: it cannot be imported.
+        HostImportError: it cannot be imported.
     """
     install_import_hook()
     is_collecting = gc.isenabled()
@@ -109,10 +115,13 @@ def import_host(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise ConfigError(
-            f"{module} cannot be imported: {error}. A ConfigContainer needs megatron-bridge 0.6.2 here; "
+        reason = f"{module} cannot be imported: {error}"
+        refusal = HostImportError(
+            f"{reason}. A ConfigContainer needs megatron-bridge 0.6.2 here; "
             'in a clone of bridgepack: pip install -e ".[bridge]"'
-        ) from error
+        )
+        refusal.reason = reason
+        raise refusal from error
     finally:
         if is_collecting:
             gc.enable()

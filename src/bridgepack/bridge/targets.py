@@ -19,7 +19,7 @@ from bridgepack.bridge.container import (
 from bridgepack.bridge.import_on_cpu import install_import_hook
 from bridgepack.bridge.recipe import config_of_recipe, inputs_of
 from bridgepack.bridge.shipped import MODULE, PREFIX, SUFFIX
-from bridgepack.config.load import catalogue_target, load_recipe
+from bridgepack.config.load import catalogue_target, load_recipe, similar_recipes
 from bridgepack.config.reading import FORMS, RECIPE_SUFFIX, load_object, read_sections, written_in
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.reading.remote import artifact_place, scheme_of
@@ -231,9 +231,8 @@ def _load_catalogue_recipe(name: str) -> SFTRecipe:
         raise ConfigError(f"target is {name!r}; that is a file of another kind. Allowed: {_FORMS}.")
     try:
         place = catalogue_target(name)
-    except ConfigError as error:
-        _, has_hint, nearest = str(error).partition("Did you mean ")
-        hint = f" Did you mean {nearest}" if has_hint else ""
+    except ConfigError:
+        hint = similar_recipes(name)
         raise ConfigError(f"target is {name!r}; there is no such file or folder.{hint} Allowed: {_FORMS}.") from None
     return load_recipe(place)
 

@@ -133,6 +133,11 @@ def catalogue_target(name: str) -> str:
     return target
 
 
+def similar_recipes(name: str) -> str:
+    """Return a sentence with the recipes of the catalogue whose names are like a name, after a space, or nothing."""
+    return _hint(name, _targets() if _NAME.fullmatch(name) else {})
+
+
 def _targets() -> dict[str, str]:
     """Return recipe name -> location, the first of equal names; runs no code and skips broken files."""
     recipes: dict[str, str] = {}

@@ -11,6 +11,7 @@ from bridgepack.bridge.artifact_paths import paths_of_artifact
 from bridgepack.bridge.locations import line_of
 from bridgepack.bridge.targets import load_target
 from bridgepack.errors import ConfigError
+from tests.support.messages import mentions
 
 RECIPE = """\
 name: mine
@@ -211,3 +212,12 @@ def test_lines_of_a_file_that_cannot_be_read_again(folder: Path) -> None:
     (folder / "other.yaml").write_text("a: [\n")
     for name in ("deep.yaml", "other.yaml", "gone.yaml"):
         assert line_of(Path(name), ["a"]) is None
+
+
+def test_a_hint_is_of_recipes_alone_whatever_a_name_says() -> None:
+    with pytest.raises(ConfigError) as refused:
+        load_target("Did you mean qwen3_8b_sft")
+    assert mentions(refused.value, "target is 'Did you mean qwen3_8b_sft'", "no such file")
+    assert "Did you mean" not in str(refused.value).replace("'Did you mean qwen3_8b_sft'", "")
+    with pytest.raises(ConfigError, match=r"Did you mean qwen3_8b_sft_8gpu_h100_bf16\w*"):
+        load_target("qwen3_8b_sft_8gpu_h100_bf1")

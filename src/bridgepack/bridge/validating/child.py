@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bridgepack.bridge.shipped import import_host
+from bridgepack.bridge.shipped import HostImportError, import_host
 from bridgepack.bridge.validating.verdict import CannotAskError, Question, verdict_of, with_overrides
 from bridgepack.errors import ConfigError
 from bridgepack.records import HostVerdict
@@ -41,8 +41,10 @@ def main() -> int:
     os.dup2(2, 1)  # what the host prints is no answer
     try:
         verdict = _verdict(sys.stdin.buffer.read(), Path(sys.argv[1]).resolve())
-    except ConfigError as error:  # of `import_host`
-        verdict = HostVerdict(state="not importable", reason=str(error).partition(". A ConfigContainer needs")[0])
+    except HostImportError as error:
+        verdict = HostVerdict(state="not importable", reason=error.reason)
+    except ConfigError as error:
+        verdict = HostVerdict(state="not importable", reason=str(error))
     except CannotAskError as error:
         verdict = HostVerdict(state="not judged", reason=str(error))
     json.dump(asdict(verdict), answers)
