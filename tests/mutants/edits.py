@@ -271,15 +271,15 @@ EDITS = (
     _edit(
         "rules:evaluation-context",
         "rules/run/batches.py",
-        "return own if own is not None and own > 0 else run.context_parallel_size",
+        "return eval_context if eval_context is not None and eval_context > 0 else run.context_parallel_size",
         "return run.context_parallel_size",
         "evaluation is judged by the context parallelism of training",
     ),
     _edit(
         "rules:scaled-positions",
         _SIZES,
-        "most = int(known.most * _scaling(run) / known.factor)",
-        "most = int(known.most * _scaling(run))",
+        "max_positions = int(positions.most * _scaling(run) / positions.factor)",
+        "max_positions = int(positions.most * _scaling(run))",
         "a model's own scaling of its positions counts twice",
     ),
     _edit(
