@@ -25,9 +25,9 @@ from scripts.docs_pages.screens import PAGES, built, screens
 from scripts.docs_pages.site_files import README_PICTURES, site_files
 
 import bridgepack
-from bridgepack.bridge.wiring.fields import FIELDS
 from bridgepack.cli import bridgepack as command_line
 from bridgepack.config.cluster import ClusterConfig
+from bridgepack.config.recipe.host_paths import FIELDS
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.section import Section, meanings_of
 from bridgepack.config.write import CLUSTER_SCHEMA_URL, SCHEMA_URL, cluster_schema, recipe_schema, schema_text

@@ -21,9 +21,9 @@ from bridgepack.bridge.refusing.overrides import refused_path, why_not_kept
 from bridgepack.bridge.refusing.recipes import models, readings
 from bridgepack.bridge.shipped import is_shipped_model
 from bridgepack.bridge.wiring import OVERRIDES, SPECS, Packs, Setting
-from bridgepack.bridge.wiring.fields import fields_of
 from bridgepack.config.installed import installed_version
 from bridgepack.config.recipe.data import as_sources, path_of
+from bridgepack.config.recipe.host_paths import fields_of
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.host import HostRelease
 from bridgepack.host.names import canonical_name, move_to_canonical_names

@@ -13,7 +13,7 @@ from bridgepack.api.words import recipe_fields
 from bridgepack.bridge.plain import put, value_at
 from bridgepack.bridge.recipe import config_of_recipe
 from bridgepack.bridge.refusing.refusals import refusals_of
-from bridgepack.bridge.wiring.fields import FIELDS
+from bridgepack.config.recipe.host_paths import FIELDS
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.host import RELEASES

@@ -12,11 +12,11 @@ from bridgepack.bridge.live import value_in
 from bridgepack.bridge.plain import holder_of, plain_values, put, value_at
 from bridgepack.bridge.shipped import named_precision, shipped_name, shipped_recipes
 from bridgepack.bridge.wiring import OVERRIDES
-from bridgepack.bridge.wiring.fields import BOOKKEEPING, EXCHANGE
 from bridgepack.bridge.wiring.training import RUN_NAMES
 from bridgepack.bridge.writing.assign import is_ignored
 from bridgepack.bridge.writing.values import declared_types
 from bridgepack.bridge.writing.write import HostConfig, host_config
+from bridgepack.config.recipe.host_paths import BOOKKEEPING, EXCHANGE
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 

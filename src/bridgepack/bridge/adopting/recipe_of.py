@@ -14,7 +14,7 @@ from bridgepack.bridge.plain import value_at
 from bridgepack.bridge.shipped import import_host, named_precision
 from bridgepack.bridge.wiring import SPECS
 from bridgepack.bridge.wiring.columns import CONVERSATION_COLUMNS, PAIR
-from bridgepack.bridge.wiring.fields import ADAPTER, OPTIMIZER, TOPOLOGY, read_fields
+from bridgepack.config.recipe.host_paths import ADAPTER, OPTIMIZER, TOPOLOGY, read_fields
 from bridgepack.config.recipe.preprocessing import FORM_FIELDS, PromptCompletionPreprocessing
 from bridgepack.config.recipe.replaced import filled_template
 from bridgepack.config.recipe.training import CudaGraphConfig, PrecisionConfig

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from bridgepack.bridge.wiring.columns import PAIR, columns_for_host, layouts_for_host
-from bridgepack.bridge.wiring.fields import EXCHANGE, PROMPT_COMPLETION, TOPOLOGY
 from bridgepack.bridge.wiring.settings import SPECS, Scope, Setting, derived_setting
+from bridgepack.config.recipe.host_paths import EXCHANGE, PROMPT_COMPLETION, TOPOLOGY
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing, PromptCompletionPreprocessing
 
 #: Columns of rows that the host does not read, because they are packed.

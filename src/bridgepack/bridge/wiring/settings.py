@@ -5,10 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from bridgepack import geometry
+from bridgepack.config.recipe.host_paths import SPECS as SPECS
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.records.checks import OVERRIDES as OVERRIDES
-
-SPECS = "dataset.offline_packing_specs"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from bridgepack import geometry
-from bridgepack.bridge.wiring.fields import ADAPTER, BOOKKEEPING, OPTIMIZER
 from bridgepack.bridge.wiring.settings import Scope, Setting, derived_setting
+from bridgepack.config.recipe.host_paths import ADAPTER, BOOKKEEPING, OPTIMIZER
 from bridgepack.config.recipe.training import AdapterMethod
 
 #: Learning rates of Megatron-Bridge's own SFT and PEFT recipes.

@@ -3,12 +3,15 @@
 Messages name settings by it, too, so that a fix says what to write into a recipe.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bridgepack.bridge.wiring.settings import SPECS
-from bridgepack.config.recipe.recipe import SFTRecipe
+if TYPE_CHECKING:
+    from bridgepack.config.recipe.recipe import SFTRecipe
 
+SPECS = "dataset.offline_packing_specs"
 #: Path of the host -> field of the recipe with the same value.
 TOPOLOGY = {
     f"model.{name}": f"parallelism.{name}"
