@@ -12,7 +12,8 @@ import bridgepack
 from bridgepack import __version__
 from bridgepack.config.recipe.data import DataConfig, DataSource, Source, as_sources
 from bridgepack.config.recipe.fingerprint import fingerprint_of
-from bridgepack.config.recipe.recipe import ResolvedRecipe, SFTRecipe
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.config.recipe.resolved import ResolvedRecipe
 from bridgepack.config.section import younger_fields
 from bridgepack.data.artifact.manifest import FORMAT_VERSION
 from bridgepack.data.store.token_file import TOKEN_FILE_VERSION

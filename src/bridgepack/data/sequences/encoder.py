@@ -10,7 +10,7 @@ from bridgepack.config.recipe.preprocessing import (
     PromptCompletionPreprocessing,
     TextPreprocessing,
 )
-from bridgepack.config.recipe.recipe import ResolvedRecipe
+from bridgepack.config.recipe.resolved import ResolvedRecipe
 from bridgepack.data.layouts.unread import losses_of, unread_fields, unread_of
 from bridgepack.data.reading.inputs import names_of
 from bridgepack.data.reading.rows import RowRead

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bridgepack.config.recipe.preprocessing import PromptCompletionPreprocessing
-from bridgepack.config.recipe.recipe import ResolvedRecipe
+from bridgepack.config.recipe.resolved import ResolvedRecipe
 from bridgepack.errors import RowError, TokenizerError
 from bridgepack.records import DropReason, MaskArray, TokenArray
 from bridgepack.records.sequences import without_labels_after_eos

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bridgepack.config.recipe.data import source_entries
-from bridgepack.config.recipe.recipe import ResolvedRecipe
+from bridgepack.config.recipe.resolved import ResolvedRecipe
 from bridgepack.data import output as staging
 from bridgepack.data.artifact.artifact import DROPPED_ROWS_FILE, LOST_CONTENT_FILE, PLAN_FOLDER, other_files
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE, bridge_metadata_entry, write_bridge_metadata
