@@ -15,12 +15,14 @@ class Problem:
         field: dotted path of the field; empty if the problem is not in a field.
         file: file that has the field; empty if there is none.
         line: 1-based line in `file`; None if unknown.
+        code: of the rule that says it; empty if no rule does.
     """
 
     message: str
     field: str = ""
     file: str = ""
     line: int | None = None
+    code: str = ""
 
 
 def unusable(error: OSError) -> str:
@@ -46,6 +48,12 @@ class BridgepackError(Exception):
     """
 
     problems: tuple[Problem, ...] = ()
+
+    def __init__(self, *texts: object, field: str = "", code: str = "") -> None:
+        """Make an error of a text, about a field if it is about one, and with the code of the rule that says it."""
+        super().__init__(*texts)
+        if field or code:
+            self.problems = (Problem(message=str(self), field=field, code=code),)
 
 
 class ConfigError(BridgepackError):

@@ -78,7 +78,8 @@ def load_shipped(name: str, *, field: str = "model.name") -> Any:
         hint = did_you_mean(function, known, LISTED)
         raise ConfigError(
             f"{field} is {quoted(name)}; allowed: one of the {len(known)} SFT and PEFT recipes of the installed "
-            f"Megatron-Bridge, an id on the Hugging Face hub (org/name), or a folder. {hint}"
+            f"Megatron-Bridge, an id on the Hugging Face hub (org/name), or a folder. {hint}",
+            field=field,
         )
     try:
         return known[function]()
@@ -87,7 +88,8 @@ def load_shipped(name: str, *, field: str = "model.name") -> Any:
         raise ConfigError(
             f"{field} is {quoted(name)}, which Megatron-Bridge cannot make here: {type(error).__name__}: {reason}. "
             "Allowed: a recipe whose model config is in the Hugging Face cache or can be fetched, on a machine that "
-            "it asks for. Fetch the model's config.json, or use another recipe."
+            "it asks for. Fetch the model's config.json, or use another recipe.",
+            field=field,
         ) from error
 
 

@@ -50,9 +50,9 @@ def each_fault_once(findings: Iterable[Finding], verdict: HostVerdict | None) ->
 
 
 def _explains(finding: Finding, verdict: HostVerdict) -> bool:
-    """Return whether a finding is what the host refuses: `to_bridge` says its code, validate() stops at any of them."""
+    """Return whether a finding is what the host refuses: `to_bridge` has its code, validate() stops at any of them."""
     if finding.severity != Severity.ERROR:
         return False
     if verdict.stage == VALIDATE:
         return finding.noticed.startswith(VALIDATE)
-    return f"({finding.code})" in verdict.reason
+    return finding.code == verdict.code

@@ -18,7 +18,8 @@ class HostVerdict:
         reason: what it refuses, in its own words, or why there is no verdict; empty if it accepts.
         version: its version here; empty if it is absent.
         stage: what refused: `to_bridge`, or `validate()` with all that runs before it; empty if it did not refuse.
-        where: settings that its words name, in its own paths; the most certain first.
+        where: settings that its words name, in its own paths, the most certain first; of `to_bridge`, fields.
+        code: of the rule that says what `to_bridge` refuses; empty if none does.
         place: file and line that refused, e.g. `megatron/bridge/training/config.py:1436`.
         world_size: number of GPUs it was asked for; None if it was not asked.
         seconds: wall time of the question; None if it was not asked.
@@ -29,6 +30,7 @@ class HostVerdict:
     version: str = ""
     stage: str = ""
     where: tuple[str, ...] = ()
+    code: str = ""
     place: str = ""
     world_size: int | None = None
     seconds: float | None = None

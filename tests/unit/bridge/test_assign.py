@@ -91,7 +91,7 @@ def test_wrong_path_or_value_is_refused(path: str, value: Any, message: str) -> 
     with pytest.raises(ConfigError) as raised:
         assign(Container(model=Model()), [override(path, value)])
 
-    assert str(raised.value).startswith(f"bridge_overrides.{path}")
+    assert [problem.field for problem in raised.value.problems] == [f"bridge_overrides.{path}"]
     assert message in str(raised.value)
 
 
@@ -176,7 +176,7 @@ def test_value_that_does_not_fit(name: str, value: Any, allowed: str) -> None:
     with pytest.raises(ConfigError) as raised:
         host_value(value, TYPES[name], field=f"bridge_overrides.{name}")
 
-    assert str(raised.value).startswith(f"bridge_overrides.{name} is {value!r}; allowed: ")
+    assert [problem.field for problem in raised.value.problems] == [f"bridge_overrides.{name}"]
     assert allowed in str(raised.value)
 
 

@@ -68,11 +68,13 @@ def test_our_own_error_explains_a_refusal_and_is_reported_alone(monkeypatch: pyt
     assert json.loads(render_report(report, "json"))["real_validate"]["state"] == "refused"
 
 
-def test_what_to_bridge_refuses_is_explained_by_the_finding_whose_code_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_to_bridge_refuses_is_explained_by_the_finding_whose_code_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     overrides = {"scheduler": {"lr_decay_steps": 5}, "model": {"moe_router_group_topk": 2}}
-    words = "bridge_overrides.scheduler.lr_decay_steps is 5; allowed: what Megatron-Bridge computes (BP851)."
-    told = HostVerdict(state="refused", reason=words, version="0.6.2", stage="to_bridge")
+    told = HostVerdict(state="refused", reason="it computes this", version="0.6.2", stage="to_bridge", code="BP851")
     assert errors(checked(monkeypatch, told, bridge_overrides=overrides)) == ["BP851", "BP870"]
+    # A folder of the user's may have a code in its name.
+    told = HostVerdict(state="refused", reason="'/runs (BP851)/x' is no folder", version="0.6.2", stage="to_bridge")
+    assert "BP993" in errors(checked(monkeypatch, told, bridge_overrides=overrides))
     # validate(), which BP870 is about, was never reached: BP870 does not explain other words.
     told = HostVerdict(state="refused", reason="model.name cannot be made", version="0.6.2", stage="to_bridge")
     assert "BP993" in errors(checked(monkeypatch, told, bridge_overrides=overrides))

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from bridgepack.bridge.recipe import config_of_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.errors import ConfigError
 from bridgepack.records import Finding, RunConfig
 from bridgepack.rules.judging.environment import target_versions
 from bridgepack.rules.judging.judge import judge_run
@@ -40,3 +41,8 @@ def _findings(config: RunConfig, rules: Sequence[RunRule]) -> tuple[Finding, ...
 def refusal_text(finding: Finding) -> str:
     """Return a refusal as one sentence or two, with the words of the finding."""
     return f"{finding.where} is {finding.found}; allowed: {finding.allowed} ({finding.code}). {finding.fix}"
+
+
+def error_of(finding: Finding) -> ConfigError:
+    """Return the error of a refusal, with the field and the code of the finding."""
+    return ConfigError(refusal_text(finding), field=finding.where, code=finding.code)

@@ -74,9 +74,11 @@ def verdict_of(
         except CannotAskError:
             raise
         except BridgepackError as error:
-            named = _FIELD.match(str(error))
-            where = (named[0],) if named else ()
-            return HostVerdict(state="refused", reason=str(error), stage=TO_BRIDGE, where=where)
+            fields = tuple(problem.field for problem in error.problems if problem.field)
+            code = next((problem.code for problem in error.problems), "")
+            return HostVerdict(
+                state="refused", reason=str(error), stage=TO_BRIDGE, where=fields[:_MAX_NAMED], code=code
+            )
         world_size = question.world_size or _smallest_world(config)
         try:
             validate_config(config, world_size)
@@ -209,8 +211,6 @@ def _sections_in(frame: FrameType, config: Any) -> list[str]:
     return sorted(names, key=lambda name: not any(getattr(config, name, None) is value for value in held))
 
 
-#: The field that a message of our own begins with.
-_FIELD = re.compile(r"[a-z_]+(\.[a-z0-9_]+)+(?= |:)")
 _WORD = re.compile(r"(?:--)?[A-Za-z_][\w.-]*\w")
 
 

@@ -111,7 +111,8 @@ def run_length(recipe: SFTRecipe, packs: Packs) -> RunLength:
 def _leaves(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield (dotted path, value); an empty mapping is a value."""
     if prefix.count(".") > _MAX_DEPTH:
-        raise ConfigError(f"{OVERRIDES}.{prefix[:60]}... lies more than {_MAX_DEPTH} sections deep. Remove it.")
+        place = f"{OVERRIDES}.{prefix[:60]}"
+        raise ConfigError(f"{place}... lies more than {_MAX_DEPTH} sections deep. Remove it.", field=place)
     for name, value in section.items():
         if isinstance(value, Mapping) and value:
             yield from _leaves(value, f"{prefix}{name}.")

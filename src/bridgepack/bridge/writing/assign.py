@@ -42,7 +42,7 @@ def _precision(value: Any, field: str) -> Any:
         return value
     if named_precision(value) is None:
         known = sorted({name.replace("-", "_") for name in import_host(PRECISIONS).MIXED_PRECISION_RECIPES})
-        raise ConfigError(f"{field} is {quoted(value)}; {known_names(value, known)}")
+        raise ConfigError(f"{field} is {quoted(value)}; {known_names(value, known)}", field=field)
     return value
 
 
@@ -98,7 +98,8 @@ def _section(node: Any, name: str, setting: Setting, above: str, given: Mapping[
     setattr(holder, name, found)
     if not isinstance(found, dict) and not dataclasses.is_dataclass(found) and not hasattr(found, "__dict__"):
         raise ConfigError(
-            f"{setting.place} lies below {above}{name}, a plain value, {quoted(found)}. Set the value as a whole."
+            f"{setting.place} lies below {above}{name}, a plain value, {quoted(found)}. Set the value as a whole.",
+            field=setting.place,
         )
     return found
 
@@ -110,7 +111,8 @@ def _new_object(holder: Any, name: str, setting: Setting, given: Mapping[str, An
         if "dict" in str(annotation).lower():
             return {}
         raise ConfigError(
-            f"{setting.place} lies below {name}, which is null in this {type(holder).__name__}. Set {name} first."
+            f"{setting.place} lies below {name}, which is null in this {type(holder).__name__}. Set {name} first.",
+            field=setting.place,
         )
     required = [
         field.name
@@ -120,7 +122,8 @@ def _new_object(holder: Any, name: str, setting: Setting, given: Mapping[str, An
     if not given.keys() >= set(required):
         raise ConfigError(
             f"{setting.place} lies below {name}, which is null in this {type(holder).__name__} and needs "
-            f"{', '.join(required)}. Set it, too, or take a base recipe that has {name}."
+            f"{', '.join(required)}. Set it, too, or take a base recipe that has {name}.",
+            field=setting.place,
         )
     return kind(**{field: given[field] for field in required})
 
@@ -128,7 +131,8 @@ def _new_object(holder: Any, name: str, setting: Setting, given: Mapping[str, An
 def _unknown(node: Any, name: str, setting: Setting) -> ConfigError:
     known = sorted(field_names(node))
     hint = did_you_mean(name, known, f"It has: {', '.join(known[:20])}.")
-    return ConfigError(f"{setting.place}: {type(node).__name__} has no field {quoted(name)}. {hint}")
+    text = f"{setting.place}: {type(node).__name__} has no field {quoted(name)}. {hint}"
+    return ConfigError(text, field=setting.place)
 
 
 def check_is_kept(config: Any, setting: Setting) -> None:
@@ -140,14 +144,17 @@ def check_is_kept(config: Any, setting: Setting) -> None:
     path, value = setting.path, value_at(config, setting.path)
     found = f"{setting.place} is {quoted(setting.value)}"
     if path in WORKED_OUT:
-        raise ConfigError(f"{found}; Megatron-Bridge computes it. Set {' and '.join(WORKED_OUT[path])} instead.")
+        instead = " and ".join(WORKED_OUT[path])
+        raise ConfigError(f"{found}; Megatron-Bridge computes it. Set {instead} instead.", field=setting.place)
     if value and _has_no_effect(config, path):
         other, without_effect = DEPENDENT[path]
-        raise ConfigError(f"{found}; it has no effect while {other} is {without_effect}. Remove it, or change {other}.")
+        text = f"{found}; it has no effect while {other} is {without_effect}. Remove it, or change {other}."
+        raise ConfigError(text, field=setting.place)
     for decider, decided in _iter_deciders(config, path):
         if decided != value:
             name = path.rpartition(".")[2]
-            raise ConfigError(f"{found}; {decider} writes over it when the run starts. Set {decider}.{name} instead.")
+            text = f"{found}; {decider} writes over it when the run starts. Set {decider}.{name} instead."
+            raise ConfigError(text, field=setting.place)
     _check_is_not_worked_out_again(config, setting, found)
 
 
@@ -185,9 +192,11 @@ def _check_is_not_worked_out_again(config: Any, setting: Setting, found: str) ->
     try:
         again.__post_init__()
     except (AssertionError, TypeError, ValueError) as error:
-        raise ConfigError(f"{found}; {kind} refuses it: {error} Set what it asks for, or remove it.") from error
+        text = f"{found}; {kind} refuses it: {error} Set what it asks for, or remove it."
+        raise ConfigError(text, field=setting.place) from error
     if getattr(again, name) != getattr(node, name):
         raise ConfigError(
             f"{found}; {kind} sets it to {quoted(getattr(again, name))} by itself. Remove it, and set what {kind} "
-            "takes it from."
+            "takes it from.",
+            field=setting.place,
         )

@@ -35,7 +35,8 @@ def host_value(value: Any, annotation: Any, *, field: str) -> Any:
     try:
         return _fit(value, annotation)
     except _NoFit as allowed:
-        raise ConfigError(f"{field} is {quoted(value)}; allowed: {allowed}. Use one of these.") from None
+        text = f"{field} is {quoted(value)}; allowed: {allowed}. Use one of these."
+        raise ConfigError(text, field=field) from None
 
 
 def _declared_types(kind: type) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ from bridgepack.bridge.live import place_in
 from bridgepack.bridge.plain import plain_values
 from bridgepack.bridge.recipe import config_of_recipe
 from bridgepack.bridge.refusing.recipes import builder_of, readings
-from bridgepack.bridge.refusing.refusals import OF_TOPOLOGY, refusal_text, refusals_of
+from bridgepack.bridge.refusing.refusals import OF_TOPOLOGY, error_of, refusals_of
 from bridgepack.bridge.shipped import import_host, installed_release, is_shipped_model, load_shipped, named_precision
 from bridgepack.bridge.wiring import SPECS, Packs, Setting, derived_setting
 from bridgepack.bridge.writing.assign import assign
@@ -54,7 +54,7 @@ def to_bridge(recipe: SFTRecipe, *, artifact: str | Path | None = None) -> Any:
     host = host_config(recipe, artifact=artifact)
     for finding in findings_on(host.config, codes=OF_TOPOLOGY):
         in_recipe = finding.with_user_paths(config_of_recipe(recipe).user_path)
-        raise _error_of_check(ConfigError(refusal_text(in_recipe)), recipe)
+        raise _error_of_check(error_of(in_recipe), recipe)
     return host.config
 
 
@@ -79,7 +79,7 @@ def _error_of_check(error: ConfigError, recipe: SFTRecipe) -> ConfigError:
     if recipe.model is None:
         return error
     refusals = refusals_of(_with_installed_release(recipe))
-    return ConfigError(refusal_text(refusals[0])) if refusals else error
+    return error_of(refusals[0]) if refusals else error
 
 
 def _host_config(recipe: SFTRecipe, artifact: str | Path | None) -> HostConfig:
@@ -111,7 +111,8 @@ def _with_installed_release(recipe: SFTRecipe) -> SFTRecipe:
     if recipe.bridge_version is not None and recipe.release.name != release.name:
         raise ConfigError(
             f"bridge_version is {recipe.bridge_version}, and megatron-bridge {version} is installed; allowed: "
-            f"{release.name}. Set it to the version that trains, or install megatron-bridge {recipe.release.bridge}."
+            f"{release.name}. Set it to the version that trains, or install megatron-bridge {recipe.release.bridge}.",
+            field="bridge_version",
         )
     return recipe.override({"bridge_version": version.partition("+")[0]})
 
@@ -125,14 +126,16 @@ def _base_config(recipe: SFTRecipe) -> Any:
     if recipe.model is None:
         raise ConfigError(
             "model is missing; a ConfigContainer needs one. Set model.name to a recipe of Megatron-Bridge or to an id "
-            "on the Hugging Face hub."
+            "on the Hugging Face hub.",
+            field="model",
         )
     if is_shipped_model(recipe.model):
         config = load_shipped(recipe.model.name)
         if type(config.model).__module__.startswith("megatron.bridge.diffusion"):
             raise ConfigError(
                 f"model.name is {quoted(recipe.model.name)}, a {type(config.model).__name__}, which makes images or "
-                "video; allowed: language models. Use another recipe."
+                "video; allowed: language models. Use another recipe.",
+                field="model.name",
             )
         return config
     common = import_host("megatron.bridge.recipes.common")
@@ -161,7 +164,8 @@ def model_of_hub(model: ModelConfig, release: HostRelease) -> Any:
         raise ConfigError(
             f"model.name is {quoted(model.name)}, which Megatron-Bridge cannot load here: {type(error).__name__}: "
             f"{reason}. Allowed: a folder, or an id in the Hugging Face cache or on the hub, of a model that "
-            "AutoBridge knows. Fetch its config.json, or name a recipe of Megatron-Bridge."
+            "AutoBridge knows. Fetch its config.json, or name a recipe of Megatron-Bridge.",
+            field="model.name",
         ) from error
 
 
@@ -204,7 +208,8 @@ def dataset_config(recipe: SFTRecipe, base: Any, release: HostRelease) -> Any:
         sections = {_field_in(release, "dataset.seq_length"): size, _field_in(release, SPECS): new_specs(release, size)}
         return _host_class(release, _DATASET_CLASS)(**sections, **loader)
     for refusal in readings(recipe):
-        raise ConfigError(f"{refusal.path} is {refusal.found}; allowed: {refusal.allowed} (BP852). {refusal.fix}")
+        text = f"{refusal.path} is {refusal.found}; allowed: {refusal.allowed} (BP852). {refusal.fix}"
+        raise ConfigError(text, field=refusal.path, code="BP852")
     sources = {"source": _source(recipe, "train"), "validation_source": None, "test_source": None}
     if recipe.data.validation is not None:
         sources["validation_source"] = _source(recipe, "validation")
