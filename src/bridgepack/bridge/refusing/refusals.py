@@ -1,6 +1,6 @@
 """The one question of every command: does the host refuse a recipe, in which words, and at which field?"""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from bridgepack.bridge.recipe import config_of_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
@@ -15,15 +15,20 @@ from bridgepack.rules.registry import RUN_RULES
 #: Rules on what `to_bridge` refuses: models and overrides, then topologies that the host reports late or not clearly.
 OF_RECIPE = frozenset({"BP043", "BP044", "BP850", "BP851", "BP852", "BP853"})
 OF_TOPOLOGY = frozenset({"BP820", "BP821", "BP825", "BP827"})
+REFUSED = OF_RECIPE | OF_TOPOLOGY
 
 
-def refusals_of(recipe: SFTRecipe) -> tuple[Finding, ...]:
+def refusals_of(recipe: SFTRecipe, codes: Collection[str] = REFUSED) -> tuple[Finding, ...]:
     """Return what `to_bridge` refuses of a recipe for its host, in the recipe's own fields; no host is needed.
+
+    Args:
+        recipe: the recipe.
+        codes: rules that are asked.
 
     Raises:
         ConfigError: `bridge_overrides` nest too deep, or changes of rules contradict each other.
     """
-    return _findings(config_of_recipe(recipe), [rule for rule in RUN_RULES if rule.code in OF_RECIPE | OF_TOPOLOGY])
+    return _findings(config_of_recipe(recipe), [rule for rule in RUN_RULES if rule.code in codes])
 
 
 def errors_of(recipe: SFTRecipe) -> tuple[Finding, ...]:

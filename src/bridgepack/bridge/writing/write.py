@@ -14,8 +14,8 @@ from bridgepack.bridge.inherited import is_decided, settings_over
 from bridgepack.bridge.live import place_in
 from bridgepack.bridge.plain import plain_values
 from bridgepack.bridge.recipe import config_of_recipe
-from bridgepack.bridge.refusing.recipes import builder_of, readings
-from bridgepack.bridge.refusing.refusals import OF_TOPOLOGY, error_of, refusals_of
+from bridgepack.bridge.refusing.recipes import builder_of
+from bridgepack.bridge.refusing.refusals import OF_RECIPE, OF_TOPOLOGY, REFUSED, error_of, refusals_of
 from bridgepack.bridge.shipped import import_host, installed_release, is_shipped_model, load_shipped, named_precision
 from bridgepack.bridge.wiring import SPECS, Packs, Setting, derived_setting
 from bridgepack.bridge.writing.assign import assign
@@ -51,10 +51,11 @@ def to_bridge(recipe: SFTRecipe, *, artifact: str | Path | None = None) -> Any:
         ConfigError: the base cannot be loaded here, the host does not have a setting, or the topology is
             impossible for the model.
     """
-    host = host_config(recipe, artifact=artifact)
-    for finding in findings_on(host.config, codes=OF_TOPOLOGY):
-        in_recipe = finding.with_user_paths(config_of_recipe(recipe).user_path)
-        raise _error_of_check(error_of(in_recipe), recipe)
+    recipe = _with_installed_release(recipe)
+    _refuse(recipe, REFUSED)
+    host = _host_config(recipe, artifact)
+    for finding in findings_on(host.config, codes=OF_TOPOLOGY):  # of a model that only the host knows
+        raise error_of(finding.with_user_paths(config_of_recipe(recipe).user_path))
     return host.config
 
 
@@ -65,25 +66,15 @@ def host_config(recipe: SFTRecipe, *, artifact: str | Path | None = None) -> Hos
     not set the value; `check` reports the others.
 
     Raises:
-        ConfigError: the base cannot be loaded here, or the host does not have a setting; in the words of `check` where
-            it can tell.
+        ConfigError: `check` refuses the recipe, for more than its topology; or the base cannot be loaded here, or does
+            not have a setting of which only the host itself knows.
     """
-    try:
-        return _host_config(recipe, artifact)
-    except ConfigError as error:
-        raise _error_of_check(error, recipe) from error.__cause__
-
-
-def _error_of_check(error: ConfigError, recipe: SFTRecipe) -> ConfigError:
-    """Return what `check` says against a recipe, or the error of the installed host if it says nothing."""
-    if recipe.model is None:
-        return error
-    refusals = refusals_of(_with_installed_release(recipe))
-    return error_of(refusals[0]) if refusals else error
+    recipe = _with_installed_release(recipe)
+    _refuse(recipe, OF_RECIPE)
+    return _host_config(recipe, artifact)
 
 
 def _host_config(recipe: SFTRecipe, artifact: str | Path | None) -> HostConfig:
-    recipe = _with_installed_release(recipe)
     config, release = _base_config(recipe), recipe.release
     recipe, packs = _with_packs(recipe, artifact)
     base = config_of_container(config, place=recipe.name).values
@@ -99,6 +90,22 @@ def _host_config(recipe: SFTRecipe, artifact: str | Path | None) -> HostConfig:
     ):
         settings[change.path] = derived_setting(change.path, change.value, change.why)
     return HostConfig(config=config, settings=tuple(settings.values()))
+
+
+def _refuse(recipe: SFTRecipe, codes: Collection[str]) -> None:
+    """Refuse, before anything of the host is made, what these rules find on plain values.
+
+    Raises:
+        ConfigError: the recipe has no model, or it is refused.
+    """
+    if recipe.model is None:
+        raise ConfigError(
+            "model is missing; a ConfigContainer needs one. Set model.name to a recipe of Megatron-Bridge or to an id "
+            "on the Hugging Face hub.",
+            field="model",
+        )
+    for refusal in refusals_of(recipe, codes):
+        raise error_of(refusal)
 
 
 def _with_installed_release(recipe: SFTRecipe) -> SFTRecipe:
@@ -121,23 +128,11 @@ def _base_config(recipe: SFTRecipe) -> Any:
     """Return a new base ConfigContainer: a shipped recipe's, or the host's common one with a model.
 
     Raises:
-        ConfigError: the recipe has no model, or the model cannot be loaded here.
+        ConfigError: the model cannot be loaded here.
     """
-    if recipe.model is None:
-        raise ConfigError(
-            "model is missing; a ConfigContainer needs one. Set model.name to a recipe of Megatron-Bridge or to an id "
-            "on the Hugging Face hub.",
-            field="model",
-        )
+    assert recipe.model is not None
     if is_shipped_model(recipe.model):
-        config = load_shipped(recipe.model.name)
-        if type(config.model).__module__.startswith("megatron.bridge.diffusion"):
-            raise ConfigError(
-                f"model.name is {quoted(recipe.model.name)}, a {type(config.model).__name__}, which makes images or "
-                "video; allowed: language models. Use another recipe.",
-                field="model.name",
-            )
-        return config
+        return load_shipped(recipe.model.name)
     common = import_host("megatron.bridge.recipes.common")
     config = common._peft_common() if isinstance(recipe.method, AdapterMethod) else common._sft_common()
     config.model = model_of_hub(recipe.model, recipe.release)
@@ -198,18 +193,12 @@ def dataset_config(recipe: SFTRecipe, base: Any, release: HostRelease) -> Any:
     """Return a new dataset config of the class that the packing mode needs; settings complete it.
 
     The loader settings of the base's dataset config are kept; all of it is kept if it also reads from the hub.
-
-    Raises:
-        ConfigError: the host cannot read the data that way.
     """
     size, mode = recipe.packing.packed_sequence_size, recipe.packing.mode
     loader = {name: getattr(base, name) for name in LOADER_FIELDS if hasattr(base, name)}
     if mode == "offline":
         sections = {_field_in(release, "dataset.seq_length"): size, _field_in(release, SPECS): new_specs(release, size)}
         return _host_class(release, _DATASET_CLASS)(**sections, **loader)
-    for refusal in readings(recipe):
-        text = f"{refusal.path} is {refusal.found}; allowed: {refusal.allowed} (BP852). {refusal.fix}"
-        raise ConfigError(text, field=refusal.path, code="BP852")
     sources = {"source": _source(recipe, "train"), "validation_source": None, "test_source": None}
     if recipe.data.validation is not None:
         sources["validation_source"] = _source(recipe, "validation")
