@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import groupby
 
-from bridgepack.reporting.rules import versions_text
+from bridgepack.reporting.results.rules import versions_text
 from bridgepack.reporting.text import caught_text
 from bridgepack.rules.judging.rule import Rule
 from bridgepack.rules.registry import group_of
@@ -57,7 +57,7 @@ def _page(rule: Rule) -> str:
     facts = {
         "Severity": rule.severity,
         "Judges": rule.judges,
-        "Versions": literal(versions_text(rule)),
+        "Versions": literal(versions_text(rule.versions)),
         "Caught": literal(caught_text(rule.noticed)),
         "Evidence": literal(rule.evidence.rstrip(".")),
         "Source": literal(rule.source),

@@ -22,7 +22,7 @@ from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo, has_colo
 from bridgepack.errors import BridgepackError
 from bridgepack.reporting.formats import render_report, rendered_failure
 from bridgepack.reporting.results.checks import diff_blocks, fix_blocks
-from bridgepack.reporting.rules import describe_rule, rules_table
+from bridgepack.reporting.results.rules import rule_blocks, rules_blocks
 from bridgepack.reporting.screen import screen
 from bridgepack.reporting.text import printable
 
@@ -192,7 +192,7 @@ def explain(words: tuple[str, ...], as_json: bool) -> int:
     if as_json:
         print_json(rules)
     else:
-        echo(rules_table(rules) if isinstance(rules, list) else describe_rule(rules))
+        echo(screen(rules_blocks(rules) if isinstance(rules, list) else rule_blocks(rules)))
     return CLEAN
 
 

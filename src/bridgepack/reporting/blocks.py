@@ -59,6 +59,7 @@ class Figures:
 
     figures: tuple[Figure, ...]
     width: int = 22  #: characters of a screen before the values
+    is_wrapped: bool = False  #: whether a screen breaks the values into lines at its width
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,12 @@
-"""Finds rules by code, name or words, and renders them as text."""
+"""Finds rules by code, name or words, as plain values."""
 
 import re
-import textwrap
-from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from bridgepack.config.errors import nearest_name
 from bridgepack.errors import ConfigError
 from bridgepack.host import TARGET
-from bridgepack.records.words import counted
-from bridgepack.reporting.text import caught_text, terminal_width
 from bridgepack.rules.judging.rule import Rule, rule_page
 from bridgepack.rules.registry import ALL_RULES, group_of
 
@@ -68,37 +64,6 @@ def rules_about(text: str) -> list[Rule]:
     return [entry for entry in ALL_RULES if words and all(word in about[entry.code] for word in words)]
 
 
-def rules_table(rules: Sequence[Mapping[str, Any]]) -> str:
-    """Return one line per rule, as `rule_to_dict` gives it, under the titles of their groups."""
-    lines: list[str] = []
-    for rule in rules:
-        title = rule["group"]
-        if f"{title}:" not in lines:
-            lines += ["", f"{title}:"] if lines else [f"{title}:"]
-        lines.append(f"  {rule['code']}  {rule['severity']:<8}  {rule['name']}")
-    return "\n".join([*lines, "", f"{counted(len(rules), 'rule')}; `bridgepack explain CODE` explains one"])
-
-
-def describe_rule(rule: Mapping[str, Any]) -> str:
-    """Return the full text of a rule, as `rule_to_dict` gives it, wrapped for a terminal."""
-    parts = {
-        "Why": rule["why"],
-        "Bad": rule["bad"],
-        "Good": rule["good"],
-        "Fix": rule["fix"],
-        "Caught": caught_text(rule["noticed"]),
-        "Evidence": rule["evidence"],
-        "Versions": _versions(rule["versions"]),
-        "Source": rule["source"],
-    }
-    head = f"{rule['code']} {rule['name']} ({rule['severity']}; judges {rule['judges']})"
-    lines = [head, "", *_wrap(rule["summary"], ""), ""]
-    for title, text in parts.items():
-        lines += _wrap(text, f"{title + ':':<10}") if text else []
-    links = [*rule["links"], rule["url"]]  # each whole on its own line, so that a terminal and a pipe keep it
-    return "\n".join([*lines, *(f"{'Links:' if not number else '':<10}{link}" for number, link in enumerate(links))])
-
-
 def source_links(source: str) -> list[str]:
     """Return links to the lines of Megatron-Bridge and Megatron-Core that a source names, at their versions."""
     links = []
@@ -109,15 +74,6 @@ def source_links(source: str) -> list[str]:
         if path:
             links.append(f"{_REPOSITORIES[room]}/blob/{tag}/{path}" + (f"#L{line}" if line else ""))
     return links
-
-
-def versions_text(rule: Rule) -> str:
-    """Return the versions that a rule applies to, as text."""
-    return _versions(rule.versions)
-
-
-def _versions(versions: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {specifier}" for name, specifier in versions.items()) or "all"
 
 
 def rule_to_dict(rule: Rule) -> dict[str, Any]:
@@ -132,14 +88,3 @@ def rule_to_dict(rule: Rule) -> dict[str, Any]:
         "links": source_links(rule.source),
         "url": rule_page(rule.code),
     }
-
-
-def _wrap(text: str, label: str) -> list[str]:
-    return textwrap.wrap(
-        text,
-        terminal_width(),
-        initial_indent=label,
-        subsequent_indent=" " * len(label),
-        break_on_hyphens=False,
-        break_long_words=False,
-    )

@@ -103,12 +103,12 @@ def _indent(text: str, indent: int) -> str:
     return "\n".join(f"{' ' * indent}{line}" if line else "" for line in text.split("\n"))
 
 
-def _wrap(text: str, indent: int) -> list[str]:
+def _wrap(text: str, indent: int, subsequent_indent: int = 4) -> list[str]:
     return textwrap.wrap(
         printable(text),
         terminal_width(),
         initial_indent=" " * indent,
-        subsequent_indent="    ",
+        subsequent_indent=" " * subsequent_indent,
         break_on_hyphens=False,
         break_long_words=False,
     )
@@ -116,9 +116,15 @@ def _wrap(text: str, indent: int) -> list[str]:
 
 def _figure_lines(block: Figures) -> Iterator[str]:
     for figure in block.figures:
-        first, *further = printable(f"{figure.value}{figure.note}").split("\n")
+        margin = " " * block.width
+        lines = printable(f"{figure.value}{figure.note}").split("\n")
+        if block.is_wrapped:
+            lines = [
+                text.removeprefix(margin) for line in lines for text in _wrap(line, block.width, block.width) or [""]
+            ]
+        first, *further = lines
         yield f"{printable(figure.name):<{block.width}}{first}"
-        yield from (f"{' ' * block.width}{text}" for text in further)
+        yield from (f"{margin}{text}" for text in further)
 
 
 def _legend(paint: Paint) -> str:
