@@ -17,10 +17,10 @@ from bridgepack.errors import ConfigError
 from bridgepack.launching.plan import LaunchPlan
 from bridgepack.launching.plan import plan_launch as plan_launch
 from bridgepack.launching.results import LaunchInterrupt as LaunchInterrupt
-from bridgepack.launching.results import LaunchResult, Listener
+from bridgepack.launching.results import Listener
+from bridgepack.records.launches import DryRun, LaunchResult
 
 if TYPE_CHECKING:
-    from bridgepack.launching.dry_run import DryRun
     from bridgepack.launching.tasks import LaunchTask
 
 

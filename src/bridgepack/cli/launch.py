@@ -10,13 +10,9 @@ from bridgepack.cli.completion import complete_recipe
 from bridgepack.cli.options import quiet_option, real_validate_option, set_option, shown_progress
 from bridgepack.cli.output import CLEAN, FINDINGS, echo, has_colour, print_json
 from bridgepack.errors import LaunchRefusedError
-from bridgepack.launching.text import (
-    describe_dry_run,
-    describe_interrupt,
-    describe_launch,
-    describe_result,
-)
 from bridgepack.reporting.formats import render_report
+from bridgepack.reporting.results.launches import dry_run_blocks, interrupt_blocks, launch_blocks, outline_blocks
+from bridgepack.reporting.screen import screen
 
 
 @click.command()
@@ -85,12 +81,12 @@ def _launch(recipe: str, cluster: str, arguments: dict[str, Any]) -> int:
     if not arguments["dry_run"]:
         return _submit(plan, arguments)
     outcome = api.preview_launch(plan, detach=arguments["detach"])
-    print_json(outcome.to_dict()) if arguments["as_json"] else echo(describe_dry_run(outcome))
+    print_json(outcome.to_dict()) if arguments["as_json"] else echo(screen(dry_run_blocks(outcome)))
     return CLEAN
 
 
 def _submit(plan: Any, arguments: dict[str, Any]) -> int:
-    click.echo(describe_launch(plan), err=True)
+    click.echo(screen(outline_blocks(plan.outline())), err=True)
     started_s = time.monotonic()
 
     def tell(task: str, state: str) -> None:
@@ -101,7 +97,7 @@ def _submit(plan: Any, arguments: dict[str, Any]) -> int:
     except api.LaunchInterrupt as interrupt:
         if arguments["as_json"]:
             print_json(interrupt.result.to_dict())
-        click.echo(describe_interrupt(interrupt.result), err=True)
+        click.echo(screen(interrupt_blocks(interrupt.result)), err=True)
         return interrupt.code
-    print_json(result.to_dict()) if arguments["as_json"] else echo(describe_result(result))
+    print_json(result.to_dict()) if arguments["as_json"] else echo(screen(launch_blocks(result)))
     return FINDINGS if result.has_failed else CLEAN

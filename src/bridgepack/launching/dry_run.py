@@ -3,7 +3,8 @@
 import json
 import shlex
 import tempfile
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Sequence
+from dataclasses import asdict, fields, replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -19,49 +20,10 @@ from bridgepack.launching.experiment import add_tasks, make_experiment, output_o
 from bridgepack.launching.plan import LaunchPlan
 from bridgepack.launching.processes import restore_signals
 from bridgepack.launching.tasks import LaunchTask, make_tasks
+from bridgepack.records.launches import DryRun, TaskScript
 
 #: Variables that torchx sets for itself.
 _TORCHX_VARIABLES = frozenset({"TORCHX_RANK0_HOST", "TORCHELASTIC_ERROR_FILE", "PET_LOG_DIR", "LOGLEVEL"})
-
-
-@dataclass(kw_only=True, slots=True)
-class TaskScript:
-    """What would be submitted for one task."""
-
-    task: str  #: build, check or train
-    title: str  #: description of the text
-    command: str  #: command that submits it; empty if no command does
-    depends_on: tuple[str, ...]  #: tasks that must succeed first
-    text: str  #: the script, manifest or command
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DryRun:
-    """The preview of a launch."""
-
-    plan: LaunchPlan  #: plan of the launch
-    scripts: tuple[TaskScript, ...]  #: what would be submitted, in order
-
-    @property
-    def recipe_text(self) -> str:
-        """The recipe with every override, as YAML."""
-        return recipe_to_yaml(self.plan.recipe)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the preview as plain values, for JSON."""
-        plan = self.plan
-        return {
-            "is_submitted": False,
-            **plan.facts(),
-            "run_folder": plan.run_folder,
-            "artifacts": plan.artifacts,
-            "artifact": plan.artifact,
-            "notes": list(plan.notes),
-            "settings": json.loads(json.dumps(plan.cluster.display_values(), default=str)),
-            "resolved_recipe": written_values(plan.recipe),
-            "check": plan.report.to_dict(),
-            "scripts": [{**asdict(script), "depends_on": list(script.depends_on)} for script in self.scripts],
-        }
 
 
 def preview(plan: LaunchPlan, *, detach: bool = False) -> DryRun:
@@ -81,9 +43,32 @@ def preview(plan: LaunchPlan, *, detach: bool = False) -> DryRun:
             scripts = _scripts(plan, tasks)
         finally:
             set_nemorun_home(real_home)
-    for script in scripts:
-        script.text, script.command = (text.replace(home, real_home) for text in (script.text, script.command))
-    return DryRun(plan=plan, scripts=tuple(scripts))
+    scripts = [
+        replace(script, text=script.text.replace(home, real_home), command=script.command.replace(home, real_home))
+        for script in scripts
+    ]
+    return DryRun(
+        outline=plan.outline(),
+        recipe_text=recipe_to_yaml(plan.recipe),
+        scripts=tuple(scripts),
+        values=_plain_values(plan, scripts),
+    )
+
+
+def _plain_values(plan: LaunchPlan, scripts: Sequence[TaskScript]) -> dict[str, Any]:
+    """Return a preview as plain values, for JSON."""
+    return {
+        "is_submitted": False,
+        **plan.facts(),
+        "run_folder": plan.run_folder,
+        "artifacts": plan.artifacts,
+        "artifact": plan.artifact,
+        "notes": list(plan.notes),
+        "settings": json.loads(json.dumps(plan.cluster.display_values(), default=str)),
+        "resolved_recipe": written_values(plan.recipe),
+        "check": plan.report.to_dict(),
+        "scripts": [{**asdict(script), "depends_on": list(script.depends_on)} for script in scripts],
+    }
 
 
 def _scripts(plan: LaunchPlan, tasks: tuple[LaunchTask, ...]) -> list[TaskScript]:

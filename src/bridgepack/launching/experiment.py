@@ -20,9 +20,10 @@ from bridgepack.config.cluster.executors import LOCAL_KINDS
 from bridgepack.errors import ConfigError, LaunchError
 from bridgepack.launching.plan import LaunchPlan
 from bridgepack.launching.processes import Interruption, block_interrupts, end_processes, restore_signals
-from bridgepack.launching.results import ALIVE, LaunchInterrupt, LaunchResult, Listener, State, TaskResult
+from bridgepack.launching.results import LaunchInterrupt, Listener, log_end
 from bridgepack.launching.tasks import RUN_VARIABLE, LaunchTask, is_on_this_machine, make_tasks
 from bridgepack.launching.watching import TaskFailedError, Watch, await_reports, state_name
+from bridgepack.records.launches import ALIVE, LaunchResult, State, TaskResult
 from bridgepack.reporting.text import printable
 
 
@@ -177,12 +178,14 @@ class _Launch:
         state: State = self.watch.states.get(task.name, "not started")
         if state == "not started" and job is not None and job.launched:
             state = state_name(job.state) if is_terminal(job.state) else "submitted"
+        log = _log_of(job)
         return TaskResult(
             name=task.name,
             executor=self.plan.cluster.executor_for(task.name).kind,
             state=state,
             job=str(job.handle).partition("://")[2].rpartition("/")[2] if job is not None and job.handle else "",
-            log=_log_of(job),
+            log=log,
+            log_end=log_end(log) if state in {"failed", "unknown"} else (),
             seconds=self.watch.seconds.get(task.name),
         )
 

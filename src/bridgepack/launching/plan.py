@@ -25,6 +25,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import ConfigError, LaunchRefusedError
 from bridgepack.launching.refusals import path_notes, planned_tasks, refuse_missing_files, refuse_unlaunchable
+from bridgepack.records.launches import LaunchOutline
 from bridgepack.reporting.formats import render_report
 from bridgepack.rules.judging.environment import Environment
 from bridgepack.rules.judging.report import CheckReport
@@ -65,6 +66,26 @@ class LaunchPlan:
             world_size=self.world_size,
             judges_environment="train" in self.tasks or self.cluster.is_remote,
             launch=self.facts(),
+        )
+
+    def outline(self) -> LaunchOutline:
+        """Return what the launch will do, in the facts that a reader is shown."""
+        recipe, report = self.recipe, self.report
+        packs = self.artifact or recipe.artifact or f"{self.artifacts}/{recipe.name}-FINGERPRINT"
+        return LaunchOutline(
+            run_name=self.run_name,
+            recipe=self.target,
+            cluster=self.cluster.title,
+            executors={task: self.cluster.executor_for(task).title for task in self.tasks},
+            world_size=self.world_size,
+            packs=packs if recipe.packing.mode == _OFFLINE else "",
+            packing_mode=recipe.packing.mode,
+            run_folder=self.run_folder,
+            git=self.git,
+            warning_codes=tuple(finding.code for finding in report.findings if finding.severity == "warning"),
+            num_rules_run=len(report.rules_run),
+            num_rules_skipped=len(report.rules_skipped),
+            notes=self.notes,
         )
 
     def facts(self) -> dict[str, Any]:

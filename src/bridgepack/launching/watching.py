@@ -16,7 +16,8 @@ from torchx.schedulers.slurm_scheduler import SLURM_STATES
 from torchx.specs.api import AppState, is_terminal
 
 from bridgepack.launching.processes import Interruption
-from bridgepack.launching.results import Listener, State
+from bridgepack.launching.results import Listener
+from bridgepack.records.launches import State
 
 #: Polling interval in seconds for jobs on this machine, and for a cluster's jobs, queried over the network.
 _POLL_HERE_S, _POLL_ELSEWHERE_S = 0.2, 5.0

@@ -16,9 +16,11 @@ from ruamel.yaml import YAML
 from bridgepack.config.cluster import ClusterConfig
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError, LaunchError
-from bridgepack.launching.dry_run import DryRun, preview
+from bridgepack.launching.dry_run import preview
 from bridgepack.launching.plan import plan_launch
-from bridgepack.launching.text import describe_dry_run
+from bridgepack.records.launches import DryRun
+from bridgepack.reporting.results.launches import dry_run_blocks
+from bridgepack.reporting.screen import screen
 from bridgepack.running.assignment import decode
 from tests.support.full_clusters import least_executor
 
@@ -50,7 +52,7 @@ def test_local_commands_are_those_that_run_and_nothing_is_left_behind(
         *exports, command = script.text.splitlines()
         words = shlex.split(command)
         assert words[:4] == ["python", "-m", f"bridgepack.running.{script.task}", "--assignment"]
-        assert decode(words[4]).recipe == outcome.plan.recipe
+        assert decode(words[4]).recipe == SFTRecipe.from_mapping(outcome.to_dict()["resolved_recipe"])
         assert "export NOTE='a b'" in exports
         assert any(line.startswith("export PATH=") and line.endswith(":$PATH") for line in exports)
 
@@ -76,7 +78,7 @@ def test_secrets_are_hidden(recipe: SFTRecipe, monkeypatch: pytest.MonkeyPatch) 
     named = {"client_secret": "topsecret2", "env_vars": {"HF_TOKEN": "${env:MY_SECRET}"}, "gpus_per_node": 8}
     dgx = least_executor("dgxcloud", pvc_nemo_run_dir="/shared/nemo-run", pvcs=[{"path": "/shared"}], **named)
     outcome = dry(recipe, dgx, skip=["build", "check"], artifact="/shared/packs")
-    text = describe_dry_run(outcome) + json.dumps(outcome.to_dict())
+    text = screen(dry_run_blocks(outcome)) + json.dumps(outcome.to_dict())
 
     assert "topsecret" not in text
     assert outcome.scripts[0].text.count("torchrun --nnodes 1 --nproc-per-node 8") == 2  # the command, and its script
@@ -86,15 +88,17 @@ def test_secrets_are_hidden(recipe: SFTRecipe, monkeypatch: pytest.MonkeyPatch) 
 
 def test_text_and_json(recipe: SFTRecipe) -> None:
     outcome = dry(recipe, SLURM)
-    text, content = describe_dry_run(outcome), outcome.to_dict()
+    text, content = screen(dry_run_blocks(outcome)), outcome.to_dict()
 
     assert text.endswith("submitted or written")
     scripts = [f"=== {task}: script for sbatch" for task in ("build", "check", "train")]
     assert [line for line in text.splitlines() if line.startswith("=== ")] == ["=== recipe", *scripts]
     assert json.loads(json.dumps(content)) == content
     assert content["is_submitted"] is False
-    assert SFTRecipe.from_mapping(content["resolved_recipe"]) == outcome.plan.recipe
-    assert SFTRecipe.from_mapping(YAML(typ="safe", pure=True).load(outcome.recipe_text)) == outcome.plan.recipe
+    written = SFTRecipe.from_mapping(YAML(typ="safe", pure=True).load(outcome.recipe_text))
+    assert SFTRecipe.from_mapping(content["resolved_recipe"]) == written
+    assert written.parallelism.num_gpus == 8
+    assert "=== train: script for sbatch" in outcome._repr_html_()
     assert content["check"]["summary"]["num_errors"] == 0
     assert [script["depends_on"] for script in content["scripts"]] == [[], ["build"], ["check"]]
 

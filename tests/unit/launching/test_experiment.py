@@ -24,8 +24,9 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError, LaunchError
 from bridgepack.launching.experiment import make_experiment, submit
 from bridgepack.launching.plan import LaunchPlan, plan_launch
-from bridgepack.launching.results import LaunchInterrupt, LaunchResult
+from bridgepack.launching.results import LaunchInterrupt
 from bridgepack.launching.tasks import LaunchTask, make_tasks
+from bridgepack.records.launches import LaunchResult
 from tests.support.full_clusters import least_executor
 from tests.support.processes import is_running, wait_until
 

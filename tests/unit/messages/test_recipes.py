@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from bridgepack.errors import ConfigError
-from bridgepack.launching.results import LaunchResult, TaskResult
-from bridgepack.launching.text import describe_interrupt
+from bridgepack.records.launches import LaunchResult, TaskResult
+from bridgepack.reporting.results.launches import interrupt_blocks
+from bridgepack.reporting.screen import screen
 from tests.support.small_builds import Command, small_recipe, write_recipe
 
 
@@ -115,7 +116,8 @@ def test_an_interrupted_launch_says_what_runs_on_and_how_to_cancel_it() -> None:
     )
     places = {"run_folder": "/shared/runs/small_1", "experiment_folder": "/nemo_run/experiments/small/small_1"}
 
-    assert describe_interrupt(LaunchResult(run_name="small_1", **places, tasks=tasks, is_detached=False)) == (
+    result = LaunchResult(run_name="small_1", **places, tasks=tasks, is_detached=False)
+    assert screen(interrupt_blocks(result)) == (
         "interrupted; build was ended; train was not started; still on the cluster: check (job 8); cancel with "
         "`nemo experiment cancel small_1 0`, where 0 is the first task; left behind: the run folder "
         "/shared/runs/small_1, nemo-run's /nemo_run/experiments/small/small_1"

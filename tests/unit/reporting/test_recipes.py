@@ -8,10 +8,11 @@ import pytest
 
 from bridgepack.config.load import CatalogueEntry
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.launching.results import LaunchResult, TaskResult
-from bridgepack.launching.text import describe_interrupt, describe_result, log_tail
+from bridgepack.launching.results import log_end
 from bridgepack.planning.resolved import resolved_view
+from bridgepack.records.launches import LaunchResult, TaskResult
 from bridgepack.reporting.progress import TerminalProgress
+from bridgepack.reporting.results.launches import interrupt_blocks, launch_blocks
 from bridgepack.reporting.results.recipes import catalogue_blocks
 from bridgepack.reporting.screen import screen
 from bridgepack.reporting.text import printable
@@ -125,12 +126,12 @@ def result(*tasks: TaskResult, is_detached: bool = False) -> LaunchResult:
 def test_a_failed_task_shows_the_end_of_its_log(tmp_path: Path) -> None:
     log = tmp_path / "combined.log"
     log.write_text("".join(f"line {number}\n" for number in range(30)) + "\x1b[31mout of memory\n")
-    text = describe_result(
-        result(
-            TaskResult(name="build", executor="local", state="succeeded", job="build-1", log="/b.log", seconds=12.34),
-            TaskResult(name="train", executor="local", state="failed", job="train-1", log=str(log), seconds=1),
-        )
+    states: dict[str, Any] = {"state": "failed", "log": str(log), "log_end": log_end(str(log)), "seconds": 1}
+    tasks = (
+        TaskResult(name="build", executor="local", state="succeeded", job="build-1", log="/b.log", seconds=12.34),
+        TaskResult(name="train", executor="local", job="train-1", **states),
     )
+    text = screen(launch_blocks(result(*tasks)))
 
     assert text.splitlines() == [
         "build       succeeded  after 12.3 s  log /b.log",
@@ -147,7 +148,7 @@ def test_a_failed_task_shows_the_end_of_its_log(tmp_path: Path) -> None:
 def test_a_detached_launch_says_how_to_look_and_cancel() -> None:
     jobs = {"build": "7", "train": "8"}
     tasks = [TaskResult(name=name, executor="slurm", state="submitted", job=job) for name, job in jobs.items()]
-    text = describe_result(result(*tasks, is_detached=True))
+    text = screen(launch_blocks(result(*tasks, is_detached=True)))
 
     assert text.splitlines() == [
         "build       submitted  job 7",
@@ -161,13 +162,12 @@ def test_a_detached_launch_says_how_to_look_and_cancel() -> None:
 
 
 def test_an_interruption_says_what_was_ended_and_what_goes_on() -> None:
-    text = describe_interrupt(
-        result(
-            TaskResult(name="build", executor="local", state="cancelled", job="build-1"),
-            TaskResult(name="check", executor="slurm", state="pending", job="8"),
-            TaskResult(name="train", executor="slurm", state="not started"),
-        )
+    tasks = (
+        TaskResult(name="build", executor="local", state="cancelled", job="build-1"),
+        TaskResult(name="check", executor="slurm", state="pending", job="8"),
+        TaskResult(name="train", executor="slurm", state="not started"),
     )
+    text = screen(interrupt_blocks(result(*tasks)))
 
     assert mentions(text, "build was ended; ", "train was not started; ", "on the cluster: check (job 8); ")
     assert mentions(text, "`nemo experiment cancel small_1 0`, ", "left behind: ")
@@ -176,8 +176,8 @@ def test_an_interruption_says_what_was_ended_and_what_goes_on() -> None:
 
 def test_long_lines_are_cut_and_missing_logs_are_empty(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("x" * 1000 + "\nshort\n")
-    assert log_tail(str(tmp_path / "log")) == ["x" * 400 + " ...", "short"]
-    assert log_tail(str(tmp_path)) == log_tail("/no/such/log") == log_tail("") == []
+    assert log_end(str(tmp_path / "log")) == ("x" * 400 + " ...", "short")
+    assert log_end(str(tmp_path)) == log_end("/no/such/log") == log_end("") == ()
 
 
 @pytest.mark.parametrize("is_enabled", [True, False, None])
