@@ -2,6 +2,7 @@ import json
 import pickle
 import socket
 import sys
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import pytest
 
 from bridgepack.data.results import build_options
 from bridgepack.data.tasks import Beat, InThisProcess, SilentProgress
+from bridgepack.data.workers import ray_runner as ray_module
 from bridgepack.data.workers.pool import WorkerPool
 from bridgepack.data.workers.ray_runner import RayRunner, RaySettings, ray_runner, ray_settings
 from bridgepack.data.workers.ray_tasks import WorkerSetup, run_task
@@ -110,3 +112,35 @@ def test_a_node_that_is_gone_is_one_sentence(caplog: pytest.LogCaptureFixture) -
     assert runner._most() == (4, 8)
     (message,) = caplog.messages
     assert mentions(message, "Ray node b is", "restart on other nodes", "is kept")
+
+
+def test_an_interrupted_build_cancels_its_tasks_before_it_disconnects(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a connection, `ray.cancel` makes one anew, and waits for minutes where the cluster has ended, too."""
+    calls: list[str] = []
+
+    def submit(*_: object) -> Any:
+        future: Future[bytes] = Future()
+        if not calls:
+            future.set_result(pickle.dumps("first"))
+        calls.append("submit")
+        return SimpleNamespace(future=lambda: future)
+
+    ray = SimpleNamespace(
+        is_initialized=lambda: False,
+        init=lambda **_: calls.clear(),
+        shutdown=lambda: calls.append("shutdown"),
+        cancel=lambda *_, **__: calls.append("cancel"),
+        nodes=lambda: [{"NodeID": "a", "Alive": True, "Resources": {"CPU": 1.0}}],
+        remote=lambda _: SimpleNamespace(options=lambda **_: SimpleNamespace(remote=submit)),
+        exceptions=None,
+        _private=SimpleNamespace(worker=SimpleNamespace(print_to_stdstream=None)),
+    )
+    monkeypatch.setattr(ray_module, "_import_ray", lambda: ray)
+    setup = WorkerSetup(folders=("/",), memory_bytes=None)
+    runner = ray_runner(RaySettings(address=None), setup, InThisProcess(), SilentProgress())
+    outcomes = runner.__enter__().run(_answer, range(4))
+    assert next(outcomes) == "first"
+    with pytest.raises(KeyboardInterrupt):
+        runner.gen.throw(KeyboardInterrupt)
+    outcomes.close()
+    assert calls == ["submit", "submit", "cancel", "shutdown"]

@@ -43,6 +43,8 @@ class RayRunner:
     slots_per_node: int  #: maximum concurrent tasks per machine
     here: Runner  #: runs tasks on this machine whose Ray workers always die
     _nodes: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    #: of each run, what Ray knows its tasks by that were not yielded
+    _unread: list[dict[Future[bytes], Any]] = field(default_factory=list)
 
     def run[T, R](self, function: Callable[[T, Beat], R], tasks: Iterable[T]) -> Iterator[R | TaskFailure]:
         """Yield the outcome of each task, in order; see `Runner`.
@@ -52,7 +54,9 @@ class RayRunner:
             ConfigError: a worker cannot start, e.g. without bridgepack.
         """
         remote = self.ray.remote(run_task).options(max_retries=_MAX_RETRIES, num_cpus=1)
-        setup, references = pickle.dumps(self.setup), {}
+        setup = pickle.dumps(self.setup)
+        references: dict[Future[bytes], Any] = {}
+        self._unread.append(references)
 
         def submit(task: T) -> Future[bytes]:
             reference = remote.remote(setup, pickle.dumps((function, task)), self.slots_per_node)
@@ -65,8 +69,17 @@ class RayRunner:
                 del references[future]
                 yield self._outcome(task, future)
         finally:
-            for reference in references.values():
-                self.ray.cancel(reference, force=True)  # Ray's workers run one task; only killing the worker stops it
+            self._cancel(references)
+
+    def cancel_all(self) -> None:
+        """Cancel tasks that were not yielded: where a build is interrupted, its generators end after its connection."""
+        for references in self._unread:
+            self._cancel(references)
+
+    def _cancel(self, references: dict[Future[bytes], Any]) -> None:
+        while references:
+            _, reference = references.popitem()
+            self.ray.cancel(reference, force=True)  # Ray's workers run one task; only killing the worker stops it
 
     def run_alone[T, R](self, function: Callable[[T, Beat], R], task: T) -> R | TaskFailure:
         """Return the outcome of a task in a process on this machine, which may die."""
@@ -165,13 +178,17 @@ def ray_runner(settings: RaySettings, setup: WorkerSetup, here: Runner, progress
         nodes = alive_nodes(ray)
         progress.advance(len(nodes))
         progress.finish()
-        yield RayRunner(
+        runner = RayRunner(
             ray=ray,
             setup=setup,
             num_workers=settings.num_workers,
             slots_per_node=max(1, *(num_cpus(node) for node in nodes)),
             here=here,
         )
+        try:
+            yield runner
+        finally:
+            runner.cancel_all()  # without a connection, `cancel` would first make one
 
 
 def _import_ray() -> Any:
