@@ -73,8 +73,8 @@ _LONG_FILES = (
 #: Of a run: its folder in memory, its mark, and the processes that are left of it.
 _FOLDER, _MARK = pytest.StashKey[Path](), pytest.StashKey[str]()
 _LEFTOVERS = pytest.StashKey[list[LeftoverProcess]]()
-#: Some processes notice within seconds that the one that started them has ended.
-_GRACE_S = 10.0
+#: Some processes notice within seconds that the one that started them has ended; a busy machine takes longer.
+_GRACE_S = 30.0
 
 
 @pytest.hookimpl(tryfirst=True)

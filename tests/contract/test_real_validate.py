@@ -196,7 +196,7 @@ def test_the_process_ends_with_the_limit_or_an_interrupt(
         assert verdict.state == "not judged"
         assert mentions(verdict.reason, "within 2 s; ch")
     mine = f"MARK_OF_THIS_TEST={home}"
-    wait_until(lambda: not [line for line in commands_with(mine) if "validating" in line], limit_s=10)
+    wait_until(lambda: not [line for line in commands_with(mine) if "validating" in line])
 
 
 _WRITES = """

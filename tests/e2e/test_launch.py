@@ -144,6 +144,6 @@ def test_an_interrupted_build_leaves_no_process_and_no_half_of_an_artifact(desk:
 
     assert (code, states(result)) == (130, {"build": "cancelled", "check": "not started"}), errors
     assert mentions(errors, "interrupted; ", "build was ended; ", "check was not started; ", "left behind: ")
-    wait_until(lambda: not commands_with(f"BRIDGEPACK_RUN={result['run_name']}"), limit_s=20)
+    wait_until(lambda: not commands_with(f"BRIDGEPACK_RUN={result['run_name']}"))
     # Finished tokens are kept; a working folder is where the build needed more than its grace to end.
     assert [entry.name for entry in (workspace / "artifacts").iterdir() if not entry.name.startswith(".")] == []

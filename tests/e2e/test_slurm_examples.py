@@ -117,22 +117,25 @@ class Site:
             small.build(recipe, Path(place) / "plain", store=Path(place) / "store")
             return small.file_bytes(Path(place) / "plain")
 
-    def num_processes(self, word: str = "") -> int:
-        """Return how many processes use Ray's folder and have a word in their command."""
-        return sum(_uses(process, self.ray, word) for process in Path("/proc").glob("[0-9]*"))
+    def processes(self, word: str = "") -> list[str]:
+        """Return the commands of the processes that use Ray's folder and have a word in their command.
+
+        These are Ray's and builds. Those whose parent has ended escape a Slurm without cgroups: they have to end alone.
+        """
+        commands = [_command(process, self.ray) for process in Path("/proc").glob("[0-9]*")]
+        return [command for command in commands if command and word in command]
 
 
-def _uses(process: Path, folder: Path, word: str) -> bool:
-    """Say whether a process names a folder in its command or environment, or has a file of it open."""
-    wanted = os.fsencode(folder)
+def _command(process: Path, folder: Path) -> str:
+    """Return a process's command if that or its environment names a folder, or a file of it is open; otherwise ``."""
+    path = os.fsencode(folder)
     try:
         command = (process / "cmdline").read_bytes()
-        if word.encode() not in command:
-            return False
         opened = (os.fsencode(link.readlink()) for link in (process / "fd").iterdir())
-        return wanted in command or wanted in (process / "environ").read_bytes() or any(wanted in it for it in opened)
+        texts = (command, (process / "environ").read_bytes(), *opened)
     except OSError:  # it has ended, or is of somebody else
-        return False
+        return ""
+    return command.replace(b"\0", b" ").decode(errors="replace") if any(path in text for text in texts) else ""
 
 
 @pytest.fixture(scope="module")
@@ -191,7 +194,7 @@ def test_the_array_builds_every_part_and_a_requeued_one_goes_on(site: Site) -> N
 def test_ray_on_slurm_builds_the_bytes_of_one_machine_and_goes_on_when_requeued(site: Site) -> None:
     job = site.submit("Ray on Slurm", {"--nodes=4": "--nodes=2", "--cpus-per-task=64": "--cpus-per-task=1"})
     site.wait_for_held(job)
-    wait_until(lambda: site.num_processes("/raylet/raylet") == 2, "Ray has both nodes", limit_s=_LIMIT_S)
+    wait_until(lambda: len(site.processes("/raylet/raylet")) == 2, "Ray has both nodes", limit_s=_LIMIT_S)
     site.requeue(job)
     wait_until(lambda: not site.slurm.queued(), "the job ends", limit_s=_LIMIT_S)
 
@@ -202,4 +205,4 @@ def test_ray_on_slurm_builds_the_bytes_of_one_machine_and_goes_on_when_requeued(
     checked = small.run_cli(site.folder, "check", site.packed)
     assert checked.returncode == 0, checked.stdout
     assert not list(small.leftovers(site.folder))
-    wait_until(lambda: site.num_processes() == 0, "no process of Ray is left")
+    wait_until(lambda: not site.processes(), lambda: "\n".join(["these have ended:", *site.processes()]))

@@ -47,7 +47,7 @@ def run_module(
 
 def wait_until(
     is_so: Callable[[], object],
-    what: str = "it is so",
+    what: str | Callable[[], str] = "it is so",
     *,
     limit_s: float = 180,
     process: subprocess.Popen[str] | None = None,
@@ -60,7 +60,8 @@ def wait_until(
     asked_s = time.monotonic()
     while not is_so():
         assert process is None or process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline, f"waited {limit_s:.0f} s until {what}"
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"waited {limit_s:.0f} s until {what if isinstance(what, str) else what()}")
         time.sleep(max(0.01, 4 * (time.monotonic() - asked_s)))
         asked_s = time.monotonic()
 

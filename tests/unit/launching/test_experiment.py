@@ -130,7 +130,7 @@ def test_a_signal_ends_what_runs_here(plan: LaunchPlan, tmp_path: Path, number: 
     assert [task.state for task in interrupted.value.result.tasks] == ["succeeded", "cancelled", "not started"]
     assert interrupted.value.code == 128 + number
     for name in ("check.began", "check.child"):  # the child is in a session of its own, as those of torchrun
-        wait_until(lambda name=name: not is_running((tmp_path / name).read_text()), limit_s=20)
+        wait_until(lambda name=name: not is_running((tmp_path / name).read_text()))
     assert {one: signal.getsignal(one) for one in handlers} == handlers
 
 
