@@ -28,6 +28,8 @@ _SPLITS = (
     "model.account_for_embedding_in_pipeline_split",
     "model.account_for_loss_in_pipeline_split",
 )
+_FUSION = "model.gradient_accumulation_fusion"
+_HOOKED = "ranks add the gradients of the adapters that their experts share only without it"
 _NO_MTP = "the layers that predict further tokens take neither loss masks nor boundaries of packed sequences"
 
 
@@ -81,9 +83,25 @@ def inherited_settings(base: Any, recipe: SFTRecipe) -> Iterator[Setting]:
     has_biased_experts = value_at(base, "model.num_moe_experts") and value_at(base, "model.add_bias_linear")
     if has_biased_experts and recipe.parallelism.expert_tensor_parallel_size is None:
         yield derived_setting("model.expert_tensor_parallel_size", 1, "experts with biases cannot be split over ranks")
+    if _shares_adapters_over_ranks(base, recipe):
+        yield derived_setting(_FUSION, False, _HOOKED)
     if not any(part in recipe.precision.recipe for part in ("fp8", "fp4")):
         because = f"only FP8 and FP4 need it; precision.recipe is {recipe.precision.recipe}"
         yield from (derived_setting(path, False, because) for path in _QUANTIZED_ROUTERS if value_at(base, path))
+
+
+def _shares_adapters_over_ranks(base: Any, recipe: SFTRecipe) -> bool:
+    """Return whether experts of several ranks share an adapter: BP849.
+
+    Most model classes decide about the fusion where training runs: with TransformerEngine it is on. So its value in the
+    base says nothing, and off is written.
+    """
+    if recipe.method.kind != "lora":
+        return False
+    targets = recipe.method.target_modules or value_at(base, "peft.target_modules") or ()
+    has_targets = any("linear_fc" in target or "*" in target for target in map(str, targets))
+    is_split = recipe.parallelism.expert_model_parallel_size > 1 and bool(value_at(base, "model.num_moe_experts"))
+    return is_split and (has_targets or not targets)
 
 
 def prediction_settings(base: Any) -> Iterator[Setting]:

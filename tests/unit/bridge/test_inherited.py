@@ -13,9 +13,11 @@ from bridgepack.bridge.inherited import (
     prediction_settings,
     settings_over,
 )
+from bridgepack.bridge.refusing.refusals import errors_of
 from bridgepack.bridge.wiring import Packs, Setting
+from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
-from tests.support.catalogue import SMALL
+from tests.support.catalogue import RECIPES, SMALL
 from tests.support.small_builds import with_changes
 
 SPLITS = {
@@ -185,3 +187,33 @@ def test_what_a_recipe_says_wins_over_what_it_inherits() -> None:
     assert isinstance(metadata.value, Path)
     data = settings_over(base, silent, packs, PRECISION)["dataset.offline_packing_specs.packed_train_data_path"]
     assert data.value == "packs/training"
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"method__kind": "lora"}, {"model.gradient_accumulation_fusion": False}),
+        ({"method__kind": "lora", "method__target_modules": ["linear_qkv", "linear_proj"]}, {}),
+        ({"method__kind": "lora", "parallelism__expert_model_parallel_size": 1}, {}),
+        ({"method__kind": "dora"}, {}),
+        ({}, {}),
+    ],
+)
+def test_ranks_that_share_adapters_of_experts_add_their_gradients(
+    changes: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    of_experts = {"parallelism__expert_model_parallel_size": 2, **changes}
+
+    assert undone({"num_moe_experts": 8, "gradient_accumulation_fusion": False}, **of_experts) == expected
+
+
+def test_a_fusion_that_the_recipe_turns_on_is_an_error() -> None:
+    recipe = load_recipe(f"{RECIPES}/gpt_oss.py:gpt_oss_120b_peft_8gpu_h100_bf16_recipe")
+    fused = with_changes(recipe, {"bridge_overrides": {"model": {"gradient_accumulation_fusion": True}}})
+
+    errors = errors_of(fused)
+
+    assert [(error.code, error.where) for error in errors] == [
+        ("BP849", "bridge_overrides.model.gradient_accumulation_fusion")
+    ]
+    assert errors_of(recipe) == ()

@@ -14,7 +14,7 @@ _DISPATCHER = "model.moe_token_dispatcher_type"
 _BACKEND = "model.moe_flex_dispatcher_backend"
 
 
-def _expert_tensor_parallel_size(run: Run) -> int:
+def expert_tensor_parallel_size(run: Run) -> int:
     """Return the number of ranks that each expert is split over.
 
     Source: megatron/bridge/models/transformer_config.py:80, core/model_parallel_config.py, __post_init__.
@@ -59,7 +59,7 @@ def biased_experts_split(run: Run) -> Found:
     Bad: gpt_oss_20b, tensor_model_parallel_size 2, expert_tensor_parallel_size not set. Good: 1.
     Fix: Set {model.expert_tensor_parallel_size} to 1; its default is tensor parallelism if expert parallelism is 1.
     """
-    size = _expert_tensor_parallel_size(run)
+    size = expert_tensor_parallel_size(run)
     if run.integer_or_none(_EXPERTS) is not None and run.flag("model.add_bias_linear") and size != 1:
         actual = f"{size} with add_bias_linear true"
         yield wrong(_EXPERT_TENSOR, actual, "1", to=1, because="experts with biases cannot be split over ranks")
@@ -77,7 +77,7 @@ def gpus_not_a_multiple_of_expert_parallelism(run: Run) -> Found:
     run.require_plain_gpus()
     if not HAS_EXPERTS(run) and not run.is_set(_EXPERT_TENSOR):
         return
-    sizes = (run.expert_model_parallel_size, _expert_tensor_parallel_size(run), run.pipeline_model_parallel_size)
+    sizes = (run.expert_model_parallel_size, expert_tensor_parallel_size(run), run.pipeline_model_parallel_size)
     expert, tensor, pipeline = sizes
     if run.world_size % (expert * tensor * pipeline):
         actual = (
