@@ -62,6 +62,8 @@ NOT_FOR_PACKS = {
     # It has chosen adapters on attention alone.
     "BP841": "nemotron_3_nano_4b_peft",
     "BP834": "deepseek_v4",
+    # They overlap the communication of shared experts that have adapters.
+    "BP848": "nemotron_omni",
     # Classes for images and sound.
     "BP943": "gemma3_vl|glm_45v|nemotron_omni|nemotron_nano_v2_vl|qwen3_omni",
     "BP730": "gemma4_vl",
