@@ -14,9 +14,10 @@ import pytest
 
 from bridgepack.canaries import faults
 from bridgepack.canaries.processes import HostProcess
-from bridgepack.canaries.records import CanaryReport, Layout, RunRequest
+from bridgepack.canaries.records import CanaryReport, RunRequest, topology_of
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.errors import ConfigError
+from bridgepack.replay.settings import Topology
 from tests.support.canaries import build_artifact, canary_recipe, compare, comparison, write_inputs
 from tests.support.hub_configs import model_configs
 from tests.support.messages import mentions
@@ -25,11 +26,18 @@ from tests.support.traced_artifacts import restate
 
 pytestmark = [pytest.mark.bridge, pytest.mark.full]
 
-COMBINED = Layout(context=2, tensor=2, pipeline=2, sequence_parallel=True)
-ALONE = [Layout(), Layout(data=2), Layout(tensor=2), Layout(pipeline=3), Layout(context=2), Layout(context=4)]
-LAYOUTS = [*ALONE, COMBINED]
+COMBINED = topology_of(context=2, tensor=2, pipeline=2, sequence_parallel=True)
+ALONE = [
+    topology_of(),
+    topology_of(data=2),
+    topology_of(tensor=2),
+    topology_of(pipeline=3),
+    topology_of(context=2),
+    topology_of(context=4),
+]
+TOPOLOGIES = [*ALONE, COMBINED]
 #: In float32 sums of fewer digits are what differs: of ranks that share a batch, a weight or a sequence.
-LAYOUTS_IN_FLOAT32 = [Layout(), Layout(data=2), Layout(tensor=2), Layout(context=2)]
+TOPOLOGIES_IN_FLOAT32 = [topology_of(), topology_of(data=2), topology_of(tensor=2), topology_of(context=2)]
 #: A planted fault that numbers show is further away than this many bounds.
 CLEARLY = 10
 
@@ -58,10 +66,10 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostProcess]:
 def reports(host: HostProcess, work: Path, artifact: Path) -> dict[str, CanaryReport]:
     """Return what a dense model computes in float64: all layouts, and that of each planted fault, by its name."""
     dense = comparison(host, work / "dense-runs", artifact, num_packs=4)
-    reports = {"": dense.report(LAYOUTS, fault=None, keeps_boundaries=False, notes=[])}
+    reports = {"": dense.report(TOPOLOGIES, fault=None, keeps_boundaries=False, notes=[])}
     faulty = comparison(host, work / "faulty-runs", artifact)
-    for fault, (_, layout) in faults.FAULTS.items():
-        reports[fault] = faulty.report([layout], fault=fault, keeps_boundaries=False, notes=[])
+    for fault, (_, topology) in faults.FAULTS.items():
+        reports[fault] = faulty.report([topology], fault=fault, keeps_boundaries=False, notes=[])
     return reports
 
 
@@ -80,9 +88,9 @@ def _failures(report: CanaryReport) -> str:
 
 def test_every_layout_agrees_with_the_unpacked_step(report: CanaryReport) -> None:
     assert report.outcome == "same", _failures(report)
-    assert [layout.name for layout in report.layouts] == [layout.name for layout in LAYOUTS]
+    assert [layout.name for layout in report.layouts] == [topology.title for topology in TOPOLOGIES]
     measured = [one for layout in report.layouts for one in layout.measured]
-    assert len(measured) == len(LAYOUTS)
+    assert len(measured) == len(TOPOLOGIES)
     for one in measured:
         assert one.loss is not None
         assert one.gradient is not None
@@ -93,14 +101,14 @@ def test_every_layout_agrees_with_the_unpacked_step(report: CanaryReport) -> Non
 def test_float64_agrees_to_the_last_digits_and_float32_does_not(
     host: HostProcess, work: Path, artifact: Path, report: CanaryReport
 ) -> None:
-    in_float32 = compare(host, work / "narrow-runs", artifact, LAYOUTS_IN_FLOAT32, precisions=("float32",))
+    in_float32 = compare(host, work / "narrow-runs", artifact, TOPOLOGIES_IN_FLOAT32, precisions=("float32",))
 
     for layout in report.layouts:
         (wide,) = layout.measured
         assert wide.gradient is not None
         assert wide.gradient < 1e-13
     assert in_float32.outcome == "same", _failures(in_float32)
-    assert [layout.name for layout in in_float32.layouts] == [layout.name for layout in LAYOUTS_IN_FLOAT32]
+    assert [layout.name for layout in in_float32.layouts] == [topology.title for topology in TOPOLOGIES_IN_FLOAT32]
     for layout in in_float32.layouts:
         (narrow,) = layout.measured
         assert narrow.gradient is not None
@@ -125,7 +133,7 @@ def test_a_balanced_artifact_trains_the_same_global_batch(host: HostProcess, wor
         tokenizer = Artifact(packs).manifest.tokenizer
         outcome = host.run(
             RunRequest(
-                layout=Layout(data=2),
+                topology=topology_of(data=2),
                 precision="float64",
                 kernel="reference",
                 is_packed=True,
@@ -154,7 +162,7 @@ def test_a_balanced_artifact_trains_the_same_global_batch(host: HostProcess, wor
 
 
 def test_experts_agree(host: HostProcess, work: Path, artifact: Path) -> None:
-    report = compare(host, work / "moe-runs", artifact, [Layout(), COMBINED], model__name=str(work / "moe"))
+    report = compare(host, work / "moe-runs", artifact, [topology_of(), COMBINED], model__name=str(work / "moe"))
 
     assert report.outcome == "same", _failures(report)
     assert report.model["num_moe_experts"] == 4
@@ -167,14 +175,14 @@ LORA = {"kind": "lora", "target_modules": ["linear_qkv", "linear_proj", "linear_
 @pytest.mark.parametrize(
     ("model", "method", "layouts"),
     [
-        ("dense", LORA, [Layout(), Layout(tensor=2), Layout(pipeline=3), Layout(context=2)]),
-        ("dense", {**LORA, "kind": "dora"}, [Layout(), Layout(context=2)]),
-        ("moe", LORA, [Layout(), COMBINED]),
+        ("dense", LORA, [topology_of(), topology_of(tensor=2), topology_of(pipeline=3), topology_of(context=2)]),
+        ("dense", {**LORA, "kind": "dora"}, [topology_of(), topology_of(context=2)]),
+        ("moe", LORA, [topology_of(), COMBINED]),
     ],
     ids=["lora", "dora", "lora-with-experts"],
 )
 def test_adapters_agree(
-    host: HostProcess, work: Path, artifact: Path, model: str, method: dict[str, Any], layouts: list[Layout]
+    host: HostProcess, work: Path, artifact: Path, model: str, method: dict[str, Any], layouts: list[Topology]
 ) -> None:
     """Nothing but adapters has a gradient, and both matrices of each have one."""
     folder = work / f"{model}-{method['kind']}-runs"
@@ -196,7 +204,7 @@ def test_dora_over_tensor_ranks_differs_where_they_split_the_inputs(
 ) -> None:
     """Megatron-Bridge 0.6.2 takes the norm over a rank's own inputs (peft/dora_layers.py, _get_weight_norm)."""
     method = {"kind": "dora", "target_modules": modules}
-    report = compare(host, work / f"dora-{differs}", artifact, [Layout(tensor=2)], method=method)
+    report = compare(host, work / f"dora-{differs}", artifact, [topology_of(tensor=2)], method=method)
 
     assert report.outcome == ("differs" if differs else "same"), _failures(report)
 
@@ -212,7 +220,7 @@ def test_adapters_that_autograd_skips_are_found(
     recomputed = {"model": {"recompute_granularity": "selective", "recompute_modules": ["mlp"]}}
     method = {"kind": "lora", "target_modules": modules}
     report = compare(
-        host, work / f"skipped-{len(found)}", artifact, [Layout()], method=method, bridge_overrides=recomputed
+        host, work / f"skipped-{len(found)}", artifact, [topology_of()], method=method, bridge_overrides=recomputed
     )
 
     assert [finding.name for finding in report.findings] == found, _failures(report)
@@ -236,7 +244,7 @@ def test_planted_faults_are_found_and_named(reports: dict[str, CanaryReport], fa
 
 
 def test_an_artifact_for_fewer_context_ranks_is_refused_as_it_is(host: HostProcess, work: Path, artifact: Path) -> None:
-    report = compare(host, work / "misfit", artifact, [Layout(context=2)], keeps_boundaries=True)
+    report = compare(host, work / "misfit", artifact, [topology_of(context=2)], keeps_boundaries=True)
 
     (finding,) = report.findings
     assert finding.name == faults.WRONG_MULTIPLE
@@ -248,7 +256,7 @@ def test_an_artifact_for_its_own_context_ranks_is_taken_as_it_is(host: HostProce
     recipe = canary_recipe(work, parallelism={"num_gpus": 2, "context_parallel_size": 2})
     artifact = build_artifact(work, "artifact-cp2", recipe)
 
-    report = compare(host, work / "own-context", artifact, [Layout(context=2)])
+    report = compare(host, work / "own-context", artifact, [topology_of(context=2)])
 
     assert report.outcome == "same", _failures(report)
     assert not report.layouts[0].is_laid_out_anew
@@ -257,7 +265,7 @@ def test_an_artifact_for_its_own_context_ranks_is_taken_as_it_is(host: HostProce
 def test_a_recipe_that_averages_per_rank_is_found(host: HostProcess, work: Path, artifact: Path) -> None:
     off = {"model": {"calculate_per_token_loss": False}}
 
-    report = compare(host, work / "per-rank", artifact, [Layout()], bridge_overrides=off)
+    report = compare(host, work / "per-rank", artifact, [topology_of()], bridge_overrides=off)
 
     assert [finding.name for finding in report.findings] == [faults.LOSS_PER_RANK]
 
@@ -265,12 +273,12 @@ def test_a_recipe_that_averages_per_rank_is_found(host: HostProcess, work: Path,
 @pytest.mark.parametrize(
     ("name", "layouts", "dataset"),
     [
-        ("own-width", [Layout(data=2)], {"dataset_kwargs": {"pad_to_max_length": False}}),
-        ("fixed-offsets", [Layout(), Layout(context=2)], {"offline_packing_specs": {"pad_cu_seqlens": True}}),
+        ("own-width", [topology_of(data=2)], {"dataset_kwargs": {"pad_to_max_length": False}}),
+        ("fixed-offsets", [topology_of(), topology_of(context=2)], {"offline_packing_specs": {"pad_cu_seqlens": True}}),
     ],
 )
 def test_rows_of_other_shapes_agree(
-    host: HostProcess, work: Path, artifact: Path, name: str, layouts: list[Layout], dataset: dict[str, Any]
+    host: HostProcess, work: Path, artifact: Path, name: str, layouts: list[Topology], dataset: dict[str, Any]
 ) -> None:
     report = compare(host, work / name, artifact, layouts, bridge_overrides={"dataset": dataset})
 
@@ -286,7 +294,7 @@ def test_stale_metadata_is_found(host: HostProcess, work: Path) -> None:
     restate(artifact)
     fixed = {"dataset": {"offline_packing_specs": {"pad_cu_seqlens": True}}}
 
-    report = compare(host, work / "stale", artifact, [Layout()], bridge_overrides=fixed)
+    report = compare(host, work / "stale", artifact, [topology_of()], bridge_overrides=fixed)
 
     assert faults.MAX_SEQLEN_TOO_SMALL in {finding.name for finding in report.findings}
 
@@ -294,14 +302,14 @@ def test_stale_metadata_is_found(host: HostProcess, work: Path) -> None:
 def test_a_recipe_without_a_model_gets_a_small_one(host: HostProcess, work: Path) -> None:
     artifact = build_artifact(work, "artifact-no-model", canary_recipe(work, None))
 
-    report = compare(host, work / "no-model", artifact, [Layout()])
+    report = compare(host, work / "no-model", artifact, [topology_of()])
 
     assert report.outcome == "same", _failures(report)
     assert any("family llama: " in note and "names no model" in note for note in report.notes)
 
 
 def test_runs_have_the_same_fingerprint(host: HostProcess, work: Path, artifact: Path, report: CanaryReport) -> None:
-    again = [compare(host, work / f"again-{index}", artifact, [Layout()]) for index in range(2)]
+    again = [compare(host, work / f"again-{index}", artifact, [topology_of()]) for index in range(2)]
 
     assert again[0].fingerprint == again[1].fingerprint != report.fingerprint
     assert again[0].layouts == again[1].layouts
@@ -329,4 +337,4 @@ def test_a_model_that_is_not_covered_is_refused(host: HostProcess, work: Path, a
     (folder / "config.json").write_text(json.dumps(model_configs()["openai/gpt-oss-20b"]))
 
     with pytest.raises(ConfigError, match=r"not cover: .*sliding windows, attention sinks"):
-        compare(host, work / "not-covered", artifact, [Layout()], model__name=str(folder))
+        compare(host, work / "not-covered", artifact, [topology_of()], model__name=str(folder))

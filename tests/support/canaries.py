@@ -11,13 +11,22 @@ from bridgepack.canaries.comparison import Comparison
 from bridgepack.canaries.inputs import PackedInput
 from bridgepack.canaries.packs import chosen_packs
 from bridgepack.canaries.processes import HostProcess
-from bridgepack.canaries.records import CanaryOptions, CanaryReport, HostFacts, Layout, Precision, SeenBatch, SeenRank
+from bridgepack.canaries.records import (
+    CanaryOptions,
+    CanaryReport,
+    HostFacts,
+    Precision,
+    SeenBatch,
+    SeenRank,
+    topology_of,
+)
 from bridgepack.canaries.targets import open_target
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
 from bridgepack.host import TARGET
 from bridgepack.records import PackedRow
 from bridgepack.replay.collate import CollateSettings, predict_batch
+from bridgepack.replay.settings import Topology
 from bridgepack.replay.slicing import slice_row
 from tests.support.small_builds import small_recipe
 from tests.support.tiny_recipes import write_model
@@ -63,11 +72,11 @@ def seen_batch(row: PackedRow, settings: CollateSettings, *, context: tuple[int,
     return SeenBatch(**{"row": 0, **seen, "offsets": offsets, "max_seqlen": longest, "was_called": True, **facts})
 
 
-def packed_input(row: PackedRow, *others: PackedRow, size: int, layout: Layout | None = None) -> PackedInput:
-    """Return packs 7, 9, ... in rows of a size, as they are given to a layout."""
+def packed_input(row: PackedRow, *others: PackedRow, size: int, topology: Topology | None = None) -> PackedInput:
+    """Return packs 7, 9, ... in rows of a size, as they are given to a topology."""
     rows = (row, *others)
     return PackedInput(
-        layout=layout or Layout(),
+        topology=topology or topology_of(),
         numbers=tuple(range(7, 7 + 2 * len(rows), 2)),
         rows=rows,
         intended=rows,
@@ -105,7 +114,7 @@ def compare(
     host: HostProcess,
     folder: Path,
     target: Path,
-    layouts: list[Layout],
+    topologies: list[Topology],
     *,
     keeps_boundaries: bool = False,
     precisions: tuple[Precision, ...] = ("float64",),
@@ -113,7 +122,7 @@ def compare(
 ) -> CanaryReport:
     """Return what layouts compute, as `run_canary` does."""
     compared = comparison(host, folder, target, precisions=precisions, **overrides)
-    return compared.report(layouts, fault=None, keeps_boundaries=keeps_boundaries, notes=[])
+    return compared.report(topologies, fault=None, keeps_boundaries=keeps_boundaries, notes=[])
 
 
 def comparison(

@@ -1,4 +1,4 @@
-"""Runs the canary: chooses packs and layouts, and compares packed and unpacked steps."""
+"""Runs the canary: chooses packs and topologies, and compares packed and unpacked steps."""
 
 import tempfile
 from collections.abc import Iterator
@@ -8,11 +8,12 @@ from pathlib import Path
 from bridgepack.canaries.comparison import Comparison
 from bridgepack.canaries.packs import ChosenPacks, chosen_packs
 from bridgepack.canaries.processes import HostProcess
-from bridgepack.canaries.records import CanaryOptions, CanaryReport, HostFacts, Kernel, Layout, Precision
+from bridgepack.canaries.records import CanaryOptions, CanaryReport, HostFacts, Kernel, Precision
 from bridgepack.canaries.targets import CanaryTarget, open_target
-from bridgepack.canaries.tiny_model import asked_layout, default_layouts, fit_layout, require_fit
+from bridgepack.canaries.tiny_model import default_topologies, fit_topology, require_fit, topology_of_options
 from bridgepack.errors import ConfigError
 from bridgepack.host import RELEASES, HostRelease
+from bridgepack.replay.settings import Topology
 
 
 def run_canary(target: str, options: CanaryOptions) -> CanaryReport:
@@ -22,11 +23,11 @@ def run_canary(target: str, options: CanaryOptions) -> CanaryReport:
         ConfigError: the target is unknown, the host is missing, or the model is not supported.
         ArtifactError: the artifact cannot be read.
     """
-    user_layout = asked_layout(options.tensor, options.pipeline, options.context)
+    user_topology = topology_of_options(options.tensor, options.pipeline, options.context)
     with _comparison(target, options) as comparison:
-        layouts, notes = _layouts(comparison, user_layout)
-        options.progress.start("training steps", (len(layouts) + 1) * len(comparison.precisions), "steps")
-        return comparison.report(layouts, fault=None, keeps_boundaries=user_layout is not None, notes=notes)
+        topologies, notes = _topologies(comparison, user_topology)
+        options.progress.start("training steps", (len(topologies) + 1) * len(comparison.precisions), "steps")
+        return comparison.report(topologies, fault=None, keeps_boundaries=user_topology is not None, notes=notes)
 
 
 @contextmanager
@@ -59,12 +60,12 @@ def _choose_packs(target: CanaryTarget, options: CanaryOptions, release: HostRel
     return packs
 
 
-def _layouts(comparison: Comparison, user_layout: Layout | None) -> tuple[list[Layout], list[str]]:
+def _topologies(comparison: Comparison, user_topology: Topology | None) -> tuple[list[Topology], list[str]]:
     facts = comparison.facts
-    if user_layout is None:
-        return default_layouts(facts, num_packs=comparison.num_packs, num_devices=comparison.num_devices)
-    require_fit(user_layout, facts, comparison.num_devices)
-    return [fit_layout(user_layout, facts)], []
+    if user_topology is None:
+        return default_topologies(facts, num_packs=comparison.num_packs, num_devices=comparison.num_devices)
+    require_fit(user_topology, facts, comparison.num_devices)
+    return [fit_topology(user_topology, facts)], []
 
 
 def _kernel(facts: HostFacts, options: CanaryOptions) -> Kernel:

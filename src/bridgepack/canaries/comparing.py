@@ -30,11 +30,12 @@ from bridgepack.canaries.records import (
     ADAPTER_SIZE,
     Bound,
     FloatArray,
-    Layout,
     Precision,
     RunOutcome,
+    topology_of,
 )
 from bridgepack.replay.collate import predict_batch
+from bridgepack.replay.settings import Topology
 from bridgepack.replay.slicing import slice_row
 
 _UNIT_ROUNDOFF: Mapping[Precision, float] = {"float32": 2.0**-24, "float64": 2.0**-53, "bfloat16": 2.0**-8}
@@ -146,9 +147,13 @@ class Distance:
         return self.num_trained == 0 and max(number_of(self.loss), self.largest_gradient, number_of(sequence)) <= bound
 
 
-def whole_step(outcome: RunOutcome, layout: Layout, losses: Losses) -> WholeStep:
+def whole_step(outcome: RunOutcome, topology: Topology, losses: Losses) -> WholeStep:
     """Return a step merged over all its ranks, with its losses by (pack, sequence)."""
-    last = [rank for rank in outcome.ranks if rank.pipeline == layout.pipeline - 1 and rank.tensor == 0]
+    last = [
+        rank
+        for rank in outcome.ranks
+        if rank.pipeline == topology.pipeline_model_parallel_size - 1 and rank.tensor == 0
+    ]
     gradients: dict[str, FloatArray] = {}
     copies: dict[str, float] = {}
     for name in sorted({name for rank in outcome.ranks for name in rank.gradients}):
@@ -197,26 +202,26 @@ def unpacked_step(outcome: RunOutcome, num_sequences: list[int]) -> WholeStep:
         for batch in rank.batches
         if batch.losses is not None and batch.loss_mask is not None
     }
-    return whole_step(outcome, Layout(), losses)
+    return whole_step(outcome, topology_of(), losses)
 
 
 def packed_step(outcome: RunOutcome, packs: PackedInput) -> WholeStep:
     """Return a complete step over packs."""
     losses: dict[tuple[int, int], float] = {}
     for rank in outcome.ranks:
-        if rank.tensor or rank.pipeline != packs.layout.pipeline - 1:
+        if rank.tensor or rank.pipeline != packs.topology.pipeline_model_parallel_size - 1:
             continue
         expected = predict_batch([packs.rows[row] for row in rank.rows], packs.settings)
         for index, batch in enumerate(rank.batches):
             if batch.losses is None or batch.loss_mask is None:
                 continue
-            positions = slice_row(expected, index, packs.layout.context).positions[rank.context]
+            positions = slice_row(expected, index, packs.topology.context_parallel_size).positions[rank.context]
             offsets = expected.physical_offsets[index]
             sequences = np.searchsorted(offsets, positions, side="right") - 1
             for sequence in range(len(packs.rows[batch.row].seq_start_id)):
                 own = float((batch.losses * batch.loss_mask)[sequences == sequence].sum())
                 losses[batch.row, sequence] = losses.get((batch.row, sequence), 0.0) + own
-    return whole_step(outcome, packs.layout, losses)
+    return whole_step(outcome, packs.topology, losses)
 
 
 def _merged_gradient(name: str, outcome: RunOutcome) -> tuple[FloatArray, float]:

@@ -26,7 +26,6 @@ from bridgepack.canaries.records import (
     CanaryReport,
     HostFacts,
     Kernel,
-    Layout,
     LayoutRecord,
     Measured,
     Outcome,
@@ -34,10 +33,12 @@ from bridgepack.canaries.records import (
     Precision,
     RunOutcome,
     RunRequest,
+    topology_of,
 )
 from bridgepack.canaries.targets import CanaryTarget
 from bridgepack.errors import ConfigError
 from bridgepack.records import TRAIN
+from bridgepack.replay.settings import Topology
 
 #: Weights are drawn with the first of these whose experts are chosen clearly enough, or the clearest.
 _SEEDS = (1, 2, 3, 4, 5)
@@ -77,25 +78,26 @@ class Comparison:
         return None if self.kernel == "reference" else self.facts.num_gpus
 
     def report(
-        self, layouts: Sequence[Layout], *, fault: str | None, keeps_boundaries: bool, notes: Sequence[str]
+        self, topologies: Sequence[Topology], *, fault: str | None, keeps_boundaries: bool, notes: Sequence[str]
     ) -> CanaryReport:
-        """Return what some layouts compute, one after another, with a fault planted in each where one is named.
+        """Return what some topologies compute, one after another, with a fault planted in each where one is named.
 
-        With `keeps_boundaries` packs are taken as they are even where their lengths do not fit a layout.
+        With `keeps_boundaries` packs are taken as they are even where their lengths do not fit a topology.
 
         Raises:
             ConfigError: the unpacked step does not run.
         """
         own, results = self.target.recipe.parallelism.context_parallel_size, []
         references = self._references_of(fault if fault in faults.OF_THE_HOST else None)
-        for layout in layouts:
+        for topology in topologies:
             packs = packed_input(
                 self.chosen,
-                layout,
+                topology,
                 self.facts,
                 entries=self.target.entries,
                 pad_seq_to_mult=self.target.pad_seq_to_mult,
-                keeps_boundaries=keeps_boundaries or (layout.context == own and own > 1 and fault is None),
+                keeps_boundaries=keeps_boundaries
+                or (topology.context_parallel_size == own and own > 1 and fault is None),
                 fault=fault,
             )
             results.append(self._layout(packs, references))
@@ -184,7 +186,7 @@ class Comparison:
         else:
             write_packed(folder, packs)
         request = RunRequest(
-            layout=Layout() if packs is None else packs.layout,
+            topology=topology_of() if packs is None else packs.topology,
             precision=precision,
             kernel=self.kernel,
             is_packed=packs is not None,
@@ -217,8 +219,8 @@ class Comparison:
             for one in found:
                 findings.setdefault(one.name, one)
         record = LayoutRecord(
-            name=packs.layout.name,
-            sequence_parallel=packs.layout.sequence_parallel,
+            name=packs.topology.title,
+            sequence_parallel=packs.topology.sequence_parallel,
             kernel=self.kernel,
             pad_seq_to_mult=packs.settings.pad_seq_to_mult,
             is_laid_out_anew=packs.is_laid_out_anew,

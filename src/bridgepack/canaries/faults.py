@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bridgepack.canaries.records import Layout
+from bridgepack.canaries.records import topology_of
+from bridgepack.replay.settings import Topology
 
 BOUNDARIES_DROPPED = "boundaries-dropped"
 MASK_SHIFTED = "mask-shifted"
@@ -16,16 +17,16 @@ CONTIGUOUS_SLICES = "context-slices-contiguous"
 LOSS_NORMALISED = "loss-normalised-otherwise"
 
 #: Fault -> what is done, and the layout that is run for it where none is asked for.
-FAULTS: Mapping[str, tuple[str, Layout]] = {
-    BOUNDARIES_DROPPED: ("a middle pipeline stage gets no boundaries", Layout(pipeline=3)),
-    MASK_SHIFTED: ("the loss mask is rolled right by one", Layout()),
-    POSITIONS_NOT_RESET: ("positions are not reset where a sequence begins", Layout()),
-    WRONG_MULTIPLE: ("sequences are laid out for one context-parallel rank", Layout(context=2)),
-    LOSS_PER_RANK: ("calculate_per_token_loss is off", Layout(data=2)),
-    MAX_SEQLEN_TOO_SMALL: ("the packs' metadata says half of the longest sequence", Layout()),
-    SEQUENCE_LEAKS: ("the first boundary between two sequences is missing", Layout()),
-    CONTIGUOUS_SLICES: ("context-parallel ranks take halves of a row", Layout(context=2)),
-    LOSS_NORMALISED: ("the host's loss counts every token of a row, also of unpacked ones", Layout()),
+FAULTS: Mapping[str, tuple[str, Topology]] = {
+    BOUNDARIES_DROPPED: ("a middle pipeline stage gets no boundaries", topology_of(pipeline=3)),
+    MASK_SHIFTED: ("the loss mask is rolled right by one", topology_of()),
+    POSITIONS_NOT_RESET: ("positions are not reset where a sequence begins", topology_of()),
+    WRONG_MULTIPLE: ("sequences are laid out for one context-parallel rank", topology_of(context=2)),
+    LOSS_PER_RANK: ("calculate_per_token_loss is off", topology_of(data=2)),
+    MAX_SEQLEN_TOO_SMALL: ("the packs' metadata says half of the longest sequence", topology_of()),
+    SEQUENCE_LEAKS: ("the first boundary between two sequences is missing", topology_of()),
+    CONTIGUOUS_SLICES: ("context-parallel ranks take halves of a row", topology_of(context=2)),
+    LOSS_NORMALISED: ("the host's loss counts every token of a row, also of unpacked ones", topology_of()),
 }
 #: Faults that the host would have in unpacked steps, too.
 OF_THE_HOST = frozenset({LOSS_NORMALISED})
@@ -33,9 +34,9 @@ _OFFSETS = ("cu_seqlens_q", "cu_seqlens_kv", "cu_seqlens_q_padded", "cu_seqlens_
 _LONGEST = ("max_seqlen_q", "max_seqlen_kv")
 
 
-def plant_in_step(fault: str | None, place: Mapping[str, int], layout: Layout) -> None:
+def plant_in_step(fault: str | None, place: Mapping[str, int], topology: Topology) -> None:
     """Plant a fault of batches between the loader and the forward step; other faults are in the config and packs."""
-    if fault == BOUNDARIES_DROPPED and not 0 < place["pipeline"] < layout.pipeline - 1:
+    if fault == BOUNDARIES_DROPPED and not 0 < place["pipeline"] < topology.pipeline_model_parallel_size - 1:
         return
     if fault == CONTIGUOUS_SLICES:
         _take_contiguous_slices()

@@ -22,9 +22,10 @@ import pyarrow.parquet as pq
 from bridgepack import geometry
 from bridgepack.canaries import faults
 from bridgepack.canaries.packs import ChosenPacks, laid_out, lengths_of
-from bridgepack.canaries.records import FloatArray, HostFacts, Layout, RunRequest
+from bridgepack.canaries.records import FloatArray, HostFacts, RunRequest
 from bridgepack.records import PackedRow
 from bridgepack.replay.collate import CollateMetadata, CollateSettings
+from bridgepack.replay.settings import Topology
 
 #: Rows are as wide as a multiple of it where packs are not padded to one length; the host's own multiple.
 _WIDTH_MULTIPLE = 16
@@ -32,30 +33,30 @@ _WIDTH_MULTIPLE = 16
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackedInput:
-    """Packs for one layout."""
+    """Packs for one topology."""
 
-    layout: Layout  #: over which processes
+    topology: Topology  #: over which processes
     numbers: tuple[int, ...]  #: of the packs in their split
     rows: tuple[PackedRow, ...]  #: one pack each, as the step reads them
     intended: tuple[PackedRow, ...]  #: the same, as they should be; other rows only where a fault is planted
     settings: CollateSettings  #: of the host's collate, as they should be
-    is_laid_out_anew: bool  #: the artifact's own boundaries do not fit the layout, so sequences were padded for it
+    is_laid_out_anew: bool  #: the artifact's own boundaries do not fit the topology, so sequences were padded for it
     entries: tuple[dict[str, Any], ...]  #: of the metadata that the step reads
     fault: str | None = None  #: what is planted
 
 
-def multiple_for(layout: Layout) -> int:
+def multiple_for(topology: Topology) -> int:
     """Return the multiple of runtime lengths that a layout needs."""
     return geometry.pad_seq_to_mult(
-        context_parallel_size=layout.context,
-        tensor_model_parallel_size=layout.tensor,
-        sequence_parallel=layout.sequence_parallel,
+        context_parallel_size=topology.context_parallel_size,
+        tensor_model_parallel_size=topology.tensor_model_parallel_size,
+        sequence_parallel=topology.sequence_parallel,
     )
 
 
 def packed_input(
     chosen: ChosenPacks,
-    layout: Layout,
+    topology: Topology,
     facts: HostFacts,
     *,
     entries: Sequence[dict[str, Any]],
@@ -63,11 +64,11 @@ def packed_input(
     keeps_boundaries: bool,
     fault: str | None = None,
 ) -> PackedInput:
-    """Return packs for a layout, with the artifact's metadata and multiple, and the planted fault if any.
+    """Return packs for a topology, with the artifact's metadata and multiple, and the planted fault if any.
 
     With `keeps_boundaries` packs are taken as they are even where their lengths do not fit.
     """
-    needed = multiple_for(layout)
+    needed = multiple_for(topology)
     fits = all((lengths_of(pack.row) % needed == 0).all() for pack in chosen.packs)
     is_anew = not fits and not keeps_boundaries
     intended = tuple(
@@ -94,7 +95,7 @@ def packed_input(
     longest = max(int(lengths_of(row).max()) for row in intended)
     wrong = {"dataset_max_seqlen": max(longest // 2, 1), "min_packed_seqlen": 2**31 - 1}  # and no pack has a tail
     return PackedInput(
-        layout=layout,
+        topology=topology,
         numbers=tuple(pack.number for pack in chosen.packs),
         rows=rows,
         intended=intended,
@@ -193,7 +194,7 @@ class Rows:
             collate_fn=self._dataset.collate_fn,
             pin_memory=False,
             data_parallel_rank=self._data_rank,
-            data_parallel_size=request.layout.data,
+            data_parallel_size=request.topology.data_parallel_size,
             drop_last=True,
             global_batch_size=request.num_rows,
             seed=_SAMPLER_SEED,

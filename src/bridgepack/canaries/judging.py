@@ -36,7 +36,7 @@ def judge_step(
         findings.append(_named_by_numbers(step, reference, far, packs, bound))
     still = adapters_without_gradient(step)
     if still and not adapters_without_gradient(reference):
-        findings.append(finding(ADAPTERS_WITHOUT_GRADIENT, packs.layout.name, still))
+        findings.append(finding(ADAPTERS_WITHOUT_GRADIENT, packs.topology.title, still))
     measured = Measured(
         precision=bound.precision,
         bound=bound.relative,
@@ -76,11 +76,11 @@ def _named_by_numbers(
     has_same_losses = far.sequence is None or far.sequence[2] <= bound.relative
     factor = _common_factor(step, reference, bound) if has_same_losses else None
     if leak is not None:
-        return finding(LEAK_IN_ATTENTION, packs.layout.name, leak)
+        return finding(LEAK_IN_ATTENTION, packs.topology.title, leak)
     if has_same_losses and (step.num_trained != reference.num_trained or factor is not None):
         tokens = f"by {counted(step.num_trained, 'token')}, and unpacked by {reference.num_trained:,}"
         times = "" if factor is None else f"; every gradient is {factor:.6g} times that of the unpacked step"
-        return finding(faults.LOSS_NORMALISED, packs.layout.name, f"the loss is divided {tokens}{times}")
+        return finding(faults.LOSS_NORMALISED, packs.topology.title, f"the loss is divided {tokens}{times}")
     return _unexplained(far, packs, bound)
 
 
@@ -123,4 +123,4 @@ def _unexplained(far: Distance, packs: PackedInput, bound: Bound) -> CanaryFindi
     if far.sequence is not None and far.sequence[2] > bound.relative:
         pack, sequence, size = far.sequence
         text = f"the loss of sequence {sequence} of pack {packs.numbers[pack]} differs by {size:.1e}; {text}"
-    return finding(UNKNOWN, packs.layout.name, text)
+    return finding(UNKNOWN, packs.topology.title, text)

@@ -56,10 +56,10 @@ ADVICE: Mapping[str, tuple[tuple[str, ...], str]] = {
 def named_faults(outcome: RunOutcome, packs: PackedInput) -> list[CanaryFinding]:
     """Return the findings on a step from the inputs of its ranks, each name once."""
     found: dict[str, str] = {}
-    needed = multiple_for(packs.layout)
+    needed = multiple_for(packs.topology)
     for name, message in _faults(outcome, packs, needed):
         found.setdefault(name, message)
-    return [finding(name, packs.layout.name, message, multiple=needed) for name, message in found.items()]
+    return [finding(name, packs.topology.title, message, multiple=needed) for name, message in found.items()]
 
 
 def finding(name: str, layout: str, message: str, *, multiple: int = 1) -> CanaryFinding:
@@ -90,7 +90,7 @@ def _faults(outcome: RunOutcome, packs: PackedInput, needed: int) -> Iterator[tu
             own, right = _distinct(stored.physical_offsets[index]), _distinct(expected.physical_offsets[index])
             yield from _boundary_faults(batch, own, right, packs, rank)
             if not misfit:
-                slices = slice_row(expected, index, packs.layout.context)
+                slices = slice_row(expected, index, packs.topology.context_parallel_size)
                 if _is_contiguous(batch, expected.tokens[index], slices, rank):
                     yield faults.CONTIGUOUS_SLICES, _contiguous_text(batch, rank, packs)
                 else:
@@ -108,8 +108,8 @@ def _is_contiguous(batch: SeenBatch, row: IntArray, slices: RankSlices, rank: Se
 def _contiguous_text(batch: SeenBatch, rank: SeenRank, packs: PackedInput) -> str:
     return (
         f"pack {packs.numbers[batch.row]}: context rank {rank.context} has part {rank.context + 1} of "
-        f"{packs.layout.context} of the pack, in place of two chunks of every sequence: attention takes its tokens for "
-        "those of other positions"
+        f"{packs.topology.context_parallel_size} of the pack, in place of two chunks of every sequence: attention "
+        "takes its tokens for those of other positions"
     )
 
 
@@ -119,7 +119,7 @@ def _misfit(packs: PackedInput, needed: int) -> str | None:
         lengths = lengths_of(row)
         wrong = np.flatnonzero(lengths % needed)
         if len(wrong):
-            what = f"2 x CP = {needed}" if needed == 2 * packs.layout.context else f"{needed}"
+            what = f"2 x CP = {needed}" if needed == 2 * packs.topology.context_parallel_size else f"{needed}"
             length, place = lengths[wrong[0]], f"sequence {wrong[0]} of pack {packs.numbers[pack]}"
             return f"the length {length} of {place} is not a multiple of {what}, so ranks cannot share it evenly"
     return None
@@ -131,7 +131,7 @@ def _boundary_faults(
     place = f"pack {packs.numbers[batch.row]}"
     if batch.offsets is None:
         if batch.was_called:
-            stage = f"pipeline stage {rank.pipeline + 1} of {packs.layout.pipeline}"
+            stage = f"pipeline stage {rank.pipeline + 1} of {packs.topology.pipeline_model_parallel_size}"
             yield (
                 faults.BOUNDARIES_DROPPED,
                 f"{stage} got no boundaries of {place}, so its sequences attend to all before",

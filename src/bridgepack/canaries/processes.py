@@ -27,8 +27,9 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.canaries.cpu import COMPUTING
-from bridgepack.canaries.records import HostFacts, Layout, RunOutcome, RunRequest
+from bridgepack.canaries.records import HostFacts, RunOutcome, RunRequest
 from bridgepack.errors import BridgepackError, ConfigError
+from bridgepack.replay.settings import Topology
 
 _LOG = "host.log"
 _TAIL_LINES = 12
@@ -72,7 +73,7 @@ class HostProcess(AbstractContextManager["HostProcess"]):
     def run(self, request: RunRequest) -> RunOutcome:
         """Run a step and return the records of its ranks; raises ConfigError if the process ended."""
         answer = self._ask({"kind": "run", "run": asdict(request)})
-        paths = (Path(request.folder) / f"rank{rank}.pickle" for rank in range(request.layout.world_size))
+        paths = (Path(request.folder) / f"rank{rank}.pickle" for rank in range(request.topology.world_size))
         # our own process wrote them into our folder
         ranks = tuple(pickle.loads(path.read_bytes()) for path in paths if path.is_file())  # noqa: S301
         return RunOutcome(
@@ -115,7 +116,9 @@ def main() -> int:
             if request["kind"] == "open":
                 config, answer = _opened(request)
             else:
-                answer = _run(config, RunRequest(**{**request["run"], "layout": Layout(**request["run"]["layout"])}))
+                answer = _run(
+                    config, RunRequest(**{**request["run"], "topology": Topology(**request["run"]["topology"])})
+                )
         except BridgepackError as error:
             answer = {"error": str(error)}
         answers.write(json.dumps(answer) + "\n")
@@ -145,7 +148,7 @@ def _run(config: Any, request: RunRequest) -> dict[str, Any]:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
     ranks = [
-        fork.Process(target=_rank, args=(config, request, rank, port)) for rank in range(request.layout.world_size)
+        fork.Process(target=_rank, args=(config, request, rank, port)) for rank in range(request.topology.world_size)
     ]
     for process in ranks:
         process.start()
@@ -174,7 +177,7 @@ def _rank(config: Any, request: RunRequest, rank: int, port: int) -> None:
     os.dup2(log, 1)
     os.dup2(log, 2)
     faulthandler.dump_traceback_later(0.95 * request.timeout_s)
-    own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": request.layout.world_size, "MASTER_PORT": port}
+    own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": request.topology.world_size, "MASTER_PORT": port}
     os.environ.update({"MASTER_ADDR": "127.0.0.1", **{name: str(value) for name, value in own.items()}})
     if request.kernel == "reference":
         from bridgepack.canaries.cpu.training import run_cuda_calls_on_cpu, run_the_rest_on_cpu

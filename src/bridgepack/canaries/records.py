@@ -12,6 +12,7 @@ from bridgepack.data.tasks import Progress, SilentProgress
 from bridgepack.host import HostRelease, release_of
 from bridgepack.records.results import Result
 from bridgepack.records.words import counted
+from bridgepack.replay.settings import Topology
 
 Precision = Literal["float32", "float64", "bfloat16"]
 Kernel = Literal["reference", "transformer_engine"]
@@ -38,26 +39,17 @@ class CanaryOptions:
     progress: Progress = field(default_factory=SilentProgress)  #: receives the progress
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Layout:
-    """A layout of a run over processes."""
-
-    tensor: int = 1  #: tensor-parallel ranks
-    pipeline: int = 1  #: pipeline stages
-    context: int = 1  #: context-parallel ranks
-    data: int = 1  #: data-parallel ranks
-    sequence_parallel: bool = False  #: whether activations are split over tensor-parallel ranks
-
-    @property
-    def world_size(self) -> int:
-        """Processes."""
-        return self.tensor * self.pipeline * self.context * self.data
-
-    @property
-    def name(self) -> str:
-        """E.g. `CP 2 + TP 2`; `one rank` where nothing is split."""
-        sizes = (("CP", self.context), ("TP", self.tensor), ("PP", self.pipeline), ("DP", self.data))
-        return " + ".join(f"{axis} {size}" for axis, size in sizes if size > 1) or "one rank"
+def topology_of(
+    *, tensor: int = 1, pipeline: int = 1, context: int = 1, data: int = 1, sequence_parallel: bool = False
+) -> Topology:
+    """Return the topology with so many ranks along each axis."""
+    return Topology(
+        world_size=tensor * pipeline * context * data,
+        tensor_model_parallel_size=tensor,
+        pipeline_model_parallel_size=pipeline,
+        context_parallel_size=context,
+        sequence_parallel=sequence_parallel,
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,7 +78,7 @@ class HostFacts:
 class RunRequest:
     """One training step."""
 
-    layout: Layout  #: over which processes
+    topology: Topology  #: over which processes
     precision: Precision  #: what it computes in
     kernel: Kernel  #: what computes attention
     is_packed: bool  #: packs, or each sequence in a row of its own

@@ -163,12 +163,12 @@ def step_config(config: Any, request: RunRequest) -> Any:
 
 
 def _model_values(request: RunRequest) -> dict[str, Any]:
-    layout, dtype = request.layout, _DTYPES[request.precision]
+    topology, dtype = request.topology, _DTYPES[request.precision]
     values: dict[str, Any] = {
-        "tensor_model_parallel_size": layout.tensor,
-        "pipeline_model_parallel_size": layout.pipeline,
-        "context_parallel_size": layout.context,
-        "sequence_parallel": layout.sequence_parallel,
+        "tensor_model_parallel_size": topology.tensor_model_parallel_size,
+        "pipeline_model_parallel_size": topology.pipeline_model_parallel_size,
+        "context_parallel_size": topology.context_parallel_size,
+        "sequence_parallel": topology.sequence_parallel,
         "seq_length": request.packed_sequence_size,
         "vocab_size": request.vocab_size,
         "params_dtype": dtype,
@@ -272,7 +272,7 @@ class Step:
 
         rows = self._rows = Rows(self.request, self._dataset_kwargs, data_rank=self._place["data"])
         self._watch = Watch(model[0].module, rows.order)
-        faults.plant_in_step(self.request.fault, self._place, self.request.layout)
+        faults.plant_in_step(self.request.fault, self._place, self.request.topology)
         forward_step = self._watch.wrap(prepare_forward_step_func(self._forward_step, state))
         if not self.request.is_packed:
             forward_step = self._measured(forward_step, model[0])

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields, replace
 from typing import Any
 
-from bridgepack.canaries.records import ADAPTER_SIZE, HostFacts, Layout
+from bridgepack.canaries.records import ADAPTER_SIZE, HostFacts, topology_of
 from bridgepack.errors import ConfigError
+from bridgepack.replay.settings import Topology
 
 #: Rank of adapters: a multiple of every tensor-parallel size.
 _ADAPTER_DIM = 8
@@ -236,75 +237,85 @@ def _defaults(model: Any) -> dict[str, Any]:
     return defaults
 
 
-#: Maximum processes of a layout.
+#: Maximum processes of a topology.
 MAX_PROCESSES = 16
 _DEFAULT = (
-    Layout(),
-    Layout(data=2),
-    Layout(tensor=2),
-    Layout(pipeline=2),
-    Layout(pipeline=3),
-    Layout(context=2),
-    Layout(context=4),
-    Layout(context=2, tensor=2, pipeline=2, sequence_parallel=True),
+    topology_of(),
+    topology_of(data=2),
+    topology_of(tensor=2),
+    topology_of(pipeline=2),
+    topology_of(pipeline=3),
+    topology_of(context=2),
+    topology_of(context=4),
+    topology_of(context=2, tensor=2, pipeline=2, sequence_parallel=True),
 )
 
 
-def default_layouts(facts: HostFacts, *, num_packs: int, num_devices: int | None) -> tuple[list[Layout], list[str]]:
-    """Return the default layouts to compare, and notes on skipped layouts.
+def default_topologies(
+    facts: HostFacts, *, num_packs: int, num_devices: int | None
+) -> tuple[list[Topology], list[str]]:
+    """Return the default topologies to compare, and notes on skipped topologies.
 
-    `num_devices` is the number of GPUs available for a layout; None on CPU.
+    `num_devices` is the number of GPUs available for a topology; None on CPU.
     """
-    layouts, notes = [], []
-    for layout in _DEFAULT:
-        if num_devices is not None and layout.world_size > num_devices:
-            notes.append(f"{layout.name} is left out: it needs {layout.world_size} GPUs; --device cpu compares it")
-        elif num_packs % layout.data:
-            notes.append(f"{layout.name} is left out: {num_packs} packs cannot be shared evenly")
+    topologies, notes = [], []
+    for topology in _DEFAULT:
+        if num_devices is not None and topology.world_size > num_devices:
+            notes.append(f"{topology.title} is left out: it needs {topology.world_size} GPUs; --device cpu compares it")
+        elif num_packs % topology.data_parallel_size:
+            notes.append(f"{topology.title} is left out: {num_packs} packs cannot be shared evenly")
         else:
-            layouts.append(fit_layout(layout, facts))
-    return layouts, notes
+            topologies.append(fit_topology(topology, facts))
+    return topologies, notes
 
 
-def fit_layout(layout: Layout, facts: HostFacts) -> Layout:
-    """Return a layout with sequence parallelism if the recipe or its experts need it.
+def fit_topology(topology: Topology, facts: HostFacts) -> Topology:
+    """Return a topology with sequence parallelism if the recipe or its experts need it.
 
     Source: megatron-core 0.19.2, transformer/moe/moe_layer.py:630 refuses tensor parallelism without it.
     """
-    is_split = layout.tensor > 1 and (layout.sequence_parallel or facts.is_moe or facts.sequence_parallel)
-    return replace(layout, sequence_parallel=is_split)
+    is_split = topology.tensor_model_parallel_size > 1 and (
+        topology.sequence_parallel or facts.is_moe or facts.sequence_parallel
+    )
+    return replace(topology, sequence_parallel=is_split)
 
 
-def asked_layout(tensor: int | None, pipeline: int | None, context: int | None) -> Layout | None:
-    """Return the layout of the options, or None if no option is given.
+def topology_of_options(tensor: int | None, pipeline: int | None, context: int | None) -> Topology | None:
+    """Return the topology of the options, or None if no option is given.
 
     Raises:
-        ConfigError: the layout is impossible for the tiny model.
+        ConfigError: the topology is impossible for the tiny model.
     """
     if tensor is None and pipeline is None and context is None:
         return None
-    layout = Layout(tensor=tensor or 1, pipeline=pipeline or 1, context=context or 1)
-    _require_shares("--pipeline", layout.pipeline, NUM_LAYERS, f"{NUM_LAYERS} layers")
-    _require_shares("--tensor", layout.tensor, NUM_HEADS, f"{NUM_HEADS} heads", ", or less where heads share keys")
-    if layout.world_size > MAX_PROCESSES:
+    topology = topology_of(tensor=tensor or 1, pipeline=pipeline or 1, context=context or 1)
+    _require_shares("--pipeline", topology.pipeline_model_parallel_size, NUM_LAYERS, f"{NUM_LAYERS} layers")
+    _require_shares(
+        "--tensor",
+        topology.tensor_model_parallel_size,
+        NUM_HEADS,
+        f"{NUM_HEADS} heads",
+        ", or less where heads share keys",
+    )
+    if topology.world_size > MAX_PROCESSES:
         raise ConfigError(
-            f"--tensor, --pipeline and --context ask for {layout.world_size} processes; allowed: at most "
+            f"--tensor, --pipeline and --context ask for {topology.world_size} processes; allowed: at most "
             f"{MAX_PROCESSES}. Choose smaller sizes."
         )
-    return layout
+    return topology
 
 
-def require_fit(layout: Layout, facts: HostFacts, num_devices: int | None) -> None:
-    """Check that tensor-parallel ranks share the attention heads evenly, and that a layout fits on the GPUs.
+def require_fit(topology: Topology, facts: HostFacts, num_devices: int | None) -> None:
+    """Check that tensor-parallel ranks share the attention heads evenly, and that a topology fits on the GPUs.
 
     Raises:
         ConfigError: they do not, or it does not.
     """
     heads, groups = facts.model["num_attention_heads"], facts.model["num_query_groups"]
-    _require_shares("--tensor", layout.tensor, groups, f"{heads} heads in {groups} groups")
-    if num_devices is not None and layout.world_size > num_devices:
+    _require_shares("--tensor", topology.tensor_model_parallel_size, groups, f"{heads} heads in {groups} groups")
+    if num_devices is not None and topology.world_size > num_devices:
         raise ConfigError(
-            f"{layout.name} needs {layout.world_size} GPUs, and {num_devices} are here. Use --device cpu."
+            f"{topology.title} needs {topology.world_size} GPUs, and {num_devices} are here. Use --device cpu."
         )
 
 

@@ -27,6 +27,7 @@ class Topology:
     tensor_model_parallel_size: int = 1  #: ranks that share each layer's weights
     pipeline_model_parallel_size: int = 1
     context_parallel_size: int = 1  #: ranks that share each sequence
+    sequence_parallel: bool = False  #: whether tensor-parallel ranks share the activations, too
     pipeline_before_data: bool = False  #: `dist.use_tp_pp_dp_mapping`; without effect with `dist.use_decentralized_pg`
 
     def __post_init__(self) -> None:
@@ -39,6 +40,17 @@ class Topology:
                 f"{self.model_parallel_size}. Set it to "
                 f"{geometry.ceil_to_multiple(self.world_size, self.model_parallel_size)}."
             )
+
+    @property
+    def title(self) -> str:
+        """E.g. `CP 2 + TP 2`; `one rank` where nothing is split."""
+        sizes = {
+            "CP": self.context_parallel_size,
+            "TP": self.tensor_model_parallel_size,
+            "PP": self.pipeline_model_parallel_size,
+            "DP": self.data_parallel_size,
+        }
+        return " + ".join(f"{axis} {size}" for axis, size in sizes.items() if size > 1) or "one rank"
 
     @property
     def model_parallel_size(self) -> int:

@@ -10,7 +10,7 @@ from bridgepack.canaries import comparing
 from bridgepack.canaries.comparing import Sizes, WholeStep, distance, whole_step
 from bridgepack.canaries.judging import judge_step
 from bridgepack.canaries.naming import LEAK_IN_ATTENTION, UNKNOWN
-from bridgepack.canaries.records import Bound, Layout, RunOutcome, SeenRank
+from bridgepack.canaries.records import Bound, RunOutcome, SeenRank, topology_of
 from tests.support.canaries import packed_input, packed_row, seen_batch, seen_rank
 
 
@@ -26,7 +26,7 @@ def _rank(rank: int, *, tensor: int = 0, pipeline: int = 0, **gradients: list[fl
 
 
 def _step(**gradients: list[float]) -> WholeStep:
-    return whole_step(RunOutcome(exit_codes=(0,), ranks=(_rank(0, **gradients),)), Layout(), {})
+    return whole_step(RunOutcome(exit_codes=(0,), ranks=(_rank(0, **gradients),)), topology_of(), {})
 
 
 def test_ranks_are_put_together() -> None:
@@ -37,7 +37,7 @@ def test_ranks_are_put_together() -> None:
         _rank(3, tensor=1, pipeline=1, other=[7.0]),
     )
 
-    step = whole_step(RunOutcome(exit_codes=(0,) * 4, ranks=ranks), Layout(tensor=2, pipeline=2), {})
+    step = whole_step(RunOutcome(exit_codes=(0,) * 4, ranks=ranks), topology_of(tensor=2, pipeline=2), {})
 
     assert (step.loss, step.num_trained) == (6.0, 3)
     gradients = {name: value.tolist() for name, value in step.gradients.items()}
@@ -58,7 +58,7 @@ def test_gradients_are_measured_by_the_norms_of_sequences() -> None:
 
 def test_copies_that_differ_count_and_what_is_no_number_and_more_trained_tokens_are_never_within() -> None:
     step, ranks = _step(a=[1.0]), (_rank(0, a=[1.0]), _rank(1, a=[1.5]))
-    far = distance(whole_step(RunOutcome(exit_codes=(0, 0), ranks=ranks), Layout(data=2), {}), step)
+    far = distance(whole_step(RunOutcome(exit_codes=(0, 0), ranks=ranks), topology_of(data=2), {}), step)
 
     assert far.largest_gradient == pytest.approx(0.5 * 3 / 10)
     assert not distance(_step(a=[float("nan")]), step).is_within(1e9)

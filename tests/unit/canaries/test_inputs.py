@@ -9,10 +9,11 @@ import pytest
 from bridgepack.canaries import faults
 from bridgepack.canaries.inputs import PackedInput, draw_weights, merge_parts, packed_input, part_of, whole_shape
 from bridgepack.canaries.packs import chosen_packs
-from bridgepack.canaries.records import Layout
+from bridgepack.canaries.records import topology_of
 from bridgepack.geometry import runtime_segment_lengths
 from bridgepack.host import TARGET
 from bridgepack.records import PackedRow
+from bridgepack.replay.settings import Topology
 from tests.support.canaries import FACTS, packed_row
 
 #: Sequences of 3 and 6 runtime tokens.
@@ -21,7 +22,7 @@ ENTRIES = ({"max_samples_per_bin": 2, "dataset_max_seqlen": 6, "min_packed_seqle
 FIXED = replace(FACTS, pad_cu_seqlens=True)
 
 
-def _input(layout: Layout, *, row: PackedRow = ROW, facts: Any = FIXED, max_tokens: int = 64, **options: Any) -> Any:
+def _input(layout: Topology, *, row: PackedRow = ROW, facts: Any = FIXED, max_tokens: int = 64, **options: Any) -> Any:
     chosen = chosen_packs({0: row}, eos_token_id=2, max_tokens=max_tokens, release=TARGET)
     defaults: dict[str, Any] = {"entries": ENTRIES, "pad_seq_to_mult": 1, "keeps_boundaries": False}
     return packed_input(chosen, layout, facts, **{**defaults, **options})
@@ -33,7 +34,7 @@ def _lengths(packs: PackedInput) -> list[int]:
 
 
 def test_packs_that_do_not_fit_are_padded_with_their_metadata() -> None:
-    packs = _input(Layout(context=2))
+    packs = _input(topology_of(context=2))
 
     assert _lengths(packs) == [4, 8]
     assert packs.is_laid_out_anew
@@ -42,7 +43,7 @@ def test_packs_that_do_not_fit_are_padded_with_their_metadata() -> None:
 
 
 def test_a_cut_pack_is_emptier_than_the_metadata_says() -> None:
-    packs = _input(Layout(), max_tokens=4)
+    packs = _input(topology_of(), max_tokens=4)
 
     assert _lengths(packs) == [2, 2]
     assert packs.entries == ({"max_samples_per_bin": 2, "dataset_max_seqlen": 6, "min_packed_seqlen": 4},)
@@ -51,7 +52,7 @@ def test_a_cut_pack_is_emptier_than_the_metadata_says() -> None:
 def test_lengths_that_fit_by_chance_are_made_wrong() -> None:
     """Both sequences have 4 tokens; the last one loses one."""
     row = packed_row(range(5, 15), [1, 1, 1, 1, 0] * 2, [0, 5])
-    packs = _input(Layout(context=2), row=row, facts=FACTS, pad_seq_to_mult=4, fault=faults.WRONG_MULTIPLE)
+    packs = _input(topology_of(context=2), row=row, facts=FACTS, pad_seq_to_mult=4, fault=faults.WRONG_MULTIPLE)
 
     assert _lengths(packs) == [4, 3]
 

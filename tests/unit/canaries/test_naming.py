@@ -12,7 +12,7 @@ import pytest
 from bridgepack.canaries import faults
 from bridgepack.canaries.inputs import PackedInput
 from bridgepack.canaries.naming import ADVICE, TOKENS_DIFFER, named_faults
-from bridgepack.canaries.records import Layout, RunOutcome, SeenRank
+from bridgepack.canaries.records import RunOutcome, SeenRank, topology_of
 from tests.support.canaries import packed_input, packed_row, seen_batch, seen_rank
 from tests.support.messages import mentions
 
@@ -23,7 +23,9 @@ PACKS = packed_input(ROW, OTHER, size=16)
 
 def _seen(packs: PackedInput, context: int = 0, **changes: Any) -> SeenRank:
     """Return a rank that saw what it should of pack 7, but for some changes."""
-    batch = seen_batch(packs.rows[0], packs.settings, context=(context, packs.layout.context), **changes)
+    batch = seen_batch(
+        packs.rows[0], packs.settings, context=(context, packs.topology.context_parallel_size), **changes
+    )
     return seen_rank(context=context, batches=(batch,), num_trained=5)
 
 
@@ -61,7 +63,7 @@ def test_a_stage_that_was_not_reached_lacks_nothing() -> None:
 
 
 def test_lengths_that_do_not_fit_the_layout_are_named_once() -> None:
-    packs = packed_input(ROW, OTHER, size=16, layout=Layout(context=2))
+    packs = packed_input(ROW, OTHER, size=16, topology=topology_of(context=2))
     found = _names(packs, _seen(packs, 0), _seen(packs, 1))
 
     assert list(found) == [faults.WRONG_MULTIPLE]

@@ -8,26 +8,26 @@ import pytest
 
 from bridgepack.canaries.canary import _kernel
 from bridgepack.canaries.processes import HostProcess, _reason
-from bridgepack.canaries.records import CanaryOptions, Layout
-from bridgepack.canaries.tiny_model import default_layouts, fit_layout, require_fit
+from bridgepack.canaries.records import CanaryOptions, topology_of
+from bridgepack.canaries.tiny_model import default_topologies, fit_topology, require_fit
 from bridgepack.errors import ConfigError
 from tests.support.canaries import FACTS
 from tests.support.messages import mentions
 
 
 def test_default_covers_packing_and_every_kind_of_parallelism() -> None:
-    layouts, notes = default_layouts(FACTS, num_packs=4, num_devices=None)
+    topologies, notes = default_topologies(FACTS, num_packs=4, num_devices=None)
 
     names = ["one rank", "DP 2", "TP 2", "PP 2", "PP 3", "CP 2", "CP 4", "CP 2 + TP 2 + PP 2"]
-    assert [layout.name for layout in layouts] == names
+    assert [topology.title for topology in topologies] == names
     assert notes == []
-    assert [layout.sequence_parallel for layout in layouts] == [False] * 7 + [True]
+    assert [topology.sequence_parallel for topology in topologies] == [False] * 7 + [True]
 
 
 def test_what_cannot_be_shared_is_left_out_and_said() -> None:
-    layouts, notes = default_layouts(FACTS, num_packs=3, num_devices=2)
+    topologies, notes = default_topologies(FACTS, num_packs=3, num_devices=2)
 
-    assert [layout.name for layout in layouts] == ["one rank", "TP 2", "PP 2", "CP 2"]
+    assert [topology.title for topology in topologies] == ["one rank", "TP 2", "PP 2", "CP 2"]
     assert mentions(notes, "DP 2 is left out: 3 packs ")
     assert mentions(notes, "PP 3 is left out: ", "3 GPUs; --device cpu")
 
@@ -35,17 +35,17 @@ def test_what_cannot_be_shared_is_left_out_and_said() -> None:
 def test_experts_ask_for_sequence_parallelism() -> None:
     experts = replace(FACTS, is_moe=True)
 
-    assert fit_layout(Layout(tensor=2), experts).sequence_parallel
-    assert not fit_layout(Layout(tensor=2), FACTS).sequence_parallel
-    assert not fit_layout(Layout(context=2), experts).sequence_parallel
+    assert fit_topology(topology_of(tensor=2), experts).sequence_parallel
+    assert not fit_topology(topology_of(tensor=2), FACTS).sequence_parallel
+    assert not fit_topology(topology_of(context=2), experts).sequence_parallel
 
 
 def test_heads_and_gpus_have_to_suffice() -> None:
     with pytest.raises(ConfigError, match=r"--tensor is 3; .* allowed: 1, 2, 4\."):
-        require_fit(Layout(tensor=3), FACTS, None)
+        require_fit(topology_of(tensor=3), FACTS, None)
     with pytest.raises(ConfigError, match="CP 2 needs 2 GPUs, and 1 are here"):
-        require_fit(Layout(context=2), FACTS, 1)
-    require_fit(Layout(context=2), FACTS, None)
+        require_fit(topology_of(context=2), FACTS, 1)
+    require_fit(topology_of(context=2), FACTS, None)
 
 
 def test_gpus_are_used_only_where_they_and_the_kernels_are_there() -> None:
