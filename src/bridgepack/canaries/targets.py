@@ -123,8 +123,8 @@ def _with_artifact(place: str, recipe: SFTRecipe, folder: Path, num_packs: int) 
         _refuse_malformed(folder, number, row)
     lengths = [lengths_of(rows[int(number)]) for number in numbers]
     choice = choice_of(
-        np.array([len(pack) for pack in lengths]),
-        np.array([pack.max() for pack in lengths]),
+        np.array([len(sequence_lengths) for sequence_lengths in lengths]),
+        np.array([sequence_lengths.max() for sequence_lengths in lengths]),
         num_packs,
     )
     return CanaryTarget(

@@ -165,8 +165,8 @@ def _unfit(owner: HostObject, name: str, override: Setting) -> Refusal | None:
     if path == _PRECISION and isinstance(value, str):
         if facts.registered_precision(value) is not None:
             return None
-        choices, _, hint = known_names(value, facts.precision_names).removeprefix("allowed: ").partition(". ")
-        return _refusal(path, quoted(value), choices, hint, kind="unfit")
+        allowed_values, _, hint = known_names(value, facts.precision_names).removeprefix("allowed: ").partition(". ")
+        return _refusal(path, quoted(value), allowed_values, hint, kind="unfit")
     is_kept = (value == {} and owner.node.get(name) is not None) or (
         value is None and name in owner.node and owner.node[name] is None
     )
@@ -183,9 +183,9 @@ def _unfit(owner: HostObject, name: str, override: Setting) -> Refusal | None:
 
 
 def _refusal(
-    path: str, text: str, choices: str, fix: str, change: Change | None = None, *, kind: Any = "nowhere"
+    path: str, text: str, allowed_values: str, fix: str, change: Change | None = None, *, kind: Any = "nowhere"
 ) -> Refusal:
-    return Refusal(kind=kind, path=path, found=text, allowed=choices, fix=fix, change=change)
+    return Refusal(kind=kind, path=path, found=text, allowed=allowed_values, fix=fix, change=change)
 
 
 #: Makes the refusal of the override at hand: of what is allowed, and what to do.
@@ -206,16 +206,16 @@ def why_not_kept(values: Mapping[str, Any], override: Setting, facts: ReleaseFac
     def advice(*paths: str) -> str:
         return say("Set {paths} instead.", paths=setting(*paths))
 
-    def refusal(choices: str, fix: str) -> Refusal:
-        return _refusal(path, quoted(override.value), choices, fix, kind="not_kept")
+    def refusal(allowed_values: str, fix: str) -> Refusal:
+        return _refusal(path, quoted(override.value), allowed_values, fix, kind="not_kept")
 
     if path in WORKED_OUT:
         return refusal("what Megatron-Bridge computes", advice(*WORKED_OUT[path]))
     switch, without_effect = DEPENDENT.get(path, ("", None))
     if value and switch and value_at(values, switch) == without_effect:
         at = setting(switch)
-        choices = say("none: it has no effect while {path} is {value}", path=at, value=without_effect)
-        return refusal(choices, say("Remove it, or change {path}.", path=at))
+        allowed_values = say("none: it has no effect while {path} is {value}", path=at, value=without_effect)
+        return refusal(allowed_values, say("Remove it, or change {path}.", path=at))
     section, _, name = path.partition(".")
     for decider, sections in DECIDERS.items():
         final = _deciding_fields(values, decider, facts).get(name, ...) if section in sections else ...
@@ -284,8 +284,8 @@ def _gradients_refusal(node: Mapping[str, Any], name: str, refusal: _Refuse) -> 
     if node.get("reuse_grad_buf_for_mxfp8_param_ag") and not node.get("fp8_param_gather"):
         return refusal("reuse_grad_buf_for_mxfp8_param_ag only with fp8_param_gather", "Set both, or neither.")
     if node.get("param_name_patterns_for_fp32_local_accumulation") and node.get("grad_reduce_in_fp32"):
-        choices = "param_name_patterns_for_fp32_local_accumulation only without grad_reduce_in_fp32"
-        return refusal(choices, "Set one of them.")
+        allowed_values = "param_name_patterns_for_fp32_local_accumulation only without grad_reduce_in_fp32"
+        return refusal(allowed_values, "Set one of them.")
     if buckets is not None and (node.get("bucket_size") is not None or buckets <= 0):
         return refusal("num_buckets above 0, and only without bucket_size", "Set one of them.")
     if name == "fsdp_double_buffer" and node.get("megatron_fsdp_max_pool_double_buffer") and not node[name]:

@@ -71,9 +71,9 @@ def sequences_not_divisible_by_context_parallelism(run: Run) -> Found:
         best = run.recommended_pad_seq_to_mult
         sizes = " and ".join(map(str, run.context_parallel_sizes))
         actual = f"{run.pad_seq_to_mult}, with context_parallel_size {sizes}"
-        choices, why = f"a multiple of {multiple}; {best} is recommended", "2 x context_parallel_size divides it"
+        allowed_values, why = f"a multiple of {multiple}; {best} is recommended", "2 x context_parallel_size divides it"
         value = best if run.packed_sequence_size % best == 0 else multiple
-        yield wrong(_MULTIPLE, actual, choices, to=value, because=why, needs_repack=True)
+        yield wrong(_MULTIPLE, actual, allowed_values, to=value, because=why, needs_repack=True)
 
 
 @rule("BP102", ERROR, when=HAS_SPECS, noticed="first step; validate() checks only datasets that pack in the batch")
@@ -117,8 +117,8 @@ def seq_length_not_divisible_by_context_parallelism(run: Run) -> Found:
     multiple = 2 * run.context_parallel_size
     if run.seq_length % multiple:
         near = math.lcm(multiple, run.needed_width_multiple)
-        choices = f"a multiple of {multiple}, e.g. {nearest_multiples(run.seq_length, near)}"
-        yield wrong("model.seq_length", str(run.seq_length), choices)
+        allowed_values = f"a multiple of {multiple}, e.g. {nearest_multiples(run.seq_length, near)}"
+        yield wrong("model.seq_length", str(run.seq_length), allowed_values)
 
 
 @rule("BP105", WARNING, "PSB105; bridge/recipes/llama/h100/llama3.py:1346", versions={BRIDGE: "<0.7"})
@@ -132,8 +132,8 @@ def recipe_derives_multiple_too_early(run: Run) -> Found:
     """
     name = re.split(r"[.:/]", run.config.place)[-1]
     if _SETS_MULTIPLE_FIRST.fullmatch(name) and run.has_specs and not splits_context(run):
-        choices = "a value that is set together with context_parallel_size"
-        yield wrong(_MULTIPLE, f"{name} derives it before it sets context_parallel_size", choices)
+        allowed_values = "a value that is set together with context_parallel_size"
+        yield wrong(_MULTIPLE, f"{name} derives it before it sets context_parallel_size", allowed_values)
 
 
 @rule("BP110", ERROR, "PSB110; bridge/data/packing/offline.py:178", when=splits_packed_by_host, noticed="dataset build")
@@ -273,8 +273,8 @@ def pack_width_not_divisible(run: Run) -> Found:
     actual, value = f"packs are a multiple of {run.width_multiple} wide", math.lcm(DEFAULT_WIDTH_MULTIPLE, multiple)
     is_full_width_sound = run.packed_sequence_size % multiple == 0
     changes = change(_PAD_TO_MAX, True, "every pack gets the full width") if is_full_width_sound else ()
-    choices = f"a multiple of {multiple}, e.g. {value}, or pad_to_max_length true"
-    yield wrong(_HOST_MULTIPLE, actual, choices, changes=changes)
+    allowed_values = f"a multiple of {multiple}, e.g. {value}, or pad_to_max_length true"
+    yield wrong(_HOST_MULTIPLE, actual, allowed_values, changes=changes)
 
 
 @fixable_rule("BP113", WARNING, when=HAS_SPECS, noticed="first step, or later")
@@ -314,9 +314,9 @@ def pipeline_expects_other_width(run: Run) -> Found:
     if loader not in ("single", "cyclic") or run.flag("model.variable_seq_lengths") or has_constant_width(run):
         return
     width = str(run.packed_sequence_size) if run.pads_to_max_length else "different widths"
-    choices = say("batch, or packs of {model.seq_length}, {length}", length=run.seq_length)
+    allowed_values = say("batch, or packs of {model.seq_length}, {length}", length=run.seq_length)
     actual, why = f"{loader}, which gives packs of {width}", "this loader tells the pipeline the width of each batch"
-    yield wrong("dataset.dataloader_type", actual, choices, to="batch", because=why)
+    yield wrong("dataset.dataloader_type", actual, allowed_values, to="batch", because=why)
 
 
 def _context_limit(run: Run) -> tuple[int, str]:

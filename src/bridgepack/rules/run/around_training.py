@@ -96,8 +96,11 @@ def throughput_ignores_packing(run: Run) -> Found:
     Fix: Compute FLOPs from the sequence lengths; compare runs by tokens per second.
     Evidence: read in 0.6.2; Bridge #4161.
     """
-    actual, choices = f"{run.context_parallel_size} with packs", "1 for a throughput that counts packed sequences"
-    yield wrong("model.context_parallel_size", actual, choices)
+    actual, allowed_values = (
+        f"{run.context_parallel_size} with packs",
+        "1 for a throughput that counts packed sequences",
+    )
+    yield wrong("model.context_parallel_size", actual, allowed_values)
 
 
 @rule("BP966", ADVICE, when=PACKS_OFFLINE, noticed="first step", evidence="read in 0.6.2; the cost is inferred")

@@ -46,8 +46,8 @@ def _does_not_divide(run: Run) -> bool:
 
 def _require_multiple(path: str, batch: int, size: int, copies: int) -> Found:
     share = size * copies
-    choices = f"a multiple of {share} (micro batch {size} x {copies} data-parallel ranks), e.g. "
-    yield wrong(path, str(batch), f"{choices}{nearest_multiples(batch, share)}")
+    allowed_values = f"a multiple of {share} (micro batch {size} x {copies} data-parallel ranks), e.g. "
+    yield wrong(path, str(batch), f"{allowed_values}{nearest_multiples(batch, share)}")
 
 
 @rule("BP602", ERROR, "PSB602; bridge/data/samplers.py:261, core/num_microbatches_calculator.py:381", noticed="setup")
@@ -101,8 +101,8 @@ def gpus_not_a_multiple_of_model_parallelism(run: Run) -> Found:
     for path, context in contexts.items():
         if run.data_parallel_size_with(context) == 0:
             size = run.model_parallel_size_with(context)
-            choices = f"a multiple of {size} GPUs, e.g. {nearest_multiples(run.world_size, size)}"
-            yield wrong(path, f"{run.world_size} GPUs with {size} per copy of the model", choices)
+            allowed_values = f"a multiple of {size} GPUs, e.g. {nearest_multiples(run.world_size, size)}"
+            yield wrong(path, f"{run.world_size} GPUs with {size} per copy of the model", allowed_values)
             return
 
 

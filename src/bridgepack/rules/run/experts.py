@@ -116,8 +116,8 @@ def expert_overlap_without_what_it_needs(run: Run) -> Found:
     Source: core/transformer/transformer_config.py:2669-2747; bridge/training/comm_overlap.py, the same checks earlier
     """
     if _acts(run, _OVERLAP):
-        for actual, choices in _lacking(run):
-            yield wrong(acting(run, _OVERLAP), f"true with {actual}", choices)
+        for actual, allowed_values in _lacking(run):
+            yield wrong(acting(run, _OVERLAP), f"true with {actual}", allowed_values)
 
 
 def _lacking(run: Run) -> Iterator[tuple[str, str]]:

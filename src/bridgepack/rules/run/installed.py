@@ -48,8 +48,8 @@ def _core_outside(run: Run, range_of: Callable[[HostRelease], str]) -> Found:
     if core is None or is_in(core, range_of(release)):
         return
     if range_of is _works or is_in(core, release.core_works):
-        choices = f"{range_of(release)} for {release.name}".replace(".dev0", "")
-        yield wrong(place(CORE), f"{core} with megatron-bridge {release.name}", choices)
+        allowed_values = f"{range_of(release)} for {release.name}".replace(".dev0", "")
+        yield wrong(place(CORE), f"{core} with megatron-bridge {release.name}", allowed_values)
 
 
 _works: Callable[[HostRelease], str] = attrgetter("core_works")
@@ -195,9 +195,9 @@ def python_not_supported(run: Run) -> Found:
     Fix: Use Python 3.12. Source: PSC404; wheel metadata of megatron-bridge 0.6.2
     """
     python = require(run.require_environment().python, "the environment has no version of Python")
-    bridge, choices = installed_version(run, BRIDGE) or run.versions[BRIDGE], _release(run).python
-    if not is_in(require(version_of(python), f"{python!r} is not a version of Python"), choices):
-        yield wrong(place("python"), f"{python} with megatron-bridge {bridge}", choices)
+    bridge, allowed_values = installed_version(run, BRIDGE) or run.versions[BRIDGE], _release(run).python
+    if not is_in(require(version_of(python), f"{python!r} is not a version of Python"), allowed_values):
+        yield wrong(place("python"), f"{python} with megatron-bridge {bridge}", allowed_values)
 
 
 @rule("BP989", WARNING, "PSC404; wheel metadata of megatron-bridge 0.6.2")
@@ -209,9 +209,9 @@ def transformers_out_of_range(run: Run) -> Found:
     Fix: pip install "transformers>=5.8,<=5.12.1"
     Noticed: import, or never. Evidence: the wheel's own metadata.
     """
-    version, choices = installed_version(run, "transformers"), _release(run).transformers
-    if version is not None and not is_in(version, choices):
-        yield wrong(place("transformers"), str(version), choices)
+    version, allowed_values = installed_version(run, "transformers"), _release(run).transformers
+    if version is not None and not is_in(version, allowed_values):
+        yield wrong(place("transformers"), str(version), allowed_values)
 
 
 _TOKENIZER = "tokenizer.tokenizer_model"

@@ -41,8 +41,10 @@ def per_token_loss_off_with_context_parallelism(run: Run) -> Found:
     Evidence: executed with the real 0.6.2; Megatron-LM #1764, NeMo #14488, Bridge #374.
     """
     if not computes_loss_per_token(run):
-        choices = f"true, because context parallelism is {run.context_parallel_size}"
-        yield wrong(_PER_TOKEN, "false", choices, changes=per_token_loss(run, "a rank may hold no trained token"))
+        allowed_values = f"true, because context parallelism is {run.context_parallel_size}"
+        yield wrong(
+            _PER_TOKEN, "false", allowed_values, changes=per_token_loss(run, "a rank may hold no trained token")
+        )
 
 
 @fixable_rule("BP012", ERROR, "PSB012; bridge/training/config.py:1455", when=_is_checked_by_host, noticed=VALIDATE)
@@ -54,8 +56,10 @@ def average_in_collective_with_context_parallelism(run: Run) -> Found:
     Fix: Set {ddp.average_in_collective} to false. Evidence: executed with the real 0.6.2.
     """
     if _averages_in_collective(run):
-        choices = f"false, because context parallelism is {run.context_parallel_size}"
-        yield wrong(_AVERAGE, "true", choices, to=False, because="ranks hold different numbers of trained tokens")
+        allowed_values = f"false, because context parallelism is {run.context_parallel_size}"
+        yield wrong(
+            _AVERAGE, "true", allowed_values, to=False, because="ranks hold different numbers of trained tokens"
+        )
 
 
 @fixable_rule("BP013", ERROR, "PSB013; core/distributed/distributed_data_parallel.py:180", noticed="setup")
@@ -68,8 +72,8 @@ def average_in_collective_with_per_token_loss(run: Run) -> Found:
     """
     if computes_loss_per_token(run) and _averages_in_collective(run) and not _is_checked_by_host(run):
         why = "the loss per token forbids averaging in the collective"
-        choices = say("false, because {model.calculate_per_token_loss} is true")
-        yield wrong(_AVERAGE, "true", choices, to=False, because=why)
+        allowed_values = say("false, because {model.calculate_per_token_loss} is true")
+        yield wrong(_AVERAGE, "true", allowed_values, to=False, because=why)
 
 
 @fixable_rule(
@@ -87,8 +91,8 @@ def loss_averaged_over_packs(run: Run) -> Found:
     Evidence: read in the source; Bridge #2952, SkyRL #223. Most recipes of the host average over packs.
     """
     if not run.flag(_PER_TOKEN) and not splits_context(run):
-        choices = "true, so that every trained token weighs the same"
-        yield wrong(_PER_TOKEN, "false", choices, changes=per_token_loss(run))
+        allowed_values = "true, so that every trained token weighs the same"
+        yield wrong(_PER_TOKEN, "false", allowed_values, changes=per_token_loss(run))
 
 
 @rule("BP032", WARNING, "PSB011, PSB810; bridge/training/config.py:1439", when=splits_context)
@@ -116,8 +120,8 @@ def validation_loss_weighs_packs(run: Run) -> Found:
     Fix: Set {model.calculate_per_token_loss} true and {ddp.average_in_collective} false.
     """
     if run.evaluates and not run.flag(_PER_TOKEN):
-        choices = "true, if you compare validation losses"
-        yield wrong(_PER_TOKEN, "false", choices, changes=per_token_loss(run))
+        allowed_values = "true, if you compare validation losses"
+        yield wrong(_PER_TOKEN, "false", allowed_values, changes=per_token_loss(run))
 
 
 @rule("BP027", ADVICE, "PSB027; docs/bridge-rl-integration.md:190", when=splits_context)
@@ -129,5 +133,5 @@ def context_parallelism_without_packing(run: Run) -> Found:
     Fix: Turn packing on. Noticed: assertion in SkyRL or NeMo-RL. Evidence: SkyRL #274; the host's documentation.
     """
     if not run.is_packed and fine_tunes(run):
-        actual, choices = f"{run.context_parallel_size}, without packing", "packing, or no context parallelism"
-        yield wrong("model.context_parallel_size", actual, choices)
+        actual, allowed_values = f"{run.context_parallel_size}, without packing", "packing, or no context parallelism"
+        yield wrong("model.context_parallel_size", actual, allowed_values)

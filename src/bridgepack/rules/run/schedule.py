@@ -94,10 +94,10 @@ def schedule_shorter_than_training(run: Run) -> Found:
         return
     steps = run.integer_or_none(_STEPS) if limit > 0 or run.is_stated(_STEPS) else None
     if limit <= 0 or (steps is not None and limit < steps):
-        choices = (
+        allowed_values = (
             "a positive number" if steps is None else say("{steps} or more ({train.train_iters}), or null", steps=steps)
         )
-        yield wrong(_MAX_STEPS, str(limit), choices, to=None, because="an unset schedule is as long as training")
+        yield wrong(_MAX_STEPS, str(limit), allowed_values, to=None, because="an unset schedule is as long as training")
 
 
 @rule("BP623", ERROR, "PSB612; bridge/training/config.py:420,1560", noticed=VALIDATE)
@@ -113,8 +113,8 @@ def schedule_counts_both_steps_and_samples(run: Run) -> Found:
     if any(_is_used(run, f"{name}_{unit}") for name in ("lr_decay", "lr_warmup", "lr_wsd_decay")):
         names.append(f"lr_wsd_decay_{unit_of_other}")
     for name in filter(partial(_is_used, run), names):
-        choices = f"{0 if 'warmup' in name else 'null'}, because training is counted in {unit}"
-        yield wrong(f"scheduler.{name}", str(run.value(f"scheduler.{name}")), choices)
+        allowed_values = f"{0 if 'warmup' in name else 'null'}, because training is counted in {unit}"
+        yield wrong(f"scheduler.{name}", str(run.value(f"scheduler.{name}")), allowed_values)
 
 
 def _is_used(run: Run, name: str) -> bool:

@@ -42,8 +42,8 @@ def packed_sequence_size_not_positive(run: Run) -> Found:
     if run.packed_sequence_size <= 0:
         length = run.stated_integer("model.seq_length")
         changes = change(_SIZE, length, "packs are as long as model.seq_length") if length and length > 0 else ()
-        choices = "a positive number of tokens, equal to seq_length"
-        yield wrong(_SIZE, str(run.packed_sequence_size), choices, changes=changes)
+        allowed_values = "a positive number of tokens, equal to seq_length"
+        yield wrong(_SIZE, str(run.packed_sequence_size), allowed_values, changes=changes)
 
 
 @fixable_rule("BP007", ERROR, "PSB007; bridge/training/config.py:1505", noticed=VALIDATE)
@@ -157,8 +157,13 @@ def pad_seq_to_mult_not_positive(run: Run) -> Found:
     multiple = run.integer_or_none(_MULTIPLE)
     if multiple is None or multiple <= 0:
         multiple_needed, why = run.recommended_pad_seq_to_mult, "the smallest multiple that this topology needs"
-        actual, choices = "null" if multiple is None else str(multiple), f"a positive number; {multiple_needed} here"
-        yield wrong(_MULTIPLE, actual, choices, to=multiple_needed, because=why, needs_repack=multiple_needed > 1)
+        actual, allowed_values = (
+            "null" if multiple is None else str(multiple),
+            f"a positive number; {multiple_needed} here",
+        )
+        yield wrong(
+            _MULTIPLE, actual, allowed_values, to=multiple_needed, because=why, needs_repack=multiple_needed > 1
+        )
 
 
 @fixable_rule("BP036", ERROR, "PSB007; bridge/data/builders/gpt_sft.py:191", when=fine_tunes, noticed=VALIDATE)

@@ -226,13 +226,13 @@ def recomputation_half_described(run: Run) -> Found:
         yield wrong("model.recompute_method", f"{method} with {granularity}", " or ".join(_METHODS))
     layers = run.stated("model.recompute_num_layers")
     if (layers is None) != (granularity == "selective"):
-        choices = "None" if granularity == "selective" else "a number of layers"
-        yield wrong("model.recompute_num_layers", f"{layers} with {granularity}", choices)
+        allowed_values = "None" if granularity == "selective" else "a number of layers"
+        yield wrong("model.recompute_num_layers", f"{layers} with {granularity}", allowed_values)
     if run.is_on("model.distribute_saved_activations") and run.splits_sequence:
         yield wrong("model.distribute_saved_activations", "true with sequence_parallel true", "false", to=False)
     if granularity == "selective":
-        for name, choices in _wrong_recomputation(run):
-            yield wrong("model.recompute_modules", repr(name), choices)
+        for name, allowed_values in _wrong_recomputation(run):
+            yield wrong("model.recompute_modules", repr(name), allowed_values)
 
 
 def _wrong_recomputation(run: Run) -> Iterator[tuple[str, str]]:

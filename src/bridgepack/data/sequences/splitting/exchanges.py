@@ -13,8 +13,8 @@ from bridgepack.data.sequences.over_long import HistoryCut
 from bridgepack.data.sequences.splitting.history import KEPT_ROLES, exchange_starts
 
 
-class Run(NamedTuple):
-    """A run of whole exchanges, rendered after the system prompt and the tools."""
+class ExchangeRun(NamedTuple):
+    """Whole exchanges one after the other, rendered after the system prompt and the tools."""
 
     chat: RenderedChat
     trained: frozenset[int]  #: positions in the conversation of the answers that it trains
@@ -28,14 +28,14 @@ class ExchangeSplitter:
         """Take functions that render a conversation and say whether a text fits; `render` raises RowError."""
         self._render, self._fits = render, fits
 
-    def runs(self, conversation: Conversation) -> tuple[list[Run], HistoryCut]:
+    def runs(self, conversation: Conversation) -> tuple[list[ExchangeRun], HistoryCut]:
         """Return the runs, each of as many exchanges as fit, at least one; and what is in none of them.
 
         Raises:
             RowError: the template refuses a run.
         """
         bounds = [0, *exchange_starts(conversation)[1:], len(conversation.messages)]
-        found: list[Run] = []
+        found: list[ExchangeRun] = []
         first, size = 0, 1
         while first < len(bounds) - 1:
             size, run = self._longest(conversation, bounds, first, size)
@@ -43,7 +43,9 @@ class ExchangeSplitter:
             found += [run] if run is not None else []
         return found, _left_out(conversation, bounds, found)
 
-    def _longest(self, conversation: Conversation, bounds: list[int], first: int, guess: int) -> tuple[int, Run | None]:
+    def _longest(
+        self, conversation: Conversation, bounds: list[int], first: int, guess: int
+    ) -> tuple[int, ExchangeRun | None]:
         """Return the number of exchanges of the longest run from one on, and the run; None if it trains nothing."""
         most = len(bounds) - 1 - first
         good, found = 1, self._run(conversation, bounds[first], bounds[first + 1])
@@ -58,17 +60,17 @@ class ExchangeSplitter:
             tried = min(2 * good, most) if bad > most else (good + bad) // 2
         return good, found
 
-    def _run(self, conversation: Conversation, start: int, stop: int) -> Run | None:
+    def _run(self, conversation: Conversation, start: int, stop: int) -> ExchangeRun | None:
         """Return the run of the messages of a range, up to its last trained answer."""
         trained = frozenset(index for index in conversation.trained if start <= index < stop)
         if not trained:
             return None
         earlier = enumerate(conversation.messages[:start])
         removed = frozenset(index for index, message in earlier if message["role"] not in KEPT_ROLES)
-        return Run(self._render(conversation.through(max(trained) + 1).without(removed)), trained, removed)
+        return ExchangeRun(self._render(conversation.through(max(trained) + 1).without(removed)), trained, removed)
 
 
-def _left_out(conversation: Conversation, bounds: list[int], runs: list[Run]) -> HistoryCut:
+def _left_out(conversation: Conversation, bounds: list[int], runs: list[ExchangeRun]) -> HistoryCut:
     """Return how many turns are in no run, and how many exchanges whole."""
     shown = {index for run in runs for index in range(max(run.trained) + 1) if index not in run.removed}
     gone = set(range(len(conversation.messages))) - shown

@@ -93,8 +93,8 @@ def cache_named_for_another_tokenizer(run: Run) -> Found:
         return
     plain_name, last = _plain(name), _plain(tokenizer.rstrip("/").rpartition("/")[2])
     if last not in plain_name and plain_name not in _plain(tokenizer):
-        actual, choices = f"{name}, for {tokenizer}", "null, or a name that contains the tokenizer's name"
-        yield wrong(_TOKENIZER_NAME, actual, choices, to=None, because="the host derives it from the tokenizer")
+        actual, allowed_values = f"{name}, for {tokenizer}", "null, or a name that contains the tokenizer's name"
+        yield wrong(_TOKENIZER_NAME, actual, allowed_values, to=None, because="the host derives it from the tokenizer")
 
 
 @rule("BP211", ADVICE, "PSB211; bridge/data/builders/gpt_sft.py:906", when=splits_packed_by_host)
@@ -175,9 +175,11 @@ def filled_up_batch_with_mean_loss(run: Run) -> Found:
     if not run.is_set("train.num_epochs") or run.flag("model.calculate_per_token_loss"):
         return
     if run.artifact is None or num_packs(run, TRAIN) % run.global_batch_size:
-        choices = "true, or packs that are a multiple of global_batch_size"
+        allowed_values = "true, or packs that are a multiple of global_batch_size"
         changes = per_token_loss(run, "masked packs then have no weight")
-        yield wrong("model.calculate_per_token_loss", say("false with {train.num_epochs}"), choices, changes=changes)
+        yield wrong(
+            "model.calculate_per_token_loss", say("false with {train.num_epochs}"), allowed_values, changes=changes
+        )
 
 
 @fixable_rule("BP610", WARNING, "PSB610; bridge/data/packing/parquet.py:363", when=PACKS_OFFLINE)

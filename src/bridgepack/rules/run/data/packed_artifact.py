@@ -167,8 +167,8 @@ def artifact_lacks_validation(run: Run) -> Found:
     """
     splits = run.require_artifact().shards
     if run.flag("dataset.do_validation") and TRAIN in splits and VALIDATION not in splits:
-        actual, choices = f"an artifact with {', '.join(splits)} only", "an artifact with a validation split"
-        yield wrong(PATH_SETTINGS[VALIDATION], actual, choices)
+        actual, allowed_values = f"an artifact with {', '.join(splits)} only", "an artifact with a validation split"
+        yield wrong(PATH_SETTINGS[VALIDATION], actual, allowed_values)
 
 
 @rule("BP220", WARNING, "PSB220, PSB216, PSB616", when=HAS_SPECS)

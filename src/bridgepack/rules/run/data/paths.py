@@ -227,8 +227,8 @@ def validation_packed_by_host(run: Run) -> Found:
         build, or never.
     """
     if splits_packed_by_host(run) == (VALIDATION,):
-        choices = "a path to validation packs, or do_validation false"
-        yield wrong(PATH_SETTINGS[VALIDATION], "null, with explicit training packs and do_validation", choices)
+        allowed_values = "a path to validation packs, or do_validation false"
+        yield wrong(PATH_SETTINGS[VALIDATION], "null, with explicit training packs and do_validation", allowed_values)
 
 
 @fixable_rule(
@@ -258,8 +258,8 @@ def test_split_width_not_divisible(run: Run) -> Found:
     is_seen = run.files is not None and run.value("dataset.hf_dataset") is None
     if not is_seen or run.require_files().exists(f"{raw_root(run)}/test.jsonl"):
         actual = f"true, with test rows a multiple of {width} wide"
-        choices = f"false, or rows a multiple of {multiple} wide"
-        yield wrong("dataset.do_test", actual, choices, to=False, because="the test split is never packed")
+        allowed_values = f"false, or rows a multiple of {multiple} wide"
+        yield wrong("dataset.do_test", actual, allowed_values, to=False, because="the test split is never packed")
 
 
 @rule("BP219", ERROR, "PSB219; bridge/data/builders/gpt_sft.py:802", when=HAS_SPECS, noticed="dataset build")

@@ -59,8 +59,8 @@ def rewrite_of_explicit_packs(run: Run) -> Found:
     is_rewritten = run.is_on("dataset.hf_rewrite")
     set_paths = [name for name in _PACK_PATHS if is_rewritten and run.value(f"{SPECS}.{name}") is not None]
     if set_paths:
-        actual, choices = f"true with {', '.join(set_paths)}", "false with explicit packs"
-        yield wrong("dataset.hf_rewrite", actual, choices, to=False, because="explicit packs are not rewritten")
+        actual, allowed_values = f"true with {', '.join(set_paths)}", "false with explicit packs"
+        yield wrong("dataset.hf_rewrite", actual, allowed_values, to=False, because="explicit packs are not rewritten")
 
 
 @rule("BP019", ERROR, when=IS_TEXT, noticed="dataset build", evidence=EXECUTED)
@@ -72,10 +72,10 @@ def dataset_option_unknown(run: Run) -> Found:
     Fix: Remove the option, or correct its spelling.
     Source: PSB019; bridge/data/builders/gpt_sft.py:468, data/datasets/gpt_sft.py:92
     """
-    choices = _SEMANTIC_OPTIONS | _OTHER_OPTIONS
+    allowed_values = _SEMANTIC_OPTIONS | _OTHER_OPTIONS
     for option in run.dataset_kwargs:
-        if option not in choices | _REPORTED_ELSEWHERE:
-            yield wrong(f"{_OPTIONS}.{option}", "set", ", ".join(sorted(choices)))
+        if option not in allowed_values | _REPORTED_ELSEWHERE:
+            yield wrong(f"{_OPTIONS}.{option}", "set", ", ".join(sorted(allowed_values)))
 
 
 @rule("BP035", ERROR, when=IS_TEXT, noticed="validate()")

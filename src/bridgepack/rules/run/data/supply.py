@@ -160,8 +160,8 @@ def _near_batches(run: Run, packs: int) -> str:
     near = [*[size for size in sizes if size < batch][-1:], *[size for size in sizes if size > batch][:1]]
     if not near:
         return f"Use fewer GPUs, or validation data that give a multiple of {unit} packs."
-    choices = " or ".join(f"{size} (eval_iters {packs // size})" for size in near)
-    return say("Set {validation.eval_global_batch_size} to {choices}.", choices=choices)
+    allowed_values = " or ".join(f"{size} (eval_iters {packs // size})" for size in near)
+    return say("Set {validation.eval_global_batch_size} to {allowed_values}.", allowed_values=allowed_values)
 
 
 @rule("BP607", WARNING, "PSB607; bridge/data/loaders.py:109, data/samplers.py:326", when=PACKS_OFFLINE)
@@ -202,11 +202,11 @@ def batch_of_many_sequences(run: Run) -> Found:
     sequences, unit = round(batch * per_pack), smallest_batch(run)
     usual = max(round(USUAL_SEQUENCES / per_pack / unit), 1) * unit
     if sequences > _LARGE_BATCH_SEQUENCES and per_pack >= 2 and usual < batch:
-        actual, choices = f"{batch} packs, with {per_pack:.1f} conversations in each", f"{usual} packs"
+        actual, allowed_values = f"{batch} packs, with {per_pack:.1f} conversations in each", f"{usual} packs"
         one_step = f"One step trains about {sequences:,} conversations."
         cure = say("For the usual {number}, set {batch}.", number=USUAL_SEQUENCES, batch=batch_set_to(run, usual))
         fix = join([one_step, cure], " ")
-        yield wrong("train.global_batch_size", actual, choices, fix=fix)
+        yield wrong("train.global_batch_size", actual, allowed_values, fix=fix)
 
 
 @rule("BP638", WARNING, "bridge/data/samplers.py", when=PACKS_OFFLINE)
@@ -253,7 +253,7 @@ def packs_run_out(run: Run) -> Found:
         return
     num_packs_read, packs = run.integer("train.train_iters") * run.global_batch_size, _training_packs(run)
     if num_packs_read > packs:
-        actual, choices = f"single, with {packs} packs for {num_packs_read}", "batch, which repeats the packs"
+        actual, allowed_values = f"single, with {packs} packs for {num_packs_read}", "batch, which repeats the packs"
         yield wrong(
-            "dataset.dataloader_type", actual, choices, to="batch", because="the batch loader repeats the packs"
+            "dataset.dataloader_type", actual, allowed_values, to="batch", because="the batch loader repeats the packs"
         )

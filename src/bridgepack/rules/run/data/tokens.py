@@ -117,8 +117,8 @@ def loss_of_packs_differs_from_run(run: Run) -> Found:
     kind_of_run = (preprocessing_kind(run), run.value("dataset.preprocessing.loss_mode"))
     kind_of_packs = (recorded_settings["kind"], recorded_settings.get("loss_mode"))
     if kind_of_run != kind_of_packs:
-        actual, choices = (f"{kind}, loss_mode {loss}" for kind, loss in (kind_of_run, kind_of_packs))
-        yield wrong("dataset.preprocessing", actual, f"{choices}, as in the packs")
+        actual, allowed_values = (f"{kind}, loss_mode {loss}" for kind, loss in (kind_of_run, kind_of_packs))
+        yield wrong("dataset.preprocessing", actual, f"{allowed_values}, as in the packs")
 
 
 @rule("BP536", WARNING, "PSB210; bridge/data/builders/gpt_sft.py:83", when=PACKS_OFFLINE)

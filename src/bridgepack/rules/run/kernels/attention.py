@@ -43,8 +43,8 @@ def no_backend_for_packed_attention(run: Run) -> Found:
         return
     is_old = run.versions[ENGINE] < Version("2.12")
     if backend == "local" or is_old or splits_context(run) or pads_between_sequences(run):
-        choices = "auto or fused, or flash if no sequence is padded"
-        yield wrong(_BACKEND, str(backend), choices, to=None)
+        allowed_values = "auto or fused, or flash if no sequence is padded"
+        yield wrong(_BACKEND, str(backend), allowed_values, to=None)
 
 
 def has_flash_attention_3(run: Run) -> bool:
@@ -76,8 +76,10 @@ def flash_attention_over_padded_sequences(run: Run) -> Found:
     versions = run.environment.versions if run.environment is not None else {}
     if not has_flash_attention_3(run):
         actual = f"flash, with padded sequences and {'no' if versions else 'an unknown state of'} FlashAttention 3"
-        choices = "auto or fused with padded sequences; flash with FlashAttention 3 and TransformerEngine 2.16 or newer"
-        yield wrong(_BACKEND, actual, choices, to=None, because="the fused kernel supports padded sequences")
+        allowed_values = (
+            "auto or fused with padded sequences; flash with FlashAttention 3 and TransformerEngine 2.16 or newer"
+        )
+        yield wrong(_BACKEND, actual, allowed_values, to=None, because="the fused kernel supports padded sequences")
 
 
 @fixable_rule(

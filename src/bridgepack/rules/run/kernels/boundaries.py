@@ -77,8 +77,8 @@ def very_short_sequences_with_old_kernels(run: Run) -> Found:
     for truth in truths(run):
         if truth.min_runtime_length <= 2 * run.context_parallel_size:
             actual = f"shortest sequence {truth.min_runtime_length} tokens, TransformerEngine {run.versions[ENGINE]}"
-            choices = f"more than {2 * run.context_parallel_size} tokens, or TransformerEngine 2.14"
-            yield wrong(place(truth.split), actual, choices)
+            allowed_values = f"more than {2 * run.context_parallel_size} tokens, or TransformerEngine 2.14"
+            yield wrong(place(truth.split), actual, allowed_values)
 
 
 @rule("BP719", ERROR, when=IS_PACKED, evidence="read in megatron-bridge 0.6.2")

@@ -116,5 +116,7 @@ def rank_without_trained_token(run: Run) -> Found:
         return
     for truth in truths(run):
         if truth.min_effective_tokens_per_row < largest:
-            choices = f"at least {largest}, one for each context-parallel rank"
-            yield wrong(place(truth.split), f"a pack with {truth.min_effective_tokens_per_row} trained tokens", choices)
+            allowed_values = f"at least {largest}, one for each context-parallel rank"
+            yield wrong(
+                place(truth.split), f"a pack with {truth.min_effective_tokens_per_row} trained tokens", allowed_values
+            )

@@ -96,8 +96,8 @@ def heads_do_not_divide_for_all_to_all(run: Run) -> Found:
     per_rank = (heads // tensor, max(groups // tensor, 1))
     if any(count % size for count in per_rank):
         actual = f"a2a with {per_rank[0]} heads and {per_rank[1]} key-value heads per tensor-parallel rank"
-        choices = f"multiples of context parallelism {size} for a2a, or p2p"
-        yield wrong(_KIND, actual, choices, changes=_back_to_ring(run) if run.cp_comm_types == ("a2a",) else ())
+        allowed_values = f"multiples of context parallelism {size} for a2a, or p2p"
+        yield wrong(_KIND, actual, allowed_values, changes=_back_to_ring(run) if run.cp_comm_types == ("a2a",) else ())
 
 
 @fixable_rule("BP707", ERROR, "PSB707; bridge/training/config.py:1541-1561", evidence="read in megatron-bridge 0.6.2")
@@ -116,9 +116,9 @@ def hierarchical_sizes_do_not_fit(run: Run) -> Found:
         return
     int_sizes = [size for size in run.items(_SIZES) if type(size) is int]
     if math.prod(int_sizes) != run.context_parallel_size:
-        choices = say("a product of {size}, {model.context_parallel_size}", size=run.context_parallel_size)
+        allowed_values = say("a product of {size}, {model.context_parallel_size}", size=run.context_parallel_size)
         changes = () if is_used else change(_SIZES, None, "nothing uses them")
-        yield wrong(_SIZES, f"{int_sizes}, product {math.prod(int_sizes)}", choices, changes=changes)
+        yield wrong(_SIZES, f"{int_sizes}, product {math.prod(int_sizes)}", allowed_values, changes=changes)
 
 
 @rule("BP708", ERROR, when=(splits_context, _has_sliding_window, uses_engine_attention), noticed="first step")

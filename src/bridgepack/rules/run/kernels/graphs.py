@@ -85,8 +85,8 @@ def layer_graphs_around_packed_attention(run: Run) -> Found:
     capture = graph_capture(run)
     if capture.impl == "transformer_engine" and capture.captures_attention:
         actual, why = f"{_describe(capture)}, attention included", "the replay does not support packs"
-        choices = "modules without attn, full_iteration or none with packs"
-        yield wrong(capture.path, actual, choices, to=capture.off, because=why)
+        allowed_values = "modules without attn, full_iteration or none with packs"
+        yield wrong(capture.path, actual, allowed_values, to=capture.off, because=why)
 
 
 @fixable_rule("BP837", ERROR, when=PACKS_OFFLINE, versions={BRIDGE: ">=0.7"}, noticed="first step")
@@ -123,8 +123,8 @@ def local_graphs_of_layers(run: Run) -> Found:
         return
     inference = run.text_or_none("model.inference_cuda_graph_scope") if capture.is_on else None
     if capture.modules or inference not in ("layer", "block"):
-        choices = "none, transformer_engine, full_iteration"
-        yield wrong(_IMPL, _describe(capture), choices, to="none", because="the host has no such graphs")
+        allowed_values = "none, transformer_engine, full_iteration"
+        yield wrong(_IMPL, _describe(capture), allowed_values, to="none", because="the host has no such graphs")
 
 
 @fixable_rule("BP925", ERROR, "PSC105; bridge/training/config.py:1369-1374", noticed=VALIDATE, evidence=EXECUTED)
@@ -136,8 +136,8 @@ def full_iteration_graph_checks_loss(run: Run) -> Found:
     Fix: Set {rerun_state_machine.check_for_nan_in_loss} to false.
     """
     if graph_capture(run).is_full_iteration and run.flag(_NAN_CHECK):
-        actual, choices = (f"{value} with a full-iteration graph" for value in ("true", "false"))
-        yield wrong(_NAN_CHECK, actual, choices, to=False, because="the check cannot be captured")
+        actual, allowed_values = (f"{value} with a full-iteration graph" for value in ("true", "false"))
+        yield wrong(_NAN_CHECK, actual, allowed_values, to=False, because="the check cannot be captured")
 
 
 @rule("BP920", WARNING, when=PACKS_OFFLINE, noticed="capture", evidence="read in the source of 0.6.2; not run")
@@ -151,8 +151,8 @@ def full_iteration_graph_of_packs(run: Run) -> Found:
     Source: bridge/training/gpt_step.py, get_batch_from_iterator; core/full_cuda_graph.py
     """
     if graph_capture(run).is_full_iteration:
-        choices = "transformer_engine graphs of modules without attention"
-        yield wrong(graph_capture(run).path, "a full-iteration graph of packs", choices)
+        allowed_values = "transformer_engine graphs of modules without attention"
+        yield wrong(graph_capture(run).path, "a full-iteration graph of packs", allowed_values)
 
 
 @fixable_rule(
@@ -211,9 +211,12 @@ def full_recompute_inside_layer_graphs(run: Run) -> Found:
         return
     capture = graph_capture(run)
     if capture.is_on and not capture.is_full_iteration:
-        actual, choices = f"{run.value(path)} with {capture.impl} graphs", "selective or null with graphs of layers"
+        actual, allowed_values = (
+            f"{run.value(path)} with {capture.impl} graphs",
+            "selective or null with graphs of layers",
+        )
         changes = change(capture.path, capture.off, "full recompute saves the memory; graphs only save time")
-        yield wrong(path, actual, choices, changes=changes)
+        yield wrong(path, actual, allowed_values, changes=changes)
 
 
 @fixable_rule("BP817", ERROR, "PSC101, PSC104; core/transformer/transformer_config.py:2365-2463", evidence=EXECUTED)
@@ -247,8 +250,8 @@ def _wrong_inference_scope(run: Run, capture: GraphCapture) -> Found:
     scope = run.text_or_none(path) if run.is_stated(path) else None
     fits = scope in ("layer", "block") if capture.impl == "local" else scope == "none"
     if scope is not None and not fits:
-        choices = "layer or block" if capture.impl == "local" else f"none with cuda_graph_impl {capture.impl}"
-        yield wrong(path, scope, choices)
+        allowed_values = "layer or block" if capture.impl == "local" else f"none with cuda_graph_impl {capture.impl}"
+        yield wrong(path, scope, allowed_values)
 
 
 def _wrong_entries(capture: GraphCapture) -> Found:
@@ -275,8 +278,8 @@ def graph_modules_do_not_fit_the_model(run: Run) -> Found:
         return
     if run.stated("model.cpu_offloading") is True:
         yield wrong("model.cpu_offloading", "true with graphs of layers", "false with graphs")
-    for actual, choices in _misfits(run, frozenset(capture.modules)):
-        yield wrong(_MODULES, actual, choices)
+    for actual, allowed_values in _misfits(run, frozenset(capture.modules)):
+        yield wrong(_MODULES, actual, allowed_values)
 
 
 def _misfits(run: Run, modules: frozenset[str]) -> Iterator[tuple[str, str]]:

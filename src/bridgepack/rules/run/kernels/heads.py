@@ -80,9 +80,12 @@ def no_kernel_for_large_heads(run: Run) -> Found:
         )
     elif run.is_packed and pads_between_sequences(run):
         if run.packs_offline:
-            choices = "1: no sequence parallelism, or tensor parallelism 1"
+            allowed_values = "1: no sequence parallelism, or tensor parallelism 1"
             yield wrong(
-                f"{SPECS}.pad_seq_to_mult", join([str(run.pad_seq_to_mult), heads], " "), choices, needs_repack=True
+                f"{SPECS}.pad_seq_to_mult",
+                join([str(run.pad_seq_to_mult), heads], " "),
+                allowed_values,
+                needs_repack=True,
             )
         else:
             actual = join([f"sequences padded to {run.recommended_pad_seq_to_mult}", heads], " ")

@@ -31,8 +31,8 @@ def pack_width_unfit_for_low_precision(run: Run) -> Found:
     multiple, size = TOKEN_MULTIPLES[run.number_format] * num_shares(run), run.packed_sequence_size
     if size > 0 and size % multiple:
         actual = f"{size} over {counted(num_shares(run), 'rank')} in {run.number_format}"
-        choices = f"a multiple of {multiple}, e.g. {nearest_multiples(size, multiple)}"
-        yield wrong(f"{SPECS}.packed_sequence_size", actual, choices)
+        allowed_values = f"a multiple of {multiple}, e.g. {nearest_multiples(size, multiple)}"
+        yield wrong(f"{SPECS}.packed_sequence_size", actual, allowed_values)
 
 
 @rule("BP930", WARNING, "PSC108, PSB112; bridge/data/packing/gpt_sft.py, the collate's width", when=PACKS_OFFLINE)

@@ -82,9 +82,9 @@ def adapter_target_is_no_layer(run: Run) -> Found:
     is_all = len(targets_unknown) == len(targets)
     of_class = f"{'the language model of ' if model.prefix else ''}{run.class_name('model')}"
     actual = f"{', '.join(targets_unknown)}, {'none of them a' if is_all else 'no'} linear layer of {of_class}"
-    choices = f"names of its linear layers: {', '.join(model.names)}"
+    allowed_values = f"names of its linear layers: {', '.join(model.names)}"
     fix = f"In this model: {'; '.join(texts)}."
-    yield wrong(TARGETS, actual, choices, changes=changes, fix=fix)
+    yield wrong(TARGETS, actual, allowed_values, changes=changes, fix=fix)
 
 
 def _foreign(run: Run, targets: tuple[str, ...]) -> Found:
@@ -208,8 +208,8 @@ def adapters_without_gradient(run: Run) -> Found:
     share = "all" if len(without) == len(decoder) else f"{len(without)} of {len(decoder)}"
     spread = f"layer {layers[0]}" if len(layers) == 1 else f"layers {layers[0]} to {layers[-1]}"
     actual = f"{', '.join(regions)}, with adapters on {names} in {spread} ({share} adapters) that get no gradient"
-    path, choices = (_GRANULARITY, "null") if is_whole else (_MODULES, "modules after a trained one")
-    yield wrong(path, actual, choices, changes=_uniform(run), fix=_fix(run))
+    path, allowed_values = (_GRANULARITY, "null") if is_whole else (_MODULES, "modules after a trained one")
+    yield wrong(path, actual, allowed_values, changes=_uniform(run), fix=_fix(run))
 
 
 def _uniform(run: Run) -> tuple[Change, ...]:
@@ -329,9 +329,9 @@ def _require_division(run: Run) -> Found:
     names = [name for name in dict.fromkeys(split) if name not in _SPLIT_BY_ROWS]
     if names:
         actual = f"{dim} with tensor parallelism {tensor}, on {', '.join(names)}"
-        choices = f"a multiple of {tensor}, e.g. {-(-dim // tensor) * tensor}"
+        allowed_values = f"a multiple of {tensor}, e.g. {-(-dim // tensor) * tensor}"
         fix = say("Set {peft.dim} to a multiple of {model.tensor_model_parallel_size}.")
-        yield wrong("peft.dim", actual, choices, fix=fix)
+        yield wrong("peft.dim", actual, allowed_values, fix=fix)
 
 
 def _is_of_expert(linear: Linear) -> bool:

@@ -45,8 +45,8 @@ def dora_on_layers_that_it_does_not_take(run: Run) -> Found:
         target for target in targets_of(run) if not any(is_match(target, linear) for linear in refusals)
     ] or usual_targets(run)
     changes = change(TARGETS, usual_targets(run) if is_default(run) else wrappable, "DoRA cannot wrap the others")
-    choices = f"layers that DoRA can wrap: {', '.join(usual_targets(run))}"
-    yield wrong(TARGETS, f"{', '.join(names)} with DoRA", choices, changes=changes)
+    allowed_values = f"layers that DoRA can wrap: {', '.join(usual_targets(run))}"
+    yield wrong(TARGETS, f"{', '.join(names)} with DoRA", allowed_values, changes=changes)
 
 
 @fixable_rule(

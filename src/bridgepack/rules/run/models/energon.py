@@ -42,10 +42,10 @@ def energon_packing_unfit(run: Run) -> Found:
     ):
         value = run.stated(path)
         if value != values and (value is not None or values is True):
-            choices = f"{_words(values)} with packing_buffer_size"
-            yield wrong(path, _words(value), choices, group=path, to=values, because="Energon packs the samples")
-    for path, actual, choices in _unsupported_settings(run):
-        yield wrong(path, actual, choices, group=path)
+            allowed_values = f"{_words(values)} with packing_buffer_size"
+            yield wrong(path, _words(value), allowed_values, group=path, to=values, because="Energon packs the samples")
+    for path, actual, allowed_values in _unsupported_settings(run):
+        yield wrong(path, actual, allowed_values, group=path)
 
 
 def _words(value: object) -> str:

@@ -42,8 +42,8 @@ def family_packed_against_its_recipe(run: Run) -> Found:
     """
     is_split_whole = run.family.name == "deepseek_v4" and run.stated("model.cp_partition_mode") == "contiguous"
     if run.family.name in NOT_OFFLINE and not is_split_whole:
-        choices = "no packing, as in the host's recipes for this family"
-        yield wrong(_OFFLINE, f"packs for {run.family.evidence} ({run.family.name})", choices)
+        allowed_values = "no packing, as in the host's recipes for this family"
+        yield wrong(_OFFLINE, f"packs for {run.family.evidence} ({run.family.name})", allowed_values)
 
 
 @fixable_rule("BP902", ERROR, when=PACKS_IN_BATCH, noticed="first step", evidence="read in 0.6.2")
@@ -60,8 +60,8 @@ def in_batch_packing_refused_by_family(run: Run) -> Found:
     is_deferred = name == "nemotron_vl" and run.stated("dataset.defer_in_batch_packing_to_step")
     if name in _IN_BATCH_REFUSED and not is_deferred:
         why = "the family's data code refuses in-batch packing"
-        choices = f"false: {_IN_BATCH_REFUSED[name]} raises"
-        yield wrong(_IN_BATCH, f"true for {evidence} ({name})", choices, to=False, because=why)
+        allowed_values = f"false: {_IN_BATCH_REFUSED[name]} raises"
+        yield wrong(_IN_BATCH, f"true for {evidence} ({name})", allowed_values, to=False, because=why)
 
 
 @rule("BP903", ERROR, "PSB903; bridge/models/gemma/gemma2_provider.py:187-190,375-378", when=IS_PACKED)
@@ -76,8 +76,8 @@ def gemma_2_packed(run: Run) -> Found:
     """
     name = run.class_name("model") or "" if run.is_stated("model._target_") else run.family.name
     if "gemma2" in name.lower():
-        choices = "no packing: the attention of Gemma 2 raises for packs"
-        yield wrong(_OFFLINE if run.packs_offline else _IN_BATCH, f"packs for {run.family.evidence}", choices)
+        allowed_values = "no packing: the attention of Gemma 2 raises for packs"
+        yield wrong(_OFFLINE if run.packs_offline else _IN_BATCH, f"packs for {run.family.evidence}", allowed_values)
 
 
 @fixable_rule("BP904", ERROR, when=IS_PACKED, noticed="first step", evidence="read in 0.6.2 and megatron-core 0.19.2")
@@ -113,8 +113,8 @@ def in_batch_packing_against_its_recipe(run: Run) -> Found:
     """
     name, is_deferred = run.family.name, bool(run.stated("dataset.defer_in_batch_packing_to_step"))
     if name in _NOT_IN_BATCH and (name != "nemotron_vl" or is_deferred):
-        choices = "false, as in the host's recipes for this family"
-        yield wrong(_IN_BATCH, f"true for {run.family.evidence} ({name})", choices)
+        allowed_values = "false, as in the host's recipes for this family"
+        yield wrong(_IN_BATCH, f"true for {run.family.evidence} ({name})", allowed_values)
 
 
 @fixable_rule("BP916", WARNING, when=IS_PACKED, noticed="first step, or never")
@@ -154,8 +154,8 @@ def attention_variant_unknown_to_core(run: Run) -> Found:
         raise CannotJudgeError(f"the attention variants of megatron-core {run.versions[CORE]} are not known")
     if isinstance(variant, str) and variant not in variants:
         actual = f"{variant} with megatron-core {run.versions[CORE]}"
-        choices = f"{' or '.join(sorted(variants))} with the core of {run.release.name}"
-        yield wrong("model.experimental_attention_variant", actual, choices)
+        allowed_values = f"{' or '.join(sorted(variants))} with the core of {run.release.name}"
+        yield wrong("model.experimental_attention_variant", actual, allowed_values)
 
 
 _HYBRID = "model.is_hybrid_model"
@@ -240,9 +240,9 @@ def mamba_heads_do_not_divide(run: Run) -> Found:
         yield wrong("model.mamba_num_heads", actual, f"a product that divides {heads}")
     if type(groups) is int and not _groups_divide(groups, tensor=tensor, context=context):
         actual = f"{groups} with tensor parallelism {tensor} and context parallelism {context}"
-        choices = f"tensor parallelism that divides {groups}; groups per rank and "
-        choices += "context parallelism that divide one another"
-        yield wrong("model.mamba_num_groups", actual, choices)
+        allowed_values = f"tensor parallelism that divides {groups}; groups per rank and "
+        allowed_values += "context parallelism that divide one another"
+        yield wrong("model.mamba_num_groups", actual, allowed_values)
 
 
 def _groups_divide(num_groups: int, *, tensor: int, context: int) -> bool:

@@ -46,10 +46,10 @@ def seq_length_not_a_collate_multiple(run: Run) -> Found:
     multiple, length = run.stated_width_multiple, run.integer("dataset.seq_length")
     if length % multiple:
         lower = length // multiple * multiple
-        choices = f"a multiple of {multiple}: " + (f"{lower}, {lower + multiple}" if lower else str(multiple))
+        allowed_values = f"a multiple of {multiple}: " + (f"{lower}, {lower + multiple}" if lower else str(multiple))
         changes = change("dataset.seq_length", lower or multiple, f"a multiple of {multiple}")
         changes += change("model.seq_length", lower or multiple, "the same as dataset.seq_length")
-        yield wrong("dataset.seq_length", str(length), choices, changes=changes)
+        yield wrong("dataset.seq_length", str(length), allowed_values, changes=changes)
 
 
 @rule("BP933", ADVICE, "PSC203, PSC204; bridge/data/packing/in_batch.py:49", when=(PACKS_IN_BATCH, has_own_dataset))
@@ -190,12 +190,12 @@ def energon_micro_batch_size_differs(run: Run) -> Found:
     if run.dataset_kind != _ENERGON:
         return
     path, evaluation, size_wanted = "dataset.micro_batch_size", "validation.eval_micro_batch_size", run.micro_batch_size
-    why, choices = "as train.micro_batch_size", say("{size}, as {train.micro_batch_size}", size=size_wanted)
+    why, allowed_values = "as train.micro_batch_size", say("{size}, as {train.micro_batch_size}", size=size_wanted)
     if run.integer(path) != size_wanted:
-        yield wrong(path, str(run.integer(path)), choices, to=size_wanted, because=why)
+        yield wrong(path, str(run.integer(path)), allowed_values, to=size_wanted, because=why)
     if run.flag("dataset.do_validation") and run.eval_micro_batch_size != size_wanted:
         actual = str(run.eval_micro_batch_size)
-        yield wrong(evaluation, actual, choices, to=size_wanted, because=why, group=evaluation)
+        yield wrong(evaluation, actual, allowed_values, to=size_wanted, because=why, group=evaluation)
 
 
 @rule("BP941", WARNING, "PSC211; bridge/training/utils/packed_seq_utils.py:145", when=PACKS_IN_BATCH)

@@ -32,9 +32,13 @@ def _model_name(run: Run) -> str:
     return str(run.class_name("model") if run.is_stated(_CLASS) else run.value(_ID))
 
 
-def _otherwise(facts: TextPacks, choices: str) -> str:
+def _otherwise(facts: TextPacks, allowed_values: str) -> str:
     """Return what is allowed, or the language part by itself where the host loads it."""
-    return f"{choices}; any with its language part alone, {facts.language_part}" if facts.language_part else choices
+    return (
+        f"{allowed_values}; any with its language part alone, {facts.language_part}"
+        if facts.language_part
+        else allowed_values
+    )
 
 
 @rule("BP943", ERROR, when=PACKS_OFFLINE, versions=_VERSIONS, noticed="first step", evidence=_EVIDENCE)
@@ -50,8 +54,8 @@ def text_packs_refused_by_class(run: Run) -> Found:
     """
     facts = text_packs(run)
     if facts is not None and facts.refused:
-        choices = _otherwise(facts, "no offline packing")
-        yield wrong("dataset.enable_offline_packing", f"true for {_model_name(run)}: {facts.refused}", choices)
+        allowed_values = _otherwise(facts, "no offline packing")
+        yield wrong("dataset.enable_offline_packing", f"true for {_model_name(run)}: {facts.refused}", allowed_values)
 
 
 @rule("BP944", ERROR, when=(PACKS_OFFLINE, splits_context), versions=_VERSIONS, evidence=_EVIDENCE)
@@ -70,8 +74,12 @@ def text_packs_split_over_context(run: Run) -> Found:
     facts = text_packs(run)
     if facts is not None and facts.context and not facts.refused:
         actual = f"{run.context_parallel_size} for {_model_name(run)}: {facts.context}"
-        choices = "1 with packs of text"
-        yield wrong("model.context_parallel_size", actual, choices if facts.kernels else _otherwise(facts, choices))
+        allowed_values = "1 with packs of text"
+        yield wrong(
+            "model.context_parallel_size",
+            actual,
+            allowed_values if facts.kernels else _otherwise(facts, allowed_values),
+        )
 
 
 @rule("BP945", ERROR, when=PACKS_OFFLINE, versions=_VERSIONS, noticed="first step", evidence=_EVIDENCE)
@@ -91,8 +99,8 @@ def padded_text_packs_without_positions(run: Run) -> Found:
     facts = text_packs(run)
     if facts is not None and facts.empty and run.pad_seq_to_mult > 1:
         actual = f"{run.pad_seq_to_mult} for {_model_name(run)}: {facts.empty}"
-        choices = _otherwise(facts, "1: no sequence parallelism, context parallelism 1")
-        yield wrong(f"{SPECS}.pad_seq_to_mult", actual, choices, needs_repack=True)
+        allowed_values = _otherwise(facts, "1: no sequence parallelism, context parallelism 1")
+        yield wrong(f"{SPECS}.pad_seq_to_mult", actual, allowed_values, needs_repack=True)
 
 
 @fixable_rule("BP946", ERROR, when=PACKS_OFFLINE, versions=_VERSIONS, noticed="first step", evidence=_EVIDENCE)

@@ -58,8 +58,8 @@ def sharded_parameters_of_version_2_unfit(run: Run) -> Found:
     Evidence: executed with main of 2026-08-22.
     Source: bridge/training/config.py (_validate_and_apply_megatron_fsdp_v2_configs) of 0.7
     """
-    for path, actual, choices in _unfit(run):
-        yield wrong(path, f"{actual} with megatron_fsdp_version 2", choices, group=path)
+    for path, actual, allowed_values in _unfit(run):
+        yield wrong(path, f"{actual} with megatron_fsdp_version 2", allowed_values, group=path)
 
 
 def _unfit(run: Run) -> Iterator[tuple[str, str, str]]:
