@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.api.progress import shows_progress
+from bridgepack.api.targets import with_rows_on_disk
 from bridgepack.bridge.targets import Target, load_target
 from bridgepack.checking.check import check_target
 from bridgepack.checking.fix import Fixed, fix_target
 from bridgepack.checking.options import CheckOptions, named_environment
 from bridgepack.config.arguments import check_arguments, stated_options
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.data.reading.kept_rows import with_kept_rows
 from bridgepack.data.reading.remote import artifact_place
 from bridgepack.reporting.rules import explain_rule
 from bridgepack.rules.judging.report import CheckReport
@@ -69,9 +69,8 @@ def _split_options(target: Any, options: Mapping[str, Any], operation: str) -> t
         target = load_target(target)  # here, so that its code runs once
     recipe = target.recipe if isinstance(target, Target) else target
     if isinstance(recipe, Mapping | SFTRecipe):
-        row_settings, overrides = with_kept_rows(recipe, settings.get("overrides"))
-        target = target if isinstance(target, Target) else row_settings
-        settings |= {} if overrides is None else {"overrides": overrides}
+        recipe, settings = with_rows_on_disk(recipe, settings)
+        target = target if isinstance(target, Target) else recipe
     check_options = stated_options(CheckOptions, settings, operation)
     if isinstance(target, Target):
         target = target.override(check_options.overrides).reading(check_options.artifact or target.packs)

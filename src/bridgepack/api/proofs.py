@@ -6,13 +6,13 @@ from typing import Any
 
 from bridgepack.api.files import check_place, staged_report
 from bridgepack.api.progress import shows_progress
+from bridgepack.api.targets import with_rows_on_disk
 from bridgepack.canaries.canary import run_canary
 from bridgepack.canaries.records import CanaryOptions, CanaryReport
 from bridgepack.config.arguments import check_arguments, local_path, stated_options
 from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import Artifact
-from bridgepack.data.reading.kept_rows import with_kept_rows
 from bridgepack.data.reading.remote import artifact_place
 from bridgepack.data.tasks import Progress
 from bridgepack.proof.diff.diff import DEFAULT_LIMIT, diff_artifacts
@@ -44,10 +44,15 @@ def prove(target: str | Path | SFTRecipe | Mapping[str, Any], **options: Any) ->
         ConfigError: the recipe does not exist, or an option or an override is invalid.
         ArtifactError: the folder is not an artifact.
     """
-    target, overrides = with_kept_rows(target, options.get("overrides"))
-    options |= {} if overrides is None else {"overrides": overrides}
-    path_or_recipe = load_recipe(target) if isinstance(target, Mapping) else target
-    return prove_target(path_or_recipe, stated_options(ProofOptions, options, "prove"))
+    target, options = _target_and_options(target, options)
+    return prove_target(target, stated_options(ProofOptions, options, "prove"))
+
+
+def _target_and_options(
+    target: str | Path | SFTRecipe | Mapping[str, Any], options: dict[str, Any]
+) -> tuple[str | Path | SFTRecipe, dict[str, Any]]:
+    target, options = with_rows_on_disk(target, options)
+    return (load_recipe(target) if isinstance(target, Mapping) else target), options
 
 
 @shows_progress
@@ -84,10 +89,8 @@ def masks(target: str | Path | SFTRecipe | Mapping[str, Any], **options: Any) ->
     Raises:
         BridgepackError: ConfigError, ArtifactError, DataError or TokenizerError, each saying what to do.
     """
-    target, overrides = with_kept_rows(target, options.get("overrides"))
-    options |= {} if overrides is None else {"overrides": overrides}
-    path_or_recipe = load_recipe(target) if isinstance(target, Mapping) else target
-    return check_masks(path_or_recipe, stated_options(MaskOptions, options, "prove.masks"))
+    target, options = _target_and_options(target, options)
+    return check_masks(target, stated_options(MaskOptions, options, "prove.masks"))
 
 
 @shows_progress
@@ -104,10 +107,8 @@ def served(target: str | Path | SFTRecipe | Mapping[str, Any], **options: Any) -
     Raises:
         BridgepackError: ConfigError, ArtifactError, DataError or TokenizerError, each saying what to do.
     """
-    target, overrides = with_kept_rows(target, options.get("overrides"))
-    options |= {} if overrides is None else {"overrides": overrides}
-    path_or_recipe = load_recipe(target) if isinstance(target, Mapping) else target
-    return check_served(path_or_recipe, stated_options(MaskOptions, options, "prove.served"))
+    target, options = _target_and_options(target, options)
+    return check_served(target, stated_options(MaskOptions, options, "prove.served"))
 
 
 @shows_progress

@@ -8,6 +8,7 @@ from bridgepack.bridge.targets import Target
 from bridgepack.bridge.targets import recipe_target as recipe_target
 from bridgepack.config.reading import FORMS
 from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.reading.kept_rows import with_kept_rows
 from bridgepack.errors import ConfigError
 
 _KINDS = {"artifact": "an artifact", "saved": "a saved ConfigContainer", "container": "a ConfigContainer"}
@@ -24,3 +25,13 @@ def recipe_of(target: Target) -> SFTRecipe:
     if target.recipe is None:
         raise ConfigError(f"recipe is {target.place!r}, {_KINDS[target.kind]}; allowed: {FORMS}. Give a recipe.")
     return target.recipe
+
+
+def with_rows_on_disk(target: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return a recipe and the options of a call, with the paths of the written rows in place of rows in memory.
+
+    Raises:
+        ConfigError, StoreError: as `data.reading.kept_rows.recipe_with_rows`.
+    """
+    target, overrides = with_kept_rows(target, options.get("overrides"))
+    return target, options if overrides is None else {**options, "overrides": overrides}
