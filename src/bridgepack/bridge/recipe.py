@@ -81,6 +81,7 @@ def config_of_recipe(recipe: SFTRecipe, *, place: str | None = None, artifact: P
         bridge_version=recipe.bridge_version or installed_version(),
         place=place or recipe.name,
         user_paths=user_paths,
+        derived=frozenset(path for path, setting in settings.items() if setting.origin == "derived"),
         recipe_fields=fields_of(recipe),
         ignored=recipe.ignore,
         world_size=recipe.parallelism.num_gpus,

@@ -56,6 +56,8 @@ class RunConfig:
     place: str  #: the user's name for the settings, e.g. `recipes/mine.yaml`.
     #: path here -> path in the user's file, of what is written there under another path
     user_paths: Mapping[str, str] = field(default_factory=dict)
+    #: paths of a recipe's run whose values the recipe does not set: they follow from its other fields and its packs
+    derived: frozenset[str] = frozenset()
     #: of a recipe: path here -> the field that would say it; a path that ends with a dot is a section. None if the
     #: settings are no recipe's: then they are written under their paths here.
     recipe_fields: Mapping[str, str] | None = None

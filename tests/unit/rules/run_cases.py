@@ -5,6 +5,7 @@ A case is a mapping with, all optional:
 - `set`: dotted path -> value, and `remove`: dotted paths, in the settings of `tests/rules/base_run.json`;
   `{"_path_": "..."}` stands for a `pathlib.Path`.
 - `recipe`: true for settings that are not complete: only what `set` says is stated.
+- `derived`: paths whose values follow from a recipe's other fields.
 - `place`: what the user named; `world_size`: number of GPUs, 8 by default, null for not known.
 - `no_recipe`: a model's name that is no recipe, and the hint that goes with it.
 - `refusal`: what is said of a setting that the host does not take.
@@ -80,6 +81,7 @@ def subject_of(case: Mapping[str, Any]) -> Run:
             values=values,
             is_complete=not case.get("recipe", False),
             builds_packs=case.get("builds_packs", False),
+            derived=frozenset(case.get("derived", ())),
             place=case.get("place", "my_run.yaml"),
             no_recipe=tuple(case["no_recipe"]) if "no_recipe" in case else None,
             refusals=(Refusal(**case["refusal"]),) if "refusal" in case else (),

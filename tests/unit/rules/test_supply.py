@@ -123,3 +123,30 @@ def test_a_run_of_few_steps(tmp_path: Path, recipe: SFTRecipe, changes: dict[str
         assert most < value
         again = _found(recipe, tmp_path / "again", **SIZES | changes | {path: most})
         assert again == {}
+
+
+@pytest.mark.parametrize(
+    ("num_validation", "changes", "is_found"),
+    [(1, {}, True), (2, {}, False), (1, {"schedule__eval_iters": 0}, False), (1, {"parallelism__num_gpus": 1}, False)],
+    ids=str,
+)
+def test_validation_packs_that_no_step_evaluates(
+    tmp_path: Path, recipe: SFTRecipe, num_validation: int, changes: dict[str, Any], is_found: bool
+) -> None:
+    rows = write_json_lines(tmp_path / "validation.jsonl", [tokenized_row(*range(30, 47))] * num_validation)
+    changed = recipe.override(
+        {name.replace("__", "."): value for name, value in (SIZES | {"parallelism__num_gpus": 2} | changes).items()}
+        | {"data.validation": str(rows)}
+    )
+    packs = build(changed, tmp_path / "out").output
+
+    report = check_target(changed, CheckOptions(artifact=packs, select=("BP625",), looks_at_files=False))
+
+    assert [finding.where for finding in report.findings] == (["schedule.eval_iters"] if is_found else [])
+    if is_found:
+        (finding,) = report.findings
+        assert finding.severity == "warning"
+        assert (finding.found, finding.allowed) == (
+            "0, because 1 validation pack is fewer than a step takes",
+            "at least 2 validation packs, or no validation data",
+        )

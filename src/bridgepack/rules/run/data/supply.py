@@ -15,6 +15,7 @@ from bridgepack.rules.run.reading import EVALUATES, batch_set_to, smallest_batch
 _MANY_EPOCHS = 10
 #: Field of a recipe whose steps are computed from its packs.
 _RECIPE_EPOCHS = "schedule.num_epochs"
+_EVALUATION_STEPS = "validation.eval_iters"
 #: Usual numbers of epochs of an unpacked run whose train_iters is copied.
 _USUAL_EPOCHS = range(1, 6)
 #: Maximum sequences per step that the learning rates of most recipes are tuned for.
@@ -151,6 +152,30 @@ def validation_packs_left_out(run: Run) -> Found:
         )
         actual = f"{steps} x {batch} of {packs} packs are read"
         yield wrong("validation.eval_iters", actual, f"batches that read all {packs} packs", fix=fix)
+
+
+def _computes_evaluation(run: Run) -> bool:
+    """Return whether the steps of an evaluation follow from a recipe's packs; a number that is set is a choice."""
+    return _EVALUATION_STEPS in run.config.derived
+
+
+@rule("BP625", WARNING, when=(PACKS_OFFLINE, _computes_evaluation))
+def validation_packs_never_read(run: Run) -> Found:
+    """There are validation packs, and no step evaluates them.
+
+    Why: Silent: the run logs no validation loss, and the rows that were set aside are not trained either. A recipe's
+        evaluation has no steps where the data-parallel ranks are more than the validation packs.
+    Bad: 1 validation pack for 2 data-parallel ranks. Good: 2 validation packs, which one step evaluates.
+    Fix: Raise data.validation_fraction or add rows to data.validation, and build again; or use fewer GPUs. Where no
+        evaluation is wanted, set {validation.eval_iters} to 0.
+    Source: bridge/data/loaders.py:365,404; bridge/training/pretrain.py:171
+    """
+    if run.eval_iters != 0 or not run.flag("dataset.do_validation"):
+        return
+    packs, least = num_packs(run, VALIDATION), run.eval_global_batch_size
+    if packs:
+        actual = f"0, because {packs} validation {'pack is' if packs == 1 else 'packs are'} fewer than a step takes"
+        yield wrong(_EVALUATION_STEPS, actual, f"at least {least} validation packs, or no validation data")
 
 
 def _near_batches(run: Run, packs: int) -> str:
