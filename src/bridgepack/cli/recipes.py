@@ -13,6 +13,7 @@ from bridgepack.cli.options import Count, PathOption, set_option
 from bridgepack.cli.output import CLEAN, FINDINGS, echo, print_json
 from bridgepack.reporting.results.layouts import detection_blocks, layout_blocks
 from bridgepack.reporting.results.recipes import catalogue_blocks, resolved_blocks
+from bridgepack.reporting.results.served import choices_blocks
 from bridgepack.reporting.screen import screen
 from bridgepack.reporting.text import printable
 
@@ -116,6 +117,8 @@ def new(context: click.Context, /, output: Path | None, dry_run: bool, layout: s
         echo(screen(detection_blocks(recipe.detection)), err=dry_run)
     for part, detection in recipe.parts.items():
         echo(screen(detection_blocks(detection, part)), err=dry_run)
+    if recipe.fit.choice is not None:
+        echo(screen(choices_blocks(recipe.fit.choices, recipe.fit.choice)), err=dry_run)
     if dry_run:
         echo(printable(recipe.fit.line), err=True)
         echo(recipe.text.rstrip("\n"))

@@ -8,16 +8,17 @@ from typing import Any
 
 from bridgepack.bridge.wiring import RunLength
 from bridgepack.config.recipe.data import as_sources, path_of
-from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.files import has_in_cache, only_cache
 from bridgepack.data.reading.remote import scheme_of
 from bridgepack.errors import BridgepackError, ConfigError
 from bridgepack.geometry import floor_to_multiple
 from bridgepack.planning.balance import balance_for
+from bridgepack.planning.evaluation import Evaluation, evaluation_of
 from bridgepack.planning.limits import limits_of
 from bridgepack.planning.preview import Preview, preview_recipe
-from bridgepack.records import TRAIN, VALIDATION, LostKind
+from bridgepack.planning.serving import serving_of
+from bridgepack.records import TRAIN, Shares
 from bridgepack.records.words import counted
 
 #: Conversations of a step in usual fine-tuning without packing, and steps of an epoch that a batch should leave.
@@ -29,8 +30,7 @@ _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model"
 #: What is said without the hub, although no user turned it off.
 _OFFLINE = "HF_HUB_OFFLINE is set, and "
 _MOST_CHARACTERS = 240
-_TOKENS, _FRACTION = "batch.tokens_per_step", "data.validation_fraction"
-_SPLITTING = "preprocessing.split_conversations"
+_TOKENS = "batch.tokens_per_step"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,26 +41,45 @@ class Fit:
     comments: Mapping[str, str]  #: dotted path of the recipe -> comment
     #: section -> its fields that change; empty if the batch is not fitted
     values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    sets_rows_aside: bool = True  #: whether a fraction of the rows is validation data; False if it is none of so few
+    #: fraction of the rows (0-1) to set aside for evaluation; None to leave it as it is
+    validation_fraction: float | None = None
+    #: what settings train of a sample of the answers, and at which cost; empty where all are trained as they are served
+    choices: tuple[Shares, ...] = ()
+    choice: Shares | None = None  #: the one that is written
 
 
 def fitted_batch(recipe: SFTRecipe) -> Fit:
     """Return the batch that fits a sample of a recipe's rows; without data or a tokenizer here, why there is none.
 
     It is the multiple of the data-parallel size nearest to 128 conversations a step, but at most a twentieth of the
-    packs where a smaller multiple exists. Never asks the hub.
+    packs where a smaller multiple exists. Answers are trained as they are served, and a part of the rows that fills a
+    step of evaluation is set aside, where a setting can do that. Never asks the hub.
     """
     reason = why_not_here(recipe)
     if not reason:
         try:
             with only_cache():
-                preview = preview_recipe(recipe, num_rows=0)
-                found, splitting = _fit(recipe, preview), _splitting(recipe, preview)
-            comments, values = {**found.comments, **splitting.comments}, {**found.values, **splitting.values}
-            return replace(found, comments=comments, values=values)
+                return _fit_to_sample(recipe)
         except Exception as error:  # whatever data and tokenizer do, there is a recipe to start from
             reason = str(error) if isinstance(error, BridgepackError) else f"{type(error).__name__}: {error}"
     return _fallback_fit(recipe, reason)
+
+
+def _fit_to_sample(recipe: SFTRecipe) -> Fit:
+    preview = preview_recipe(recipe, num_rows=0)
+    serving = serving_of(recipe, preview.served)
+    if serving.values:
+        recipe = serving.recipe
+        preview = preview_recipe(recipe, num_rows=0)
+    evaluation = evaluation_of(recipe, preview)
+    fit = _fit(evaluation)
+    return replace(
+        fit,
+        comments={**fit.comments, **serving.comments},
+        values={**fit.values, **serving.values},
+        choices=serving.choices,
+        choice=serving.choice,
+    )
 
 
 def why_not_here(recipe: SFTRecipe) -> str:
@@ -91,7 +110,8 @@ def _fallback_fit(recipe: SFTRecipe, reason: str) -> Fit:
     return Fit(line=line, comments={_TOKENS: f"about {packs:,} packs; not fitted to the data: {words}"})
 
 
-def _fit(recipe: SFTRecipe, preview: Preview) -> Fit:
+def _fit(evaluation: Evaluation) -> Fit:
+    recipe, preview = evaluation.recipe, evaluation.preview
     run, sequences = preview.run, (preview.num_sequences or {}).get(TRAIN, 0)
     if run is None or not sequences:
         drops = [drop for source in preview.sources for drop in source.drops]
@@ -105,10 +125,10 @@ def _fit(recipe: SFTRecipe, preview: Preview) -> Fit:
     about = "about " if preview.is_sample else ""
     rows = f"{about}{counted(sum(one.num_rows for one in preview.sources if one.split == TRAIN), 'row')}"
     all_packs = f"{about}{counted(run.num_packs, 'pack')}"
-    conversations = f"about {counted(round(packs * per_pack), 'conversation')}"
+    noun = "sequence" if recipe.splits_conversations else "conversation"
+    conversations = f"about {counted(round(packs * per_pack), noun)}"
     steps = f"{about}{counted(-(-run.num_packs // packs), 'step')} an epoch"
-    is_enough = _has_validation(recipe, preview)
-    notes = f"{'' if is_enough else '; no validation data'}{_drops_text(preview)}"
+    notes = f"{evaluation.words and f'; {evaluation.words}'}{_drops_text(preview)}"
     line = f"{rows}, {all_packs}, {counted(packs, 'pack')} a step, {steps}{notes}"
     comment = f"{counted(packs, 'pack')}, {conversations}; {all_packs} in all: {steps}"
     if packs == run.smallest_batch > 1:
@@ -117,42 +137,12 @@ def _fit(recipe: SFTRecipe, preview: Preview) -> Fit:
         why = f"a step takes at least {packs:,}, one for each data-parallel rank"
         line = f"{rows}, {all_packs}: training cannot start, {why}. Use fewer GPUs, smaller packs or more data."
         comment = f"{counted(packs, 'pack')}; training cannot start, the data has {all_packs}"
-    comments = {_TOKENS: comment}
-    if not is_enough:
-        comments[_FRACTION] = f"no evaluation: {recipe.data.validation_fraction:.0%} of {rows} would be none"
-    return Fit(line=line, comments=comments, values=values, sets_rows_aside=is_enough)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Splitting:
-    """The setting about splitting conversations; empty where the template keeps the reasoning of earlier answers."""
-
-    comments: Mapping[str, str] = field(default_factory=dict)
-    values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-
-
-def _splitting(recipe: SFTRecipe, preview: Preview) -> _Splitting:
-    """Return the setting as it is, and in a comment what another value does and costs for a sample of the data."""
-    settings, train = recipe.preprocessing, [one for one in preview.sources if one.split == TRAIN]
-    notes = [note for one in train for note in one.lost_content if note.kind == LostKind.EARLIER_REASONING]
-    if not notes or not isinstance(settings, ChatPreprocessing) or settings.loss_mode != "assistant":
-        return _Splitting()
-    when = "when_context_differs"
-    split = preview_recipe(recipe.override({_SPLITTING: when}), num_rows=0)
-    added = max((one.tokens.added_fraction for one in split.sources if one.tokens and one.split == TRAIN), default=0.0)
-    if not added:  # the template shows the reasoning nowhere
-        return _Splitting()
-    num_rows, num_read = sum(note.num_rows for note in notes), sum(one.num_rows_read for one in train)
-    comment = (
-        f"reasoning of earlier answers is not in the text of {num_rows:,} of {counted(num_read, 'row')} read; "
-        f"{when} shows each answer as a server does, with {added:.0%} more tokens"
+    return Fit(
+        line=line,
+        comments={_TOKENS: comment, **evaluation.comments},
+        values={**values, **evaluation.values},
+        validation_fraction=recipe.data.validation_fraction if recipe.data.validation is None else None,
     )
-    own = {**settings.model_dump(mode="json", exclude_unset=True), "split_conversations": settings.split_conversations}
-    return _Splitting(comments={_SPLITTING: comment}, values={"preprocessing": own})
-
-
-def _has_validation(recipe: SFTRecipe, preview: Preview) -> bool:
-    return not recipe.data.validation_fraction or bool((preview.num_sequences or {}).get(VALIDATION))
 
 
 def _packs_per_step(run: RunLength, per_pack: float, *, is_sample: bool) -> int:

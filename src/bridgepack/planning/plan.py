@@ -213,7 +213,8 @@ def new_recipe(wish: Wish, entries: Sequence[CatalogueEntry], fit: Callable[[SFT
     sections = {name: {**values.get(name, {}), **section} for name, section in fit_of_data.values.items()}
     if "batch" in sections:  # a recipe here may set packs per step
         sections["batch"].pop("global_batch_size", None)
-    wish = wish if fit_of_data.sets_rows_aside else replace(wish, validation_fraction=0.0)
+    if fit_of_data.validation_fraction is not None:
+        wish = replace(wish, validation_fraction=fit_of_data.validation_fraction)
     return recipe_text(wish, {**values, **sections}, origin + note, fit_of_data.comments)
 
 

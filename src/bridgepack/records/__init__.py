@@ -54,4 +54,6 @@ from bridgepack.records.served import SWITCHED_KINDS as SWITCHED_KINDS
 from bridgepack.records.served import ServedCount as ServedCount
 from bridgepack.records.served import ServedKind as ServedKind
 from bridgepack.records.served import ServedRecord as ServedRecord
+from bridgepack.records.served import Shares as Shares
+from bridgepack.records.served import percent as percent
 from bridgepack.records.verdicts import HostVerdict as HostVerdict

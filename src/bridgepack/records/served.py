@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 
 class ServedKind(StrEnum):
@@ -33,6 +34,8 @@ CURING_SETTINGS: Mapping[str, tuple[object, ...]] = {
     "masks_control_tokens": (False,),
     "over_long": ("split_exchanges",),
 }
+#: Field of the recipe with the template's variables, among them its own switches.
+VARIABLES = "tokenizer.chat_template_kwargs"
 _SPLIT = "preprocessing.split_conversations to when_context_differs"
 _TEMPLATE = "or the template or its variables in training and serving alike"
 _SERVER = (
@@ -124,6 +127,13 @@ def switch_cure(name: str, value: bool, *, is_partial: bool = False) -> str:
     )
 
 
+def _how_to_set(setting: Mapping[str, Any]) -> str:
+    """Return how to set a setting that was measured; a switch of the template also at the server."""
+    others = [f"{path} to {_plain(value)}" for path, value in setting.items() if path != VARIABLES]
+    switches = [switch_cure(name, value) for name, value in setting.get(VARIABLES, {}).items()]
+    return "; and ".join([*switches, *([f"set {' and '.join(others)}"] if others else [])])
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServedCount:
     """Answers of one kind, with the first of them."""
@@ -136,6 +146,72 @@ class ServedCount:
     turn: int  #: message of that row, from 1
     detail: str  #: what differs there; empty if nothing does
     is_row_exact: bool = True  #: the row's number is known, not estimated
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shares:
+    """What a setting trains of the answers of a sample's rows, and in how many tokens."""
+
+    setting: Mapping[str, Any]  #: dotted path of the recipe -> value; empty for the recipe as it is
+    kinds: Mapping[str, int]  #: value of a `ServedKind` -> trained answers
+    num_tokens: int  #: runtime tokens of the rows' sequences
+
+    @property
+    def num_trained(self) -> int:
+        """Number of trained answers."""
+        return sum(self.kinds.values())
+
+    @property
+    def num_as_served(self) -> int:
+        """Number of answers that are trained as they are served, or cut on purpose."""
+        return sum(count for kind, count in self.kinds.items() if kind in EXPECTED_KINDS)
+
+    @property
+    def served_fraction(self) -> float:
+        """Share (0-1) of the trained answers that are as they are served."""
+        return self.num_as_served / max(self.num_trained, 1)
+
+    @property
+    def merit(self) -> tuple[int, float, int, int]:
+        """What orders settings: answers as they are served, their share, few tokens, then few settings."""
+        return self.num_as_served, self.served_fraction, -self.num_tokens, -len(self.setting)
+
+    def is_better_than(self, other: Shares) -> bool:
+        """Return whether more answers, and a larger share of the trained ones, are as they are served."""
+        return self.merit[:2] > other.merit[:2] and self.served_fraction > other.served_fraction
+
+    @property
+    def name(self) -> str:
+        """The setting in a line, e.g. `preprocessing.loss_mode: last_turn`."""
+        values = {path: value for path, value in self.setting.items() if path != VARIABLES}
+        switches = {f"{VARIABLES}.{name}": value for name, value in self.setting.get(VARIABLES, {}).items()}
+        return ", ".join(f"{path}: {_plain(value)}" for path, value in (switches | values).items()) or "as it is"
+
+    def trained_fraction(self, as_it_is: Shares) -> float:
+        """Return the share (0-1) of the answers that the recipe trains as it is which are trained with the setting."""
+        return min(self.num_trained / max(as_it_is.num_trained, 1), 1.0)
+
+    def token_ratio(self, as_it_is: Shares) -> float:
+        """Return the tokens for each token of the recipe as it is."""
+        return self.num_tokens / max(as_it_is.num_tokens, 1)
+
+    def price(self, as_it_is: Shares) -> str:
+        """Return what the setting costs and gives: `1.7 times the tokens, 100% of the trained answers as served`."""
+        tokens, trained = f"{self.token_ratio(as_it_is):.1f}", self.trained_fraction(as_it_is)
+        costs = [f"{tokens} times the tokens"] if tokens != "1.0" else []
+        costs += [f"{percent(trained)} of the answers trained"] if trained < 1 else []
+        return ", ".join([*costs, f"{percent(self.served_fraction)} of the trained answers as served"])
+
+
+def percent(fraction: float) -> str:
+    """Return a share as text that says 100% and 0% only of all and none: 0.9996 -> `99.9%`."""
+    if fraction in (0.0, 1.0):
+        return f"{fraction:.0%}"
+    return f"{min(max(fraction, 0.001), 0.999):.{0 if 0.01 <= fraction <= 0.99 else 1}%}"
+
+
+def _plain(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -165,6 +241,10 @@ class ServedRecord:
     prompt_switch_value: bool = False  #: that value
     is_prompt_switch_partial: bool = False  #: set for all rows, it would make answers differ that do not
 
+    #: what settings would train of the first rows of the sample, measured; the recipe as it is comes first. Empty, and
+    #: left out of the manifest, where every answer is as it is served
+    choices: tuple[Shares, ...] = ()
+
     @property
     def num_answers(self) -> int:
         """Number of answers compared."""
@@ -181,7 +261,28 @@ class ServedRecord:
         return found / self.num_answers if self.num_answers else 0.0
 
     def cure(self, kind: str) -> str:
-        """Return what to do about a kind; first the template's own switch, which costs no tokens."""
+        """Return what to do about a kind: the best setting that was measured, with its price, else what may help.
+
+        The template's own switch comes first, which costs no tokens.
+        """
+        measured = self._measured_cure(kind)
+        return measured or self._usual_cure(kind)
+
+    def _measured_cure(self, kind: str) -> str:
+        """Return the best settings with fewer answers of a kind, with their prices; empty if none was measured."""
+        if not self.choices:
+            return ""
+        as_it_is, *others = self.choices
+        helping = [
+            shares
+            for shares in others
+            if shares.kinds.get(kind, 0) < as_it_is.kinds.get(kind, 0)
+            and shares.served_fraction > as_it_is.served_fraction
+        ]
+        ordered = sorted(helping, key=lambda shares: shares.merit, reverse=True)
+        return ", or ".join(f"{_how_to_set(shares.setting)} ({shares.price(as_it_is)})" for shares in ordered)
+
+    def _usual_cure(self, kind: str) -> str:
         tried = self.num_rows_tried, self.num_rows_dropped
         if kind == ServedKind.BOUNDARY and self.prompt_switch:
             switch = switch_cure(self.prompt_switch, self.prompt_switch_value, is_partial=self.is_prompt_switch_partial)

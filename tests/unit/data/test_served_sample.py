@@ -131,6 +131,8 @@ def test_preview_and_check_say_it(tmp_path: Path) -> None:
     found = findings["BP555"]
     assert "50.0% of 6 sampled answers: context-differs, e.g. " in found.found
     assert mentions(found.found, "rows.jsonl row 1: turn 2: ", "tokens before the answer", "the server sends")
-    assert found.allowed.startswith("none; set tokenizer.chat_template_kwargs.preserve_thinking to true ")
-    assert "--default-chat-template-kwargs '{\"preserve_thinking\": true}'" in found.allowed
-    assert "preprocessing.mask_generation_prompt to true" in findings["BP557"].allowed
+    assert found.allowed == "none"
+    assert found.fix.startswith("Set tokenizer.chat_template_kwargs.preserve_thinking to true ")
+    assert "--default-chat-template-kwargs '{\"preserve_thinking\": true}'" in found.fix
+    assert "; and set preprocessing.mask_generation_prompt to true (1.3 times " in found.fix
+    assert "preprocessing.mask_generation_prompt to true" in findings["BP557"].fix

@@ -20,7 +20,6 @@ from bridgepack.planning import fitting, sample
 from bridgepack.planning.fitting import fitted_batch
 from bridgepack.planning.plan import new_recipe
 from tests.support import thoughtful
-from tests.support.messages import mentions
 from tests.support.small_builds import (
     CLI,
     Command,
@@ -182,24 +181,60 @@ def test_a_batch_of_packs_in_the_catalogue_is_replaced(tmp_path: Path, chatml_to
     assert unfitted["batch"] == {"global_batch_size": 256}
 
 
-def test_rows_of_which_none_would_be_set_aside_are_built_at_the_first_try(
-    tmp_path: Path, chatml_tokenizer: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("num_rows", "gpus", "fraction", "words"),
+    [
+        (400, 2, 0.02, "1 evaluation step"),
+        (20, 1, 0.06, "1 evaluation step"),
+        (10, 1, 0.11, "1 evaluation step"),
+        (3, 1, 0.0, "no evaluation: a step of it takes 1 pack, more than 20% of these rows fill; rows of their own in"),
+        (1, 1, 0.0, "no evaluation: a step of it takes 1 pack, more than 20% of these rows fill; rows of their own in"),
+        (
+            30,
+            8,
+            0.0,
+            "no evaluation: a step of it takes 8 packs, more than 20% of these rows fill; rows of their own in",
+        ),
+    ],
+)
+def test_rows_are_set_aside_for_a_step_of_evaluation_or_it_says_why_not(
+    tmp_path: Path, chatml_tokenizer: Path, num_rows: int, gpus: int, fraction: float, words: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_json_lines(tmp_path / "rows.jsonl", [chat_row(f"{number} {'long ' * 300}", "x") for number in range(20)])
+    recipe = _recipe(
+        tmp_path,
+        chatml_tokenizer,
+        [WHOLE_PACK] * num_rows,
+        data__validation_fraction=0.02,
+        parallelism__num_gpus=gpus,
+    )
 
-    ran = command(*NEW, "--data", "rows.jsonl", "--tokenizer", chatml_tokenizer)
+    fit = fitted_batch(recipe)
 
-    line = ran.output.splitlines()[-4]
-    assert line.startswith("20 rows, ")
-    assert line.endswith(" epoch; no validation data")
-    assert "validation_fraction: 0.0 # no evaluation: 2% of 20 rows would be none" in Path("mine.yaml").read_text()
-    assert command("build", "mine.yaml", "--output", "packed", "--check").code == 0
+    assert fit.validation_fraction == fraction
+    assert f"; {words}" in fit.line
+    assert words in fit.comments["data.validation_fraction"]
+    fitted = recipe.override({"data.validation_fraction": fraction, "batch": fit.values["batch"]})
+    packs = build(fitted, tmp_path / "out").output
+    report = check_target(fitted, CheckOptions(artifact=packs, looks_at_files=False, select=("BP60", "BP625")))
+    assert not [one.code for one in report.findings if one.severity == "warning"]
+    assert (packs / "validation").is_dir() == (fraction > 0)
 
 
-@pytest.mark.parametrize(("family", "is_proposed"), [("exchanges", True), ("keeping", False)])
-def test_split_conversations_is_proposed_where_the_template_takes_reasoning_out(
-    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch, family: str, is_proposed: bool
+def test_validation_data_that_fill_no_step_are_said(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    rows = write_json_lines(tmp_path / "validation.jsonl", [WHOLE_PACK])
+    changes = {"data__validation": str(rows), "parallelism__num_gpus": 2}
+    recipe = _recipe(tmp_path, chatml_tokenizer, [WHOLE_PACK] * 99, **changes)
+
+    fit = fitted_batch(recipe)
+
+    assert "; no evaluation: 1 validation pack, " in fit.line
+    assert fit.comments["schedule.eval_iters"] in fit.line
+    assert fit.values["schedule"] == {"eval_iters": 0}
+
+
+@pytest.mark.parametrize(("family", "is_split"), [("exchanges", True), ("keeping", False)])
+def test_answers_are_trained_as_they_are_served_at_the_least_cost(
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch, family: str, is_split: bool
 ) -> None:
     monkeypatch.chdir(tmp_path)
     folder = write_family(tmp_path / "tokenizer", thoughtful.FAMILIES[family])
@@ -210,14 +245,21 @@ def test_split_conversations_is_proposed_where_the_template_takes_reasoning_out(
     text = Path("mine.yaml").read_text()
 
     assert ran.code == 0
-    assert ("split_conversations: never" in text) == is_proposed
-    if is_proposed:
-        line = next(line for line in text.splitlines() if "split_conversations:" in line)
-        assert mentions(line, " of 60 of 60 rows read; when_context_differs")
-        recipe = load_recipe("mine.yaml").override({"preprocessing.split_conversations": "when_context_differs"})
-        tokens = bridgepack.preview(recipe).sources[0].tokens
-        assert tokens is not None
-        assert f"with {tokens.added_fraction:.0%} more tokens" in line
+    assert ("split_conversations: when_context_differs # " in text) == is_split
+    assert "Trained answers as " in ran.output
+    recipe = load_recipe("mine.yaml")
+    served = bridgepack.preview(recipe).served
+    assert served is not None
+    assert served.share("equal") == (1 if is_split else 0)
+    if is_split:
+        before, after = (
+            bridgepack.preview(recipe.override({"preprocessing.split_conversations": setting})).sources[0].tokens
+            for setting in ("never", "when_context_differs")
+        )
+        assert before is not None
+        assert after is not None
+        ratio = 1 + after.added_fraction
+        assert f"# {ratio:.1f} times the tokens, 100% " in text
 
 
 @pytest.mark.parametrize(

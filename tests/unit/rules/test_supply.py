@@ -146,7 +146,5 @@ def test_validation_packs_that_no_step_evaluates(
     if is_found:
         (finding,) = report.findings
         assert finding.severity == "warning"
-        assert (finding.found, finding.allowed) == (
-            "0, because 1 validation pack is fewer than a step takes",
-            "at least 2 validation packs, or no validation data",
-        )
+        assert finding.found.startswith("0, because 1 validation pack ")
+        assert finding.allowed.startswith("at least 2 validation packs")

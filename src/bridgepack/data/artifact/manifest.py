@@ -35,6 +35,8 @@ def write_manifest(folder: Path, manifest: Manifest) -> Manifest:
     if (sample := content["served"]) is not None:
         if not sample["num_rows_tried"]:
             del sample["num_rows_tried"], sample["num_rows_dropped"]
+        if not sample["choices"]:
+            del sample["choices"]
         if not sample["is_never_shown"]:
             del sample["is_never_shown"]
         if not sample["prompt_switch"]:

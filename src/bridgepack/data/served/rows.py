@@ -89,6 +89,13 @@ class ServedRows:
         self, rows: Sequence[Mapping[str, Any]], *, most_characters: int | None = None
     ) -> Iterator[list[ServedAnswer] | RowError]:
         """Yield what `answers` returns; encodes all rows first, and compares each when it is asked for."""
+        for answers, _ in self.iter_with_tokens(rows, most_characters=most_characters):
+            yield answers
+
+    def iter_with_tokens(
+        self, rows: Sequence[Mapping[str, Any]], *, most_characters: int | None = None
+    ) -> Iterator[tuple[list[ServedAnswer] | RowError, int]]:
+        """Yield what `answers` returns, and the runtime tokens of each row's sequences."""
         prepared_rows: list[list[_Piece] | RowError] = []
         with TimeLimit() as limit:
             for columns in rows:
@@ -107,19 +114,21 @@ class ServedRows:
             comparisons = self._iter_compared([piece.chat for piece in pieces], limit)
             for item in prepared_rows:
                 if isinstance(item, RowError):
-                    yield item
-                else:
-                    yield _of_row(list(zip(item, comparisons, strict=False))) if item else []
+                    yield item, 0
+                    continue
+                members = list(zip(item, comparisons, strict=False))
+                answers = _of_row([(piece, outcome) for piece, (outcome, _) in members]) if item else []
+                yield answers, 0 if isinstance(answers, RowError) else sum(count for _, (_, count) in members)
 
     def compare_chats(
         self, chats: Sequence[RenderedChat], limit: TimeLimit | None = None
     ) -> list[list[ServedAnswer] | RowError]:
         """Return the trained answers of rendered conversations, or why they give no sequence."""
-        return list(self._iter_compared(chats, limit))
+        return [answers for answers, _ in self._iter_compared(chats, limit)]
 
     def _iter_compared(
         self, chats: Sequence[RenderedChat], limit: TimeLimit | None
-    ) -> Iterator[list[ServedAnswer] | RowError]:
+    ) -> Iterator[tuple[list[ServedAnswer] | RowError, int]]:
         has_kinds = isinstance(self.stage.encoder, EncoderOfKinds)
         batch = self.stage.encoder.encode([OfKind(_CHAT, chat) for chat in chats] if has_kinds else chats)
         for index, chat in enumerate(chats):
@@ -127,14 +136,15 @@ class ServedRows:
             ids, mask = batch.input_ids[start:stop], batch.loss_mask[start:stop]
             kept_spans = batch.errors.get(index) or self._kept_spans(ids, mask, int(batch.num_context[index]))
             if isinstance(kept_spans, RowError):
-                yield kept_spans
+                yield kept_spans, 0
                 continue
+            num_tokens = sum(stop - start - 1 for start, stop in kept_spans)
             case = chat, ids, self.policy.mask_of_row(ids, mask)
             try:
                 answers = limit(self._compare, case) if limit is not None else self._compare(case)
-                yield _packed_answers(answers, kept_spans, splits=self.policy.splits)
+                yield _packed_answers(answers, kept_spans, splits=self.policy.splits), num_tokens
             except RowError as error:
-                yield [ServedAnswer(turn=1, kind=ServedKind.REFUSED, detail=error.detail)]
+                yield [ServedAnswer(turn=1, kind=ServedKind.REFUSED, detail=error.detail)], num_tokens
 
     def _compare(self, case: tuple[RenderedChat, TokenArray, MaskArray]) -> list[ServedAnswer]:
         return self.comparer.compare(*case)

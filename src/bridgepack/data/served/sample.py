@@ -1,13 +1,14 @@
 """Compares a sample of a build's answers with what a server sends; the sample depends on the files alone."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import batched, islice, zip_longest
 from typing import TYPE_CHECKING, Any
 
 from bridgepack.data.reading.inputs import InputFile
 from bridgepack.data.reading.rows import pick_evenly, read_range
 from bridgepack.data.reading.sampling import Window, file_windows
+from bridgepack.data.served.choices import ChoiceRows
 from bridgepack.data.served.compare import ServedAnswer
 from bridgepack.data.served.masked_prompts import PromptRows
 from bridgepack.data.served.rows import ServedRows
@@ -46,16 +47,19 @@ def sample_answers(stage: "LoadedStage", files: Sequence[InputFile]) -> ServedRe
         ConfigError: the recipe's rows are no conversations.
     """
     rows, tally = ServedRows.of(stage, shows_texts=False), ServedTally()
-    kept, prompts = SwitchRows(), PromptRows()
+    kept, prompts, choices = SwitchRows(), PromptRows(), ChoiceRows()
     for item, answers in _compared(rows, iter_sample(files, max_row_bytes=stage.recipe.data.max_row_bytes)):
         if isinstance(answers, RowError) or not answers:
             continue
         tally.add(item.file_index, item.row, answers, is_row_exact=item.is_row_exact)
         kept.add(item.columns, answers)
         prompts.add(item.columns, answers)
+        choices.add(item.columns, len(answers))
         if tally.num_answers >= MAX_ANSWERS or rows.comparer.num_rendered >= _BUDGET:
             break
-    return tally.record(find_switches(rows, kept), prompts.try_setting(stage), rows.settings)
+    switches = find_switches(rows, kept)
+    record = tally.record(switches, prompts.try_setting(stage), rows.settings)
+    return replace(record, choices=choices.measure(stage, switches)) if record.differing else record
 
 
 def _compared(

@@ -262,7 +262,8 @@ class ChatTokenizer:
     def with_template_kwargs(self, template_kwargs: Mapping[str, Any]) -> Self:
         """Return the same tokenizer with other template variables of the recipe."""
         other = copy(self)
-        other.__dict__.pop("template", None)
+        for name in ("template", "forms"):
+            other.__dict__.pop(name, None)
         other.config = self.config.model_copy(update={"chat_template_kwargs": dict(template_kwargs)})
         return other
 

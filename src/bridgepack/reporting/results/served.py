@@ -1,9 +1,10 @@
 """The blocks of a comparison of trained with served answers."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from bridgepack.proof.served.records import ServedFinding, ServedReport
-from bridgepack.records import ServedKind, ServedRecord
+from bridgepack.records import ServedKind, ServedRecord, Shares, percent
+from bridgepack.records.served import VARIABLES, switch_cure
 from bridgepack.records.words import counted
 from bridgepack.reporting.blocks import Block, Column, Line, Section, Table, Title, Tone, Verdict
 from bridgepack.reporting.results import shows
@@ -57,6 +58,32 @@ def sample_blocks(record: ServedRecord) -> Iterator[Block]:
     yield Line("trained answers as a server shows them (a sample; `bridgepack prove served --all` compares every one):")
     yield from kind_lines(record)
     yield from (Line(f"  against {count.kind}: {record.cure(count.kind)}") for count in record.differing)
+
+
+def choices_blocks(choices: Sequence[Shares], choice: Shares) -> Iterator[Block]:
+    """Yield what settings train of a sample of answers, and at which cost; the recipe as it is comes first."""
+    as_it_is = choices[0]
+    names = [f"{shares.name}{' (written)' if shares == choice else ''}" for shares in choices]
+    cells = [
+        (
+            name,
+            percent(shares.served_fraction),
+            percent(shares.trained_fraction(as_it_is)),
+            f"{shares.token_ratio(as_it_is):.1f} x",
+        )
+        for name, shares in zip(names, choices, strict=True)
+    ]
+    width = max(map(len, names))
+    columns = (
+        Column("Setting", f"{{:{width}}}"),
+        Column("As served", "  {:>9}", is_number=True),
+        Column("Trained", "  {:>7}", is_number=True),
+        Column("Tokens", "  {:>6}", is_number=True),
+    )
+    title = f"Trained answers as a server shows them, {counted(as_it_is.num_trained, 'answer')} measured"
+    head = f"{title}:\n  {''.join(column.screen.format(column.name.lower()) for column in columns)}"
+    yield Table(title=title, columns=columns, rows=cells, head=head)
+    yield from (Line(f"  {switch_cure(name, value)}") for name, value in choice.setting.get(VARIABLES, {}).items())
 
 
 def kinds_table(record: ServedRecord) -> Table:

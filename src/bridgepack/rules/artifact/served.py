@@ -77,4 +77,5 @@ def _sample_size(facts: ArtifactFacts, kind: ServedKind) -> Found:
         f"{record.share(kind):.1%} of {record.num_answers} sampled answers: {kind}, e.g.{place} turn {count.turn}: "
         f"{count.detail}"
     )
-    yield wrong(f"{MANIFEST_FILE} served.{kind}", text, f"none; {record.cure(kind)}")
+    cure = record.cure(kind)
+    yield wrong(f"{MANIFEST_FILE} served.{kind}", text, "none", fix=f"{cure[0].upper()}{cure[1:]}.")

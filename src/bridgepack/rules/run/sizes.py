@@ -6,7 +6,6 @@ from bridgepack.records.messages import say
 from bridgepack.rules.judging.context import CannotJudgeError
 from bridgepack.rules.judging.families import family_of
 from bridgepack.rules.judging.rule import (
-    ADVICE,
     ERROR,
     EXECUTED,
     VALIDATE,
@@ -230,7 +229,7 @@ def _longest(run: Run) -> tuple[int, str]:
     return run.stated_integer(_CAP) or run.packed_sequence_size, "sequences of up to"
 
 
-@rule("BP640", ADVICE, when=HAS_SPECS, evidence="the models' config.json, as read by megatron-bridge 0.6.2")
+@rule("BP640", WARNING, when=HAS_SPECS, evidence="the models' config.json, as read by megatron-bridge 0.6.2")
 def positions_beyond_training(run: Run) -> Found:
     """A sequence may be longer than the positions that the model was trained for, without scaling.
 
