@@ -85,19 +85,29 @@ class LaunchError(BridgepackError):
 
 
 class LaunchRefusedError(BridgepackError):
-    """A run that is not submitted because `check` rejects it; the text has the findings.
+    """A run that is not submitted because `check` rejects it; the text has a line for each error and warning.
 
     Attributes:
-        report: the CheckReport.
+        report: the CheckReport, which commands print.
     """
 
-    def __init__(self, message: str, report: Any) -> None:
+    def __init__(self, message: str, report: Any, advice: str = "") -> None:
         super().__init__(message)
-        self.report = report
+        self.message, self.report, self.advice = message, report, advice
 
-    def __reduce__(self) -> tuple[type[LaunchRefusedError], tuple[str, Any]]:
-        """Pickle by its two fields, so that it crosses process boundaries."""
-        return (LaunchRefusedError, (str(self), self.report))
+    def __str__(self) -> str:
+        """Return what was refused, the findings of the report, and what else can be done."""
+        findings = (finding for finding in self.report.findings if finding.severity != "advice")
+        lines = [
+            f"{finding.severity}[{finding.code}] {finding.where}: {finding.found}; allowed: {finding.allowed}. "
+            f"{finding.fix}".rstrip()
+            for finding in findings
+        ]
+        return "\n\n".join(filter(None, (self.message, "\n".join(lines), self.advice)))
+
+    def __reduce__(self) -> tuple[type[LaunchRefusedError], tuple[str, Any, str]]:
+        """Pickle by its fields, so that it crosses process boundaries."""
+        return (LaunchRefusedError, (self.message, self.report, self.advice))
 
 
 class RowError(Exception):

@@ -1,6 +1,7 @@
 """Step 3 of a check, facts: what rules on runs know beside the settings: packs, environment, files, data."""
 
 from dataclasses import replace
+from functools import cache, partial
 from pathlib import PurePath
 from typing import Any
 
@@ -14,9 +15,9 @@ from bridgepack.errors import BridgepackError, ConfigError
 from bridgepack.host import BRIDGE
 from bridgepack.records import Waiting
 from bridgepack.rules.judging.context import NO_PACKS
-from bridgepack.rules.judging.facts import ArtifactFacts
+from bridgepack.rules.judging.facts import NO_RECIPE, ArtifactFacts, SlowFacts
 from bridgepack.rules.judging.files import Files
-from bridgepack.rules.judging.subject import NO_RECIPE, Run
+from bridgepack.rules.judging.subject import Run
 
 #: Fields with paths.
 _OF_FILES = ("data.train", "data.validation")
@@ -32,15 +33,21 @@ _COMPARED_ELSEWHERE = frozenset(
 
 
 def with_facts(run: Run, target: Target, packs: ArtifactFacts | None, options: CheckOptions) -> Run:
-    """Return the run with what is known around its settings; `packs` are the facts about the packs that it reads."""
+    """Return the run with what is known around its settings; `packs` are the facts about the packs that it reads.
+
+    What takes time is found out when a rule asks for it, once.
+    """
+    recipe = target.recipe
     return replace(
         run,
         artifact=packs,
         environment=options.environment,
         files=Files() if options.looks_at_files else None,
-        waiting=_waiting(target, options, str(run.versions[BRIDGE])),
-        other_settings=_other_settings(target.recipe, packs),
-        balance_refused=None if target.recipe is None else _balance_refusal(target.recipe),
+        slow_facts=SlowFacts(
+            waiting=cache(partial(_waiting, target, options, str(run.versions[BRIDGE]))),
+            other_settings=cache(partial(_other_settings, recipe, packs)),
+            balance_refusal=cache(partial(_balance_refusal, recipe)),
+        ),
     )
 
 
@@ -74,8 +81,8 @@ def _is_same_place(first: Any, second: Any) -> bool:
     return bool(first == second)
 
 
-def _balance_refusal(recipe: SFTRecipe) -> str | None:
-    if recipe.packing.balance.kind == "none":
+def _balance_refusal(recipe: SFTRecipe | None) -> str | None:
+    if recipe is None or recipe.packing.balance.kind == "none":
         return None
     from bridgepack.planning.balance import balance_for
 

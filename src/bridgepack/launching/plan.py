@@ -26,7 +26,6 @@ from bridgepack.data.tasks import Progress
 from bridgepack.errors import ConfigError, LaunchRefusedError
 from bridgepack.launching.refusals import path_notes, planned_tasks, refuse_missing_files, refuse_unlaunchable
 from bridgepack.records.launches import LaunchOutline
-from bridgepack.reporting.formats import render_report
 from bridgepack.rules.judging.environment import Environment
 from bridgepack.rules.judging.report import CheckReport
 from bridgepack.running.assignment import Assignment, RunFolder, num_cores
@@ -242,8 +241,7 @@ def _check(target: Target, cluster: ClusterConfig, options: CheckOptions) -> Che
     variables, place = cluster.executor_for("train").env_vars, f"{cluster.place_of('train')}.env_vars"
     report = check_target(replace(target, config=with_variables(config, variables, place=place)), options)
     if report.has_errors:
-        text = render_report(report).rstrip("\n")
-        raise LaunchRefusedError(f"nothing was submitted: the check of {recipe.name} fails.\n\n{text}", report)
+        raise LaunchRefusedError(f"nothing was submitted: the check of {recipe.name} fails.", report)
     return report
 
 

@@ -131,13 +131,10 @@ class PreflightPlugin(Plugin):  # type: ignore[misc]
         looks = sees_this_machine(executor) and not is_run_recipe
         looks = looks if self.looks_at_files is None else self.looks_at_files
         report = check_target(target, replace(options, overrides={}, world_size=world_size, looks_at_files=looks))
-        text, place_name = (
-            render_report(report).rstrip("\n"),
-            f"{target.place}, on {world_size} GPU{'s' if world_size > 1 else ''}",
-        )
+        place_name = f"{target.place}, on {world_size} GPU{'s' if world_size > 1 else ''}"
         if report.fails(strict=self.strict):
-            message = f"nothing was submitted: the check of {place_name} fails.\n\n{text}\n{_OPTIONS}"
-            raise LaunchRefusedError(message, report)
+            raise LaunchRefusedError(f"nothing was submitted: the check of {place_name} fails.", report, _OPTIONS)
+        text = render_report(report).rstrip("\n")
         summary = text.rpartition("\n\n")[2]
         say(f"preflight: {place_name}\n{text if report.num_warnings else summary}")
 

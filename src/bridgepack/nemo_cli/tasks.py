@@ -76,10 +76,9 @@ def check(
 
     sft_recipe = load_recipe(recipe, overrides)
     report = check_recipe(sft_recipe, artifact=artifact, world_size=world_size, environment=environment)
-    text = render_report(report).rstrip("\n")
     if report.fails(strict=strict):
-        raise LaunchRefusedError(f"the check of {sft_recipe.name} fails.\n\n{text}", report)
-    say(text)
+        raise LaunchRefusedError(f"the check of {sft_recipe.name} fails.", report)
+    say(render_report(report).rstrip("\n"))
 
 
 @run.cli.entrypoint(namespace=NAMESPACE)  # type: ignore[untyped-decorator]

@@ -33,6 +33,7 @@ from bridgepack.host import TARGET
 from bridgepack.records import Refusal, RunConfig, StepRatios, Waiting
 from bridgepack.rules.judging.context import NO_PACKS
 from bridgepack.rules.judging.environment import Versions
+from bridgepack.rules.judging.facts import SlowFacts
 from bridgepack.rules.judging.rule import Rule
 from bridgepack.rules.judging.subject import Environment, Run
 from tests.unit.rules.in_memory_artifact import artifact_facts
@@ -101,9 +102,11 @@ def subject_of(case: Mapping[str, Any]) -> Run:
         )
         if "files" in case
         else None,
-        balance_refused=case.get("balance_refused"),
-        other_settings=tuple(case.get("other_settings", ())),
-        waiting=_waiting(**case["waiting"]) if "waiting" in case else NO_PACKS,
+        slow_facts=SlowFacts(
+            balance_refusal=lambda: case.get("balance_refused"),
+            other_settings=lambda: tuple(case.get("other_settings", ())),
+            waiting=lambda: _waiting(**case["waiting"]) if "waiting" in case else NO_PACKS,
+        ),
     )
 
 

@@ -1,19 +1,47 @@
 """The facts about an artifact after its packs have been streamed."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from bridgepack.records import LOSS_MASK, ROW_COLUMNS, Manifest, MetadataFacts, ShardFacts
-from bridgepack.rules.judging.context import CheckContext, require
+from bridgepack.records import LOSS_MASK, ROW_COLUMNS, Manifest, MetadataFacts, ShardFacts, Waiting
+from bridgepack.rules.judging.context import NO_PACKS, CannotJudgeError, CheckContext, require
 from bridgepack.rules.judging.overlap import SharedSequences
 from bridgepack.rules.judging.truth import SplitTruth
 
 MANIFEST_FILE = "manifest.json"
+#: Why a recipe's settings about rows are not compared with the packs'.
+NO_RECIPE = "no recipe of bridgepack was given"
 
 _INTEGER = re.compile(r"^u?int(?:8|16|32|64)$")
 _MASK_ELEMENT = re.compile(r"^(?:u?int(?:8|16|32|64)|bool|(?:half)?float|double)$")
 _LIST = re.compile(r"^(?:large_|fixed_size_)?list<\w+: (?P<element>\w+)(?: not null)?>(?:\[\d+\])?$")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SlowFacts:
+    """Facts around a run's settings that take time to know: each is asked by rules that judge by it alone."""
+
+    waiting: Callable[[], Waiting | str] = lambda: NO_PACKS  #: how long ranks wait for each other, or why not known
+    #: settings about rows that differ from those that the packs were built with, each with both values; or why that is
+    #: unknown
+    other_settings: Callable[[], tuple[str, ...] | str] = lambda: NO_RECIPE
+    #: why `build` refuses the recipe's balance; None if it accepts it
+    balance_refusal: Callable[[], str | None] = lambda: None
+
+    def require_waiting(self) -> Waiting:
+        """Return how long ranks wait for each other, or raise `CannotJudgeError`."""
+        return _judgeable(self.waiting())
+
+    def require_other_settings(self) -> tuple[str, ...]:
+        """Return the settings about rows that differ from the packs', or raise `CannotJudgeError`."""
+        return _judgeable(self.other_settings())
+
+
+def _judgeable[T](value: T | str) -> T:
+    if isinstance(value, str):
+        raise CannotJudgeError(value)
+    return value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

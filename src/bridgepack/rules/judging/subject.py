@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
 from bridgepack import geometry
 from bridgepack.host import HostRelease
-from bridgepack.records import RunConfig, Waiting
+from bridgepack.records import RunConfig
 from bridgepack.records.messages import say, setting
 from bridgepack.rules.judging.context import (
     NO_ENVIRONMENT,
@@ -23,14 +23,12 @@ from bridgepack.rules.judging.context import (
 )
 from bridgepack.rules.judging.environment import Environment as Environment
 from bridgepack.rules.judging.environment import Versions
-from bridgepack.rules.judging.facts import ArtifactFacts
+from bridgepack.rules.judging.facts import ArtifactFacts, SlowFacts
 from bridgepack.rules.judging.families import ARCHITECTURES, Family, family_of
 from bridgepack.rules.judging.files import Files
 from bridgepack.rules.judging.loaded import in_current_names, with_host_defaults
 from bridgepack.rules.judging.settings import Settings, integer_at, number_format_of, size_at, unfit
 
-#: Why a recipe's settings about rows are not compared with the packs'.
-NO_RECIPE = "no recipe of bridgepack was given"
 #: Path of the packing settings.
 SPECS = "dataset.offline_packing_specs"
 #: Dataset configs whose collate pads rows; all others except TEXT_DATASETS are custom providers.
@@ -54,11 +52,7 @@ class Run(Settings):
     artifact: ArtifactFacts | None = None  #: facts about the packs after their rows have been streamed
     environment: Environment | None = None  #: the environment of the run
     files: Files | None = None  #: the file system; None if files are not checked
-    waiting: Waiting | str = NO_PACKS  #: how long ranks wait for each other, or why that is unknown
-    #: settings about rows that differ from those that the packs were built with, each with both values; or why that is
-    #: unknown
-    other_settings: tuple[str, ...] | str = NO_RECIPE
-    balance_refused: str | None = None  #: why `build` refuses the recipe's balance; None if it accepts it
+    slow_facts: SlowFacts = field(default_factory=SlowFacts)  #: asked where a rule needs one
 
     @property
     def release(self) -> HostRelease:
@@ -73,18 +67,6 @@ class Run(Settings):
     def require_artifact(self) -> ArtifactFacts:
         """Return the artifact's facts, or raise `CannotJudgeError`."""
         return require(self.artifact, NO_PACKS)
-
-    def require_waiting(self) -> Waiting:
-        """Return how long ranks wait for each other, or raise `CannotJudgeError`."""
-        if isinstance(self.waiting, str):
-            raise CannotJudgeError(self.waiting)
-        return self.waiting
-
-    def require_other_settings(self) -> tuple[str, ...]:
-        """Return the settings about rows that differ from the packs', or raise `CannotJudgeError`."""
-        if isinstance(self.other_settings, str):
-            raise CannotJudgeError(self.other_settings)
-        return self.other_settings
 
     def require_environment(self) -> Environment:
         """Return the environment, or raise `CannotJudgeError`."""

@@ -178,7 +178,7 @@ def packs_balanced_for_another_run(run: Run) -> Found:
     Bad: packs balanced for 8 data-parallel ranks, 16 in the run. Good: packs balanced for 16.
     Fix: Run `bridgepack repack` with the recipe's new settings; it does not tokenise again.
     """
-    waiting = run.require_waiting()
+    waiting = run.slow_facts.require_waiting()
     built_for = waiting.built
     differences = {} if built_for is None else built_for.differences(waiting.run)
     if built_for is not None and differences:
@@ -200,8 +200,9 @@ def balance_that_build_refuses(run: Run) -> Found:
     Bad: packing.balance.kind within_batch with 1 GPU. Good: with 8 GPUs and 32 packs per step.
     Fix: Set packing.balance.kind to none, or change the setting that the finding names.
     """
-    if run.balance_refused is not None:
-        yield wrong(place("packing.balance.kind"), run.balance_refused, "none, or a run that can be balanced")
+    refusal = run.slow_facts.balance_refusal()
+    if refusal is not None:
+        yield wrong(place("packing.balance.kind"), refusal, "none, or a run that can be balanced")
 
 
 @rule("BP636", ADVICE, "bridge/training/utils/flop_utils.py, data/samplers.py")
@@ -215,7 +216,7 @@ def balance_would_gain(run: Run) -> Found:
     Fix: Set packing.balance.kind and run `bridgepack repack`; for several epochs, set `epochs` of the sources and one
         epoch of the run. Evidence: read in the source; the effect is inferred.
     """
-    waiting = run.require_waiting()
+    waiting = run.slow_facts.require_waiting()
     if waiting.built is None and waiting.gain > _WORTH_BALANCING:
         yield wrong(
             f"{SPECS}.packed_train_data_path",

@@ -151,7 +151,7 @@ def packs_of_other_settings(run: Run) -> Found:
         name counts as the same; other rules name differing sizes, tokenizers, templates and loss modes.
     """
     run.require_artifact()
-    if settings := run.require_other_settings():
+    if settings := run.slow_facts.require_other_settings():
         more = f"; and {len(settings) - _SETTINGS} more" if len(settings) > _SETTINGS else ""
         where = ", ".join(setting.partition(" ")[0] for setting in settings[:_SETTINGS])
         yield wrong(place(where), "; ".join(settings[:_SETTINGS]) + more, "the settings that the packs were built with")
