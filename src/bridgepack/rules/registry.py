@@ -53,6 +53,7 @@ GROUPS: tuple[tuple[str, str], ...] = (
     ("BP994", "Families of models"),
     ("BP87", "What validate() asks of other settings"),
     ("BP88", "What validate() asks of other settings"),
+    ("BP74", "Numbers and switches of the model"),
     ("BP84", "Adapters"),
     ("BP85", "Recipes that are refused"),
     ("BP86", "Checkpoints"),
