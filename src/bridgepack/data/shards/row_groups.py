@@ -222,7 +222,7 @@ def _crashes(paths: Sequence[Path]) -> dict[Path, str]:
     while waiting:
         names = "\0".join(map(str, waiting))
         child = subprocess.run(
-            [sys.executable, "-c", _OPEN_FOOTERS], input=names, capture_output=True, text=True, check=False
+            [sys.executable, "-P", "-c", _OPEN_FOOTERS], input=names, capture_output=True, text=True, check=False
         )
         num_opened = child.stdout.count("\n")
         if child.returncode >= 0 or num_opened == len(waiting):

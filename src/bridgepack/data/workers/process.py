@@ -25,8 +25,10 @@ from bridgepack.data.tasks import Beat, TaskFailure, failure_of, is_meant_for_us
 from bridgepack.data.tokenizers.frameworks import hide_frameworks
 from bridgepack.data.workers.memory import collect_rarely
 
-#: Settings against threads that libraries start when loaded, because a fork would lose them.
+#: Settings against threads that libraries start when loaded, because a fork would lose them; and against modules of the
+#: current folder, which `python -c` takes before everybody else's.
 ENVIRONMENT = {
+    "PYTHONSAFEPATH": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "RAYON_NUM_THREADS": "1",
     "FASTOKENS_BPE_THREADS": "1",
@@ -161,11 +163,11 @@ def _starting(variables: Mapping[str, str] = MappingProxyType({})) -> Iterator[N
     A fork server keeps the signal mask and environment that it was started with.
     """
     with _LOCK:
+        added = {name: text for name, text in {**ENVIRONMENT, **variables}.items() if name not in os.environ}
+        os.environ.update(added)
         resource_tracker.ensure_running()  # otherwise the fork server starts it, and Python 3.12.1 then unblocks Ctrl-C
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
-        added = {name: text for name, text in {**ENVIRONMENT, **variables}.items() if name not in os.environ}
-        os.environ.update(added)
         try:
             yield
         finally:
