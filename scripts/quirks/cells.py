@@ -17,14 +17,6 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "tool_arguments: text": {"preprocessing.tool_arguments": "text"},
     "content_parts: join_text": {"preprocessing.content_parts": "join_text"},
     "message_weights: mask": {"preprocessing.message_weights": "mask"},
-    "data.layout.chat_template_kwargs": {
-        "data.layout": {
-            "kind": "chat",
-            "messages": [{"from_column": "messages"}],
-            "tools": "tools",
-            "chat_template_kwargs": "chat_template_kwargs",
-        }
-    },
     "template_date": {"tokenizer.template_date": "2019-05-05"},
     "generation blocks": {BLOCKS: ""},
     "role_aliases": {"data.role_aliases": {"User": "user", "Assistant": "assistant"}},

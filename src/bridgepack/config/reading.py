@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from bridgepack.config.errors import config_error, did_you_mean, nearest_name, quoted
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError, Problem
+from bridgepack.records.words import kind_of
 
 #: Maximum values of a YAML file after its aliases are expanded.
 _MAX_VALUES = 100_000
@@ -62,7 +63,7 @@ def as_recipe(value: Any, target: str) -> SFTRecipe:
         ConfigError: it is not a recipe.
     """
     if not isinstance(value, SFTRecipe):
-        raise ConfigError(f"recipe {target!r} returns a {type(value).__name__}; it must return an SFTRecipe.")
+        raise ConfigError(f"recipe {target!r} returns {kind_of(value)}; it must return an SFTRecipe.")
     return value
 
 
@@ -106,7 +107,7 @@ def read_sections(path: Path, *, what: str = "recipe", fields: str = "name, data
         except (tomllib.TOMLDecodeError, RecursionError) as error:
             raise ConfigError(f"{what} {str(path)!r} is not TOML: {error}. Correct that line.") from None
         if not isinstance(values, Mapping):
-            found = "empty" if values is None else f"a {type(values).__name__}"
+            found = "empty" if values is None else f"{kind_of(values)}"
             raise ConfigError(f"{what} {str(path)!r} is {found}; allowed: sections with named fields ({fields}).")
     return values
 

@@ -12,3 +12,9 @@ def counted(number: int, noun: str, plural: str = "") -> str:
 def value_text(value: Any) -> str:
     """Return a setting's value as in YAML: `true`, `null`, 8, [1, 2]."""
     return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
+
+
+def kind_of(value: Any) -> str:
+    """Return the name of a value's class with its article: `an int`, `a list`."""
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"

@@ -139,7 +139,15 @@ def test_rows_that_are_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     assert found[0] == (1, {"p": "1", "c": "2"})
     assert found[1][1].startswith("row_too_large: ")
+    assert " 202 " in found[1][1]
     assert found[2] == (3, {"p": "4", "c": "5"})
+
+    # Its own bytes count: as a line of JSON, `{"p": "xx..", "c": "3"}`, it has 18 more. An escaped quote is two bytes.
+    assert [row for row, _ in _read_text(tmp_path, text, max_row_bytes=202)] == [1, 2, 3]
+    assert _read_text(tmp_path, text, max_row_bytes=202)[1][1] == {"p": "x" * 200, "c": "3"}
+    quoted = f'p,c\r\n"{'""' * 50}",3\r\n'
+    assert _read_text(tmp_path, quoted, max_row_bytes=104) == [(1, {"p": '"' * 50, "c": "3"})]
+    assert " 104 " in _read_text(tmp_path, quoted, max_row_bytes=103)[0][1]
 
     monkeypatch.setattr(csv_files, "_ROW_BYTES", 100)
     with pytest.raises(DataError, match=r"byte 8 has more than 100 bytes; .*quote"):

@@ -122,7 +122,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (ROW | {"attention_mask": [1, 1, 1]}, "attention_mask has 3 entries for 4 ids"),
     (ROW | {"attention_mask": [0, 2, 2, 0]}, "attention_mask is 2 at 1; it must hold only 0 and 1"),
     (ROW | {"attention_mask": [-1, -1, -1, -1]}, "attention_mask is -1 at 0; it must hold only 0 and 1"),
-    (ROW | {"attention_mask": 1}, "attention_mask is a int; it must be a list of whole numbers"),
+    (ROW | {"attention_mask": 1}, "attention_mask is an int; it must be a list of whole numbers"),
     (ROW | {"attention_mask": [0.0, -1e9, 0.5, 0]}, "attention_mask must be a list of whole numbers"),
     (ROW | {"attention_mask": np.tri(4)}, "attention_mask is a list of lists, as packed rows have it; give one"),
     (TWO | {"attention_mask": [1] * 4 + [2] * 4}, "2 samples (attention_mask changes from 1 to 2 at 4); give one"),

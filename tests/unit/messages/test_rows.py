@@ -70,7 +70,7 @@ def test_lines_that_are_no_row(line: bytes, message: str) -> None:
             [ASKED, {"role": "assistant"}],
             "missing_field: turn 2 has neither role and content nor from and value; it has: role",
         ),
-        ([ASKED, {**ANSWERED, "content": 5}], "invalid_field: turn 2: content is a int; it must be text"),
+        ([ASKED, {**ANSWERED, "content": 5}], "invalid_field: turn 2: content is an int; it must be text"),
         (["Q"], "invalid_field: turn 1 is a str; it must be an object"),
         (
             [ASKED, {**ANSWERED, "content": "\ud800"}],
@@ -88,7 +88,11 @@ def test_chats_that_are_dropped(encoder: ReadingEncoder, messages: Any, message:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("pipes.json", "data.train is 'pipes.json'; there is no such file or folder. Did you mean 'pipe.json'?"),
+        (
+            "pipes.json",
+            "data.train is 'pipes.json'; there is no such file or folder. Check the path; it is relative to the "
+            "current folder.",
+        ),
         ("folder", f"data.train is 'folder'; the folder has no data file. Allowed: {KINDS}. Name another."),
         ("a.xlsx", f"data.train: 'a.xlsx' is of an unknown kind. Allowed: {KINDS}. Rename or convert it."),
         ("*.tsv", "data.train is '*.tsv'; the pattern matches no file. Check the path and the pattern."),
@@ -167,7 +171,7 @@ def test_files_that_are_refused(
                 "invalid_field: not UTF-8. Save the file as UTF-8.",
             ],
         ),
-        (b"p,c\n1," + b"2" * 120 + b"\n", ["row_too_large: the row has 140 bytes, more than data.max_row_bytes"]),
+        (b"p,c\n1," + b"2" * 120 + b"\n", ["row_too_large: the row has 122 bytes, more than data.max_row_bytes"]),
     ],
 )
 def test_rows_of_tables_that_are_dropped(tmp_path: Path, content: bytes, messages: list[str]) -> None:

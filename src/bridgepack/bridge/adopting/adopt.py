@@ -19,6 +19,7 @@ from bridgepack.bridge.writing.write import HostConfig, host_config
 from bridgepack.config.recipe.host_paths import BOOKKEEPING, EXCHANGE
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
+from bridgepack.records.words import kind_of
 
 __all__ = ["PackedConfig", "from_bridge", "pack_for"]
 
@@ -65,7 +66,7 @@ def from_bridge(
         ConfigError: the config has a setting that a recipe cannot express.
     """
     if not is_container(config):
-        raise ConfigError(f"config is a {type(config).__name__}; allowed: a ConfigContainer. Pass one.")
+        raise ConfigError(f"config is {kind_of(config)}; allowed: a ConfigContainer. Pass one.")
     if getattr(config, "data_parallel_size", None) is not None:
         raise ConfigError(
             "config has been through runtime_config_update or validate, which filled in derived values; "

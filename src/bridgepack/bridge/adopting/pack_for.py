@@ -18,6 +18,7 @@ from bridgepack.bridge.writing.write import new_specs
 from bridgepack.data.artifact.manifest import read_manifest
 from bridgepack.errors import ConfigError
 from bridgepack.records import TRAIN, VALIDATION, Change, Finding
+from bridgepack.records.words import kind_of
 from bridgepack.rules.judging.subject import TEXT_DATASETS
 
 _OFFLINE, _IN_BATCH = "dataset.enable_offline_packing", "dataset.enable_in_batch_packing"
@@ -60,7 +61,7 @@ def pack_for(config: Any, artifact: str | Path | None = None, world_size: int | 
         ArtifactError: the folder is not an artifact.
     """
     if not is_container(config):
-        raise ConfigError(f"config is a {type(config).__name__}; allowed: a ConfigContainer. Pass one.")
+        raise ConfigError(f"config is {kind_of(config)}; allowed: a ConfigContainer. Pass one.")
     packed = copy_of(config)
     if type(packed.dataset).__name__ in TEXT_DATASETS:
         settings = _offline_settings(packed, Path(artifact) if artifact is not None else None)

@@ -16,6 +16,7 @@ from ruamel.yaml.nodes import CollectionNode, MappingNode, Node
 
 from bridgepack.config.editing.edits import CannotEditError, check_no_comment, edit_text, nest, refuse
 from bridgepack.records import Change
+from bridgepack.records.words import kind_of
 
 _PLAIN = re.compile(r"(?:\.{0,2}/)?[A-Za-z_][\w./+-]*(?: [\w./+(-][\w./+()-]*)*", re.ASCII)
 #: Characters of a line up to which a list of sections stays on it.
@@ -99,7 +100,7 @@ def _sections(text: str) -> dict[str, Any]:
         message = " ".join(str(error).split())
         raise CannotEditError(f"the file is not one YAML document: {message[:300]}. Edit it by hand.") from None
     if values is not None and not isinstance(values, dict):
-        raise CannotEditError(f"the file holds a {type(values).__name__}, not sections. Edit it by hand.")
+        raise CannotEditError(f"the file holds {kind_of(values)}, not sections. Edit it by hand.")
     return values or {}
 
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from typing import IO
 
-from bridgepack.data.reading.lines import refuse_utf_16
+from bridgepack.data.reading.lines import refuse_utf_16, too_large
 from bridgepack.errors import DataError, RowError
 from bridgepack.records import DropReason
 
@@ -21,8 +21,8 @@ _BYTE_ORDER_MARK = "\ufeff"
 #: A row of more bytes is taken for one whose quote is never closed, unless the recipe allows larger rows.
 _ROW_BYTES, _MAX_ROW_BYTES = 1 << 25, 1 << 40
 _BLOCK_BYTES = 1 << 20
-#: Begins the line of a row that cannot be read; no JSON begins so.
-_BROKEN = "!"
+#: Begins the line of a row that cannot be read, and of one with too many bytes, which follow; no JSON begins so.
+_BROKEN, _TOO_LARGE = "!", "#"
 _ADVICE = (
     "A cell with quotes must be quoted as a whole, with each quote inside doubled. Write the file with a CSV library."
 )
@@ -30,6 +30,8 @@ _ADVICE = (
 
 def broken_row(line: bytes) -> RowError | None:
     """Return why a row cannot be read, by its line; None for a line of JSON."""
+    if line.startswith(_TOO_LARGE.encode()):
+        return too_large(int(line[1:]))
     if not line.startswith(_BROKEN.encode()):
         return None
     return RowError(DropReason.INVALID_FIELD, line[1:].decode().rstrip("\n"))
@@ -43,7 +45,8 @@ class CsvLines:
     """
 
     def __init__(self, stream: IO[bytes], kind: str, label: str, *, max_row_bytes: int) -> None:
-        self.num_bytes = self._row_begin = 0
+        self.num_bytes = self._row_begin = self._line_end_bytes = 0
+        self._max_row_bytes = max_row_bytes or _MAX_ROW_BYTES
         self._label, self._delimiter, self._header = label, DELIMITERS[kind], ""
         self._row_bytes = min(max(max_row_bytes, _ROW_BYTES), _MAX_ROW_BYTES)
         if csv.field_size_limit() < self._row_bytes:  # of the whole process, so it is only raised
@@ -75,6 +78,7 @@ class CsvLines:
                 text = text.removeprefix(_BYTE_ORDER_MARK)
             self._header = self._header or text.strip("\r\n").partition("\r")[0]
             self.num_bytes += len(line)
+            self._line_end_bytes = len(line) - len(line.rstrip(b"\r\n"))
             if self.num_bytes - self._row_begin > self._row_bytes:
                 raise DataError(
                     f"{self._label}: the row that begins at byte {self._row_begin:,} has more than "
@@ -143,6 +147,9 @@ class CsvLines:
                         f"{_ADVICE}"
                     ) from None
                 cells = f"{_BROKEN}line {line + 1}: {error}; a quote inside a cell must be doubled"
+            row_bytes = self.num_bytes - self._row_begin - self._line_end_bytes
+            if cells and row_bytes > self._max_row_bytes:
+                cells = f"{_TOO_LARGE}{row_bytes}"
             line, self._row_begin = self._reader.line_num, self.num_bytes
             if cells:  # a blank line is no row
                 row += 1

@@ -220,7 +220,8 @@ def _is_file(path: Path, field: str) -> bool:
 
 
 def _hint(path: Path, source: str) -> str:
-    siblings = [entry.name for entry in path.parent.iterdir() if entry != path] if path.parent.is_dir() else []
+    entries = path.parent.iterdir() if path.parent.is_dir() else ()
+    siblings = [entry.name for entry in entries if entry != path and (entry.is_file() or entry.is_dir())]
     nearest = nearest_name(path.name, siblings)
     if nearest:
         return f" Did you mean {str(path.parent / nearest)!r}?"

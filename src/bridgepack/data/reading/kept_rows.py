@@ -19,6 +19,7 @@ from bridgepack.data.files import make_folders, replaced_when_whole
 from bridgepack.data.reading.remote import scheme_of
 from bridgepack.data.reading.rows import without_nulls
 from bridgepack.errors import ConfigError
+from bridgepack.records.words import kind_of
 
 type _Kind = Literal["Dataset", "DataFrame", "list"]
 
@@ -108,7 +109,7 @@ def _kind_of(value: Any, field: str) -> _Kind | None:
     kind: _Kind | None = "Dataset" if "Dataset" in names else "DataFrame" if "DataFrame" in names else None
     if kind is None or not takes_rows:
         raise ConfigError(
-            f"{field} is a {type(value).__name__}; allowed: a path, or for sources of data.train and data.validation "
+            f"{field} is {kind_of(value)}; allowed: a path, or for sources of data.train and data.validation "
             f"{_ALLOWED}. Choose one of its splits, or save it with to_parquet(FILE) and give the file."
         )
     return kind
@@ -177,7 +178,7 @@ def _plain(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, Mapping):
         return dict(value)
-    raise TypeError(f"it has a {type(value).__name__}")
+    raise TypeError(f"it has {kind_of(value)}")
 
 
 def _rows_of_frame(frame: Any, field: str) -> Iterator[Mapping[Any, Any]]:

@@ -13,7 +13,8 @@ from typing import IO, Any
 import numpy as np
 
 from bridgepack.data.reading.remote import Readable
-from bridgepack.errors import DataError
+from bridgepack.errors import DataError, RowError
+from bridgepack.records import DropReason
 
 _BUFFER_BYTES = 1 << 20
 _CODECS = {"gz": "gzip", "zst": "zstd"}
@@ -255,3 +256,8 @@ def _around_long_lines(lines: bytes, position: int, max_line_bytes: int) -> Iter
 
 def _is_too_long(line: bytes, max_line_bytes: int) -> bool:
     return len(line) - line.endswith(b"\n") > max_line_bytes
+
+
+def too_large(num_bytes: int) -> RowError:
+    """Return why a row of so many bytes is dropped."""
+    return RowError(DropReason.ROW_TOO_LARGE, f"the row has {num_bytes:,} bytes, more than data.max_row_bytes")

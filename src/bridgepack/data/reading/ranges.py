@@ -6,6 +6,7 @@ rows of a CSV file below its header.
 """
 
 import hashlib
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO, Any
@@ -63,7 +64,9 @@ def iter_ranges(file: InputFile, *, sha256: str, max_row_bytes: int) -> Iterator
         return
     row = 1
     with open_stream(file.path, file.compression) as stream:
-        for start, stop, content in iter_line_blocks(_lines(file, stream, max_row_bytes), max_row_bytes):
+        # A row of a CSV file is measured where it is read: as a line of JSON it has other bytes.
+        max_line_bytes = sys.maxsize - 1 if file.kind in DELIMITERS else max_row_bytes
+        for start, stop, content in iter_line_blocks(_lines(file, stream, max_row_bytes), max_line_bytes):
             if content is not None and len(content) >= MIN_BLOCK_BYTES and content.isspace():
                 raise DataError(f"{file.label}: {len(content):,} bytes of blank lines from row {row} on. Remove them.")
             if row == 1 and content is not None:

@@ -15,10 +15,11 @@ from bridgepack.config.json_text import RepeatedKey, parse_json
 from bridgepack.data.reading.csv_files import DELIMITERS, broken_row
 from bridgepack.data.reading.inputs import JSON_ARRAY, PARQUET, InputFile, file_stamp
 from bridgepack.data.reading.json_columns import json_decoder
-from bridgepack.data.reading.lines import broken_array, open_stream
+from bridgepack.data.reading.lines import broken_array, open_stream, too_large
 from bridgepack.data.reading.ranges import InputRange, arrow_batches, is_table, iter_ranges, one_line, parquet_file
 from bridgepack.errors import DataError, RowError
 from bridgepack.records import DropReason
+from bridgepack.records.words import kind_of
 
 #: Columns of an input row.
 Row = Mapping[str, Any]
@@ -58,7 +59,7 @@ def read_line(line: bytes) -> Row | RowError | None:
 def row_of(value: Any) -> Row | RowError:
     """Return a parsed value as a row, or the error why it is not one."""
     if not isinstance(value, Mapping):
-        return RowError(DropReason.NOT_AN_OBJECT, f"the row is a {type(value).__name__}; it must be an object")
+        return RowError(DropReason.NOT_AN_OBJECT, f"the row is {kind_of(value)}; it must be an object")
     return value
 
 
@@ -100,7 +101,7 @@ def read_range(file: InputFile, part: InputRange) -> Iterator[RowRead]:
         DataError: the file cannot be read, or has changed since the ranges were made.
     """
     if part.is_oversized:
-        yield part.first_row, _too_large(part.stop - part.start)
+        yield part.first_row, too_large(part.stop - part.start)
     elif is_table(file):
         together = 1 << min(max(part.num_rows // _BATCHES, 1), _BATCH_ROWS).bit_length() - 1
         yield from _columnar_rows(file, part, together)
@@ -213,7 +214,7 @@ def _apply_view(found: Row | RowError | None, file: InputFile) -> Row | RowError
 def _bounded_rows(batch: Any, max_row_bytes: int) -> Iterator[Any]:
     """Yield a record batch's rows; for a row that is too large or unreadable, its error."""
     if max_row_bytes and batch.nbytes > max_row_bytes:
-        error = _too_large(batch.nbytes)
+        error = too_large(batch.nbytes)
     else:
         try:
             rows = batch.to_pylist(maps_as_pydicts="strict")
@@ -233,10 +234,6 @@ def _bounded_rows(batch: Any, max_row_bytes: int) -> Iterator[Any]:
         half = batch.num_rows // 2
         yield from _bounded_rows(batch.slice(0, half), max_row_bytes)
         yield from _bounded_rows(batch.slice(half), max_row_bytes)
-
-
-def _too_large(num_bytes: int) -> RowError:
-    return RowError(DropReason.ROW_TOO_LARGE, f"the row has {num_bytes:,} bytes, more than data.max_row_bytes")
 
 
 def without_nulls(value: Any, depth: int = 0) -> Any:

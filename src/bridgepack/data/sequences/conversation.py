@@ -14,6 +14,7 @@ from bridgepack.data.sequences.mending import Mender
 from bridgepack.data.tokenizers.forms import AS_GIVEN, Forms
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
+from bridgepack.records.words import kind_of
 
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 FUNCTION_CALL = "function_call"
@@ -153,7 +154,7 @@ def _turns(columns: Mapping[str, Any]) -> Sequence[Any]:
 def _message(turn: Any, index: int, role_aliases: Mapping[str, str]) -> dict[str, Any]:
     where = f"turn {index + 1}"
     if not isinstance(turn, Mapping):
-        raise RowError(DropReason.INVALID_FIELD, f"{where} is a {type(turn).__name__}; it must be an object")
+        raise RowError(DropReason.INVALID_FIELD, f"{where} is {kind_of(turn)}; it must be an object")
     # `datasets` and pyarrow give every turn the fields of all turns, with null where a turn lacks one.
     turn = _with_calls(turn, where)
     fill_ins = [key for key, value in turn.items() if value is None or (key == "tool_calls" and value == [])]
@@ -169,7 +170,7 @@ def _message(turn: Any, index: int, role_aliases: Mapping[str, str]) -> dict[str
         detail = f"{where} has neither role and content nor from and value; it has: {names_of(fields)}"
         raise RowError(DropReason.MISSING_FIELD, detail)
     if not isinstance(name, str):
-        raise RowError(DropReason.INVALID_FIELD, f"{where}: the role is a {type(name).__name__}; it must be text")
+        raise RowError(DropReason.INVALID_FIELD, f"{where}: the role is {kind_of(name)}; it must be text")
     role = role_aliases.get(name.lower()) or _ALIASES.get(name, name)
     if role == FUNCTION_CALL:
         other_fields = {key: value for key, value in message.items() if key not in ("role", "content")}
@@ -229,10 +230,10 @@ def _refusal(key: str, value: Any) -> str:
 
 def _check_content(content: Any, where: str) -> None:
     if content is not None and not isinstance(content, (str, list)):
-        raise RowError(DropReason.INVALID_FIELD, f"{where} is a {type(content).__name__}; it must be text")
+        raise RowError(DropReason.INVALID_FIELD, f"{where} is {kind_of(content)}; it must be text")
     for number, part in enumerate(content if isinstance(content, list) else (), 1):
         if part is not None and not isinstance(part, (str, Mapping)):  # templates write nothing, or Python's syntax
-            detail = f"{where}: part {number} is a {type(part).__name__}; it must be text or an object"
+            detail = f"{where}: part {number} is {kind_of(part)}; it must be text or an object"
             raise RowError(DropReason.INVALID_FIELD, detail)
 
 

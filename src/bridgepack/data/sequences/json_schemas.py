@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+from bridgepack.records.words import kind_of
+
 #: Length of a place below which no further schemas are inspected.
 _MAX_PLACE = 1000
 _TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
@@ -49,7 +51,7 @@ def _fault(schema: Any, place: str, *, is_inner: bool) -> str:
     if schema is None or (is_inner and isinstance(schema, bool)):
         return ""
     if not isinstance(schema, dict):
-        return f"{place} is a {type(schema).__name__}; it must be a schema, an object"
+        return f"{place} is {kind_of(schema)}; it must be a schema, an object"
     given = {key: value for key, value in schema.items() if value is not None}
     if not _is_structured(given):
         others = [str(key) for key, value in given.items() if _is_parameter(key, value, is_inner=is_inner)]
@@ -61,7 +63,7 @@ def _fault(schema: Any, place: str, *, is_inner: bool) -> str:
             return f"the type of {place} is {kind!r}; JSON Schema knows {', '.join(sorted(_TYPES))}"
     for name in _INNER_OBJECTS:
         if not isinstance(given.get(name, {}), dict):
-            return f"{place}.{name} is a {type(given[name]).__name__}; it must be an object"
+            return f"{place}.{name} is {kind_of(given[name])}; it must be an object"
     return ""
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from bridgepack.errors import RowError
 from bridgepack.records import SEQ_START_ID, DropReason
+from bridgepack.records.words import kind_of
 
 _MASK = "attention_mask"
 #: Columns with each token's position in its sample.
@@ -141,7 +142,7 @@ def _check_lengths(value: Any, name: str, num_ids: int, kept: slice) -> None:
 def _numbers_of(value: Any, name: str, num_ids: int) -> list[int]:
     values = _to_list(value)
     if values is None:
-        _refuse(f"{name} is a {type(value).__name__}; it must be a list of whole numbers")
+        _refuse(f"{name} is {kind_of(value)}; it must be a list of whole numbers")
     found = _whole(values, name)
     if len(found) != num_ids:
         _refuse(f"{name} has {len(found)} entries for {num_ids} ids")
