@@ -63,20 +63,27 @@ def as_host_type(setting: Setting) -> Setting:
 
 def is_decided(path: str, settings: Mapping[str, Setting]) -> bool:
     """Return whether settings write a path, a field inside it, or a section around it."""
-    return any(path == known or path.startswith(f"{known}.") or known.startswith(f"{path}.") for known in settings)
+    return any(
+        path == decided_path or path.startswith(f"{decided_path}.") or decided_path.startswith(f"{path}.")
+        for decided_path in settings
+    )
 
 
-def has_formats_of(precision: Any, other: Any) -> bool:
+def has_formats_of(precision: Any, reference: Any) -> bool:
     """Return whether two kinds of mixed precision, objects or plain values, have the same number formats."""
-    return all(value_at(precision, name) == value_at(other, name) for name in _FORMATS)
+    return all(value_at(precision, name) == value_at(reference, name) for name in _FORMATS)
 
 
 def inherited_settings(base: Any, recipe: SFTRecipe) -> Iterator[Setting]:
     """Yield the settings that undo values of the base, live or plain, which do not fit a recipe."""
-    moved = list(_pipeline_settings(base, recipe))
-    yield from moved
+    pipeline_settings = list(_pipeline_settings(base, recipe))
+    yield from pipeline_settings
     if recipe.packing.mode != "none":
-        yield from (one for one in prediction_settings(base) if one.path not in {setting.path for setting in moved})
+        yield from (
+            prediction
+            for prediction in prediction_settings(base)
+            if prediction.path not in {setting.path for setting in pipeline_settings}
+        )
     if recipe.cuda_graphs.implementation != "none" and value_at(base, _GRAPH_SCOPE):
         yield derived_setting(_GRAPH_SCOPE, None, "an old name of cuda_graph_modules; the host takes one of them")
     # Source: megatron/core/transformer/transformer_config.py of 0.19.2, "Bias in Moe is only supported when ETP==1".

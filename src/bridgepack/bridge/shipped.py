@@ -73,16 +73,16 @@ def load_shipped(name: str, *, field: str = "model.name") -> Any:
     Raises:
         ConfigError: there is no such recipe, or it cannot be called here.
     """
-    known, function = shipped_recipes(), shipped_name(name)
-    if function not in known:
-        hint = did_you_mean(function, known, LISTED)
+    recipes, function = shipped_recipes(), shipped_name(name)
+    if function not in recipes:
+        hint = did_you_mean(function, recipes, LISTED)
         raise ConfigError(
-            f"{field} is {quoted(name)}; allowed: one of the {len(known)} SFT and PEFT recipes of the installed "
+            f"{field} is {quoted(name)}; allowed: one of the {len(recipes)} SFT and PEFT recipes of the installed "
             f"Megatron-Bridge, an id on the Hugging Face hub (org/name), or a folder. {hint}",
             field=field,
         )
     try:
-        return known[function]()
+        return recipes[function]()
     except _RECIPE_ERRORS as error:
         reason = str(error).strip().partition("\n")[0]
         raise ConfigError(
@@ -95,8 +95,8 @@ def load_shipped(name: str, *, field: str = "model.name") -> Any:
 
 def named_precision(name: str) -> Any:
     """Return Megatron-Bridge's registered mixed precision with a name, or None."""
-    registered = import_host(PRECISIONS).MIXED_PRECISION_RECIPES
-    return registered[name]() if name in registered else None
+    makers = import_host(PRECISIONS).MIXED_PRECISION_RECIPES
+    return makers[name]() if name in makers else None
 
 
 class HostImportError(ConfigError):

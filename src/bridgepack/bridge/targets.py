@@ -115,8 +115,8 @@ def recipe_target(
         return load_target(recipe, overrides, artifact=artifact)
     text = catalogue_target(str(recipe)) if Path(recipe).is_dir() else str(recipe)
     with redirect_stdout(sys.stderr):
-        found = _target_of_object(load_recipe(text), text)
-    return _settle(replace(found, **_written_at(text), overrides=dict(overrides or {}), packs=artifact))
+        target_of_text = _target_of_object(load_recipe(text), text)
+    return _settle(replace(target_of_text, **_written_at(text), overrides=dict(overrides or {}), packs=artifact))
 
 
 def _load(target: Any) -> Target:
@@ -189,15 +189,15 @@ def _target_of_object(value: Any, place: str) -> Target:
     if is_container(value):
         return Target(kind="container", place=place, source=value)
     kind = type(value).__name__
-    found, others = f"target {place!r} gives a {kind}", ""
+    statement, other_kinds = f"target {place!r} gives a {kind}", ""
     advice = "Return one of these."
     if place == kind:
-        found, others, advice = f"target is of type {kind}", "a path, ", "Give one of these."
+        statement, other_kinds, advice = f"target is of type {kind}", "a path, ", "Give one of these."
     if callable(value):
         advice = "Call it first, and give what it returns."
     elif hasattr(value, "output"):
         advice = "Give its `output`."
-    raise ConfigError(f"{found}; allowed: {others}an SFTRecipe or a ConfigContainer. {advice}")
+    raise ConfigError(f"{statement}; allowed: {other_kinds}an SFTRecipe or a ConfigContainer. {advice}")
 
 
 @contextmanager

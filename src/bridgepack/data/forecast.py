@@ -95,15 +95,15 @@ class SpaceWatch:
         self._token_bytes += result.place.token_file.stat().st_size
         if self._done_bytes >= _SURE_BYTES:
             rate = self._token_bytes / self._done_bytes / _SURE_MARGIN
-            rest = max(self._num_input_bytes - self._done_bytes, 0) * rate
-            packed = self._num_input_bytes * rate * _PACKED_BYTES / _STORED_BYTES
-            self._compare(rest, packed, "about ")
+            remaining_bytes = max(self._num_input_bytes - self._done_bytes, 0) * rate
+            packed_bytes = self._num_input_bytes * rate * _PACKED_BYTES / _STORED_BYTES
+            self._compare(remaining_bytes, packed_bytes, "about ")
 
     def _compare(self, token_bytes: float, packed_bytes: float, accuracy: str) -> None:
-        wanted = [(self._store, token_bytes, "--store"), (self._output, packed_bytes, "--output")]
+        needs = [(self._store, token_bytes, "--store"), (self._output, packed_bytes, "--output")]
         if self._store.stat().st_dev == self._output.stat().st_dev:
-            wanted = [(self._output, token_bytes + packed_bytes, "--output and --store")]
-        for place, num_bytes, option in wanted:
+            needs = [(self._output, token_bytes + packed_bytes, "--output and --store")]
+        for place, num_bytes, option in needs:
             free = shutil.disk_usage(place).free
             if free < num_bytes:
                 raise ArtifactError(

@@ -151,11 +151,11 @@ class _Launch:
         except Exception as error:  # nemo-run, SSH, sbatch, Docker etc. raise anything
             if self.interruption.has_come:  # a terminal also sends its signal to nemo-run's child processes
                 self._interrupt()
-            submitted = ", ".join(task.name for task in self.result().alive)
+            jobs = ", ".join(task.name for task in self.result().alive)
             self._stop(only_here=False)
             raise LaunchError(
                 f"nemo-run could not submit the run: {reason_of(error)}."
-                f"{f' {submitted} had been submitted and was cancelled.' if submitted else ''} The scripts are in "
+                f"{f' {jobs} had been submitted and was cancelled.' if jobs else ''} The scripts are in "
                 f"{self.experiment._exp_dir}. Correct the cause; --dry-run shows what is submitted."
             ) from error
         return self.result()
@@ -214,14 +214,14 @@ def _log_of(job: Any) -> str:
     if isinstance(executor, run.SlurmExecutor):
         return executor.job_details.folder or os.path.join(executor.tunnel.job_dir, Path(executor.job_dir).name)  # noqa: PTH118
     if isinstance(executor, run.LocalExecutor):
-        found = sorted(Path(executor.job_dir).glob("nemo_run/*/*/0/combined.log"))
-        return str(found[-1]) if found else str(executor.job_dir)
+        logs = sorted(Path(executor.job_dir).glob("nemo_run/*/*/0/combined.log"))
+        return str(logs[-1]) if logs else str(executor.job_dir)
     return str(executor.job_dir) if isinstance(executor, run.DockerExecutor) else ""
 
 
 def _make_folders(plan: LaunchPlan) -> None:
-    here = [task for task in plan.tasks if plan.cluster.executor_for(task).kind in LOCAL_KINDS]
-    if any(plan.cluster.processes(task).has_process_launcher for task in here):
+    local_tasks = [task for task in plan.tasks if plan.cluster.executor_for(task).kind in LOCAL_KINDS]
+    if any(plan.cluster.processes(task).has_process_launcher for task in local_tasks):
         folders = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
         if shutil.which("torchrun", path=folders) is None:
             raise ConfigError(
@@ -229,7 +229,7 @@ def _make_folders(plan: LaunchPlan) -> None:
                 'PyTorch here, e.g. pip install -e ".[bridge]" in a clone of bridgepack, or use another cluster.'
             )
     _make(Path(get_nemorun_home()) / "experiments", "NEMORUN_HOME", get_nemorun_home())
-    if here:
+    if local_tasks:
         _make(Path(plan.run_folder), "workspace", plan.cluster.workspace)
 
 
@@ -254,8 +254,8 @@ def output_on_stderr() -> Iterator[None]:
     root = logging.getLogger()
     handlers, level, stdin = list(root.handlers), root.level, sys.stdin
     try:
-        with contextlib.redirect_stdout(sys.stderr), Path(os.devnull).open(encoding="utf-8") as nothing:
-            sys.stdin = nothing
+        with contextlib.redirect_stdout(sys.stderr), Path(os.devnull).open(encoding="utf-8") as empty_stream:
+            sys.stdin = empty_stream
             yield
     finally:
         sys.stdin = stdin

@@ -49,11 +49,11 @@ def refuse_unlaunchable(recipe: SFTRecipe, cluster: ClusterConfig, tasks: Collec
     for task, executor in executors.items():
         if isinstance(executor, NemoRunExecutor) and find_spec("nemo_run"):
             _refuse_unknown_class(executor, cluster.place_of(task))
-    shared = [task for task, executor in executors.items() if executor.facts.class_name == "DGXCloudExecutor"]
-    if len(shared) > 1:
+    dgx_tasks = [task for task, executor in executors.items() if executor.facts.class_name == "DGXCloudExecutor"]
+    if len(dgx_tasks) > 1:
         # Source: nemo_run/run/torchx_backend/schedulers/dgxcloud.py, _submit_dryrun: experiment_dir/torchrun_job.sh
         raise ConfigError(
-            f"executor.class is DGXCloudExecutor for {', '.join(shared)}; nemo-run 0.11 keeps one script per "
+            f"executor.class is DGXCloudExecutor for {', '.join(dgx_tasks)}; nemo-run 0.11 keeps one script per "
             "experiment there, so all of them would run the last task's script. Launch them one at a time with --skip, "
             "or give the others another executor: tasks.build.executor.kind=local."
         )
@@ -70,7 +70,7 @@ def _refuse_unknown_class(executor: NemoRunExecutor, place: str) -> None:
 
     cls = find_executor(executor.facts.class_name, place)
     if cls not in EXECUTOR_MAPPING:
-        names = ", ".join(sorted(one.__name__ for one in EXECUTOR_MAPPING))
+        names = ", ".join(sorted(executor_class.__name__ for executor_class in EXECUTOR_MAPPING))
         raise ConfigError(
             f"{place}.class is {cls.__name__}; nemo-run's experiments start only {names}. Add the "
             "class to nemo_run.run.torchx_backend.schedulers.api.EXECUTOR_MAPPING, or use another."
@@ -88,16 +88,16 @@ def refuse_missing_files(recipe: SFTRecipe, tasks: Collection[Task]) -> None:
     refuse_missing_folder(recipe.tokenizer)
     if "build" in tasks:
         for field, split in (("train", TRAIN), ("validation", VALIDATION)):
-            files = tuple(one for one in as_sources(getattr(recipe.data, field)) if path_of(one) is not None)
+            files = tuple(source for source in as_sources(getattr(recipe.data, field)) if path_of(source) is not None)
             find_inputs(files, f"data.{field}", split, Path())  # nothing is written there
     weights = recipe.checkpoint.pretrained
     if "train" not in tasks or weights is None or not _is_local(weights):
         return
     if checkpoint_kind(Files().names(weights)) is None:
-        what = "no checkpoint in it" if Path(weights).is_dir() else "no such folder"
+        fault = "no checkpoint in it" if Path(weights).is_dir() else "no such folder"
         raise ConfigError(
-            f"checkpoint.pretrained is {weights!r}; there is {what}, and training starts from it. Correct the path, or "
-            "import the weights first."
+            f"checkpoint.pretrained is {weights!r}; there is {fault}, and training starts from it. Correct the path, "
+            "or import the weights first."
         )
 
 
@@ -111,8 +111,8 @@ def path_notes(recipe: SFTRecipe, cluster: ClusterConfig, artifact: str | None) 
         "checkpoint.folder": recipe.checkpoint.folder,
         "logging.tensorboard_dir": recipe.logging.tensorboard_dir,
     }
-    for split, named in (("data.train", recipe.data.train), ("data.validation", recipe.data.validation)):
-        sources = as_sources(named)
+    for split, source_setting in (("data.train", recipe.data.train), ("data.validation", recipe.data.validation)):
+        sources = as_sources(source_setting)
         for index, source in enumerate(sources):
             paths[split if len(sources) == 1 else f"{split}.{index}"] = path_of(source)
     for field, path in paths.items():

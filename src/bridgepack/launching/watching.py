@@ -166,10 +166,10 @@ def state_of_rows(rows: str) -> AppState:
             states[int(first_index.group(1))] = SLURM_STATES.get(text.split()[0], AppState.UNKNOWN)
     if not states:
         return AppState.SUBMITTED
-    ordered = [states[index] for index in sorted(states)]
-    if all(is_terminal(state) for state in ordered):
-        return ordered[-1]
-    is_waiting = all(state in {AppState.PENDING, AppState.UNKNOWN} for state in ordered)
+    states_in_order = [states[index] for index in sorted(states)]
+    if all(is_terminal(state) for state in states_in_order):
+        return states_in_order[-1]
+    is_waiting = all(state in {AppState.PENDING, AppState.UNKNOWN} for state in states_in_order)
     return AppState.PENDING if is_waiting else AppState.RUNNING
 
 

@@ -105,8 +105,8 @@ def validate_config(config: Any, world_size: int) -> None:
 
 def _left_to_the_job(config: Any) -> dict[str, str]:
     """Return what the job must export, as if it did: a rule of ours tells, and this machine is not the run's."""
-    needed = {**DETERMINISTIC_VARIABLES, **OFFLOADING_VARIABLES}
-    return {name: value for name, value in needed.items() if name not in config.env_vars}
+    values = {**DETERMINISTIC_VARIABLES, **OFFLOADING_VARIABLES}
+    return {name: value for name, value in values.items() if name not in config.env_vars}
 
 
 @contextmanager
@@ -186,8 +186,8 @@ def _smallest_world(config: Any) -> int:
 
 def _refusal(error: Exception, config: Any, world_size: int) -> HostVerdict:
     frames = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    own = [(frame, line) for frame, line in frames if "/megatron/" in frame.f_code.co_filename] or frames
-    frame, line = own[-1]
+    frames_of_host = [(frame, line) for frame, line in frames if "/megatron/" in frame.f_code.co_filename] or frames
+    frame, line = frames_of_host[-1]
     return HostVerdict(
         state="refused",
         reason=_words(error),
@@ -206,9 +206,9 @@ def _words(error: BaseException) -> str:
 
 def _sections_in(frame: FrameType, config: Any) -> list[str]:
     """Return the sections of a config: those that the frame works on first, then the model, then the others."""
-    held = [value for value in (frame.f_locals.get("self"), frame.f_locals.get("cfg")) if value is not None]
+    sections_at_work = [value for value in (frame.f_locals.get("self"), frame.f_locals.get("cfg")) if value is not None]
     names = sorted(field_names(config), key=lambda name: (name != "model", name != "dataset", name))
-    return sorted(names, key=lambda name: not any(getattr(config, name, None) is value for value in held))
+    return sorted(names, key=lambda name: not any(getattr(config, name, None) is value for value in sections_at_work))
 
 
 _WORD = re.compile(r"(?:--)?[A-Za-z_][\w.-]*\w")
@@ -216,19 +216,25 @@ _WORD = re.compile(r"(?:--)?[A-Za-z_][\w.-]*\w")
 
 def _settings_in(text: str, config: Any, sections: list[str]) -> tuple[str, ...]:
     """Return the settings that a text names: `scheduler.max_steps`, `--moe-router-topk`, `self.num_layers`."""
-    found: dict[str, None] = {}
+    paths: dict[str, None] = {}
     for word in _WORD.findall(text):
         name = word.removeprefix("--").replace("-", "_")
-        kind, _, rest = name.partition(".")
-        own = [section for section in sections if type(getattr(config, section, None)).__name__ == kind]
-        name = rest if kind in ("self", "cfg", "config") else f"{own[0]}.{rest}" if own and rest else name
+        kind, _, field = name.partition(".")
+        sections_of_kind = [section for section in sections if type(getattr(config, section, None)).__name__ == kind]
+        name = (
+            field
+            if kind in ("self", "cfg", "config")
+            else f"{sections_of_kind[0]}.{field}"
+            if sections_of_kind and field
+            else name
+        )
         if "_" not in name and "." not in name and not word.startswith("--"):
             continue
         places = (name, *(f"{section}.{name}" for section in sections))
         path = next((place for place in places if "." in place and _is_field(config, place)), None)
         if path is not None:
-            found[path] = None
-    return tuple(found)[:_MAX_NAMED]
+            paths[path] = None
+    return tuple(paths)[:_MAX_NAMED]
 
 
 def _is_field(config: Any, path: str) -> bool:

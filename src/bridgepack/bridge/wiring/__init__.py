@@ -87,11 +87,11 @@ def host_settings(recipe: SFTRecipe, *, packs: Packs | None = None) -> tuple[Set
         ConfigError: `bridge_overrides` nest too deep.
     """
     scope = Scope(recipe=recipe, packs=packs)
-    found = {setting.path: setting for section in _SECTIONS for setting in section(scope)}
-    for written, value in _leaves(recipe.bridge_overrides):
-        path = canonical_name(recipe.release, written)
-        found[path] = Setting(path=path, value=value, origin="recipe", field=f"{OVERRIDES}.{written}")
-    return tuple(found.values())
+    settings = {setting.path: setting for section in _SECTIONS for setting in section(scope)}
+    for user_path, value in _leaves(recipe.bridge_overrides):
+        path = canonical_name(recipe.release, user_path)
+        settings[path] = Setting(path=path, value=value, origin="recipe", field=f"{OVERRIDES}.{user_path}")
+    return tuple(settings.values())
 
 
 def run_length(recipe: SFTRecipe, packs: Packs) -> RunLength:

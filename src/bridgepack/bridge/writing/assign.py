@@ -23,16 +23,16 @@ def assign(config: Any, settings: Iterable[Setting]) -> None:
     Raises:
         ConfigError: a path does not exist, a value has the wrong type, or the host would overwrite it.
     """
-    written = list(settings)
-    given = {setting.path: setting.value for setting in written}
-    for setting in written:
+    in_order = list(settings)
+    values_by_path = {setting.path: setting.value for setting in in_order}
+    for setting in in_order:
         if setting.path == _PRECISION and setting.value == {}:
             continue
         if setting.path == _PRECISION:
             config.mixed_precision = _precision(setting.value, setting.place)
         else:
-            _write(config, setting, given)
-    for setting in written:
+            _write(config, setting, values_by_path)
+    for setting in in_order:
         if setting.field.startswith(f"{OVERRIDES}."):
             check_is_kept(config, setting)
 
@@ -41,22 +41,22 @@ def _precision(value: Any, field: str) -> Any:
     if not isinstance(value, str):
         return value
     if named_precision(value) is None:
-        known = sorted({name.replace("-", "_") for name in import_host(PRECISIONS).MIXED_PRECISION_RECIPES})
-        raise ConfigError(f"{field} is {quoted(value)}; {known_names(value, known)}", field=field)
+        names = sorted({name.replace("-", "_") for name in import_host(PRECISIONS).MIXED_PRECISION_RECIPES})
+        raise ConfigError(f"{field} is {quoted(value)}; {known_names(value, names)}", field=field)
     return value
 
 
-def _write(config: Any, setting: Setting, given: Mapping[str, Any]) -> None:
+def _write(config: Any, setting: Setting, values_by_path: Mapping[str, Any]) -> None:
     *sections, leaf = setting.path.split(".")
     node, above = config, ""
     for name in sections:
-        node, above = _section(node, name, setting, above, given), f"{above}{name}."
+        node, above = _section(node, name, setting, above, values_by_path), f"{above}{name}."
     if isinstance(node, dict):
         node[leaf] = copy.deepcopy(setting.value)
         return
     holder = holder_of(node, leaf)
     if holder is None:
-        raise _unknown(node, leaf, setting)
+        raise _no_such_field(node, leaf, setting)
     setattr(holder, leaf, _convert(holder, leaf, setting))
 
 
@@ -78,33 +78,36 @@ def _convert(holder: Any, name: str, setting: Setting) -> Any:
     return host_value(value, annotation, field=setting.place)
 
 
-def _section(node: Any, name: str, setting: Setting, above: str, given: Mapping[str, Any]) -> Any:
+def _section(node: Any, name: str, setting: Setting, above: str, values_by_path: Mapping[str, Any]) -> Any:
     """Return the object at a field; if it is None, it is created from the class that the host declares.
 
-    `given` are all values that are written, by path: a new object takes the fields from them that it cannot be without.
+    `values_by_path` are all values that are written: a new object takes the fields from them that it needs.
     """
     if isinstance(node, dict):
         return node.setdefault(name, {})
     holder = holder_of(node, name)
     if holder is None:
-        raise _unknown(node, name, setting)
-    found = getattr(holder, name)
-    if above + name == _PRECISION and isinstance(found, str):
-        found = named_precision(found)
-    if found is None:
-        found = _new_object(
-            holder, name, setting, {path.removeprefix(f"{above}{name}."): given[path] for path in given}
+        raise _no_such_field(node, name, setting)
+    section = getattr(holder, name)
+    if above + name == _PRECISION and isinstance(section, str):
+        section = named_precision(section)
+    if section is None:
+        section = _new_object(
+            holder,
+            name,
+            setting,
+            {path.removeprefix(f"{above}{name}."): values_by_path[path] for path in values_by_path},
         )
-    setattr(holder, name, found)
-    if not isinstance(found, dict) and not dataclasses.is_dataclass(found) and not hasattr(found, "__dict__"):
+    setattr(holder, name, section)
+    if not isinstance(section, dict) and not dataclasses.is_dataclass(section) and not hasattr(section, "__dict__"):
         raise ConfigError(
-            f"{setting.place} lies below {above}{name}, a plain value, {quoted(found)}. Set the value as a whole.",
+            f"{setting.place} lies below {above}{name}, a plain value, {quoted(section)}. Set the value as a whole.",
             field=setting.place,
         )
-    return found
+    return section
 
 
-def _new_object(holder: Any, name: str, setting: Setting, given: Mapping[str, Any]) -> Any:
+def _new_object(holder: Any, name: str, setting: Setting, values_by_path: Mapping[str, Any]) -> Any:
     annotation = declared_types(type(holder)).get(name, Any)
     kind = dataclass_in(annotation)
     if kind is None or inspect.isabstract(kind):
@@ -114,23 +117,23 @@ def _new_object(holder: Any, name: str, setting: Setting, given: Mapping[str, An
             f"{setting.place} lies below {name}, which is null in this {type(holder).__name__}. Set {name} first.",
             field=setting.place,
         )
-    required = [
+    required_fields = [
         field.name
         for field in dataclasses.fields(kind)
         if field.init and field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
     ]
-    if not given.keys() >= set(required):
+    if not values_by_path.keys() >= set(required_fields):
         raise ConfigError(
             f"{setting.place} lies below {name}, which is null in this {type(holder).__name__} and needs "
-            f"{', '.join(required)}. Set it, too, or take a base recipe that has {name}.",
+            f"{', '.join(required_fields)}. Set it, too, or take a base recipe that has {name}.",
             field=setting.place,
         )
-    return kind(**{field: given[field] for field in required})
+    return kind(**{field: values_by_path[field] for field in required_fields})
 
 
-def _unknown(node: Any, name: str, setting: Setting) -> ConfigError:
-    known = sorted(field_names(node))
-    hint = did_you_mean(name, known, f"It has: {', '.join(known[:20])}.")
+def _no_such_field(node: Any, name: str, setting: Setting) -> ConfigError:
+    names = sorted(field_names(node))
+    hint = did_you_mean(name, names, f"It has: {', '.join(names[:20])}.")
     text = f"{setting.place}: {type(node).__name__} has no field {quoted(name)}. {hint}"
     return ConfigError(text, field=setting.place)
 
@@ -142,20 +145,20 @@ def check_is_kept(config: Any, setting: Setting) -> None:
         ConfigError: it does; the message names the setting to use instead.
     """
     path, value = setting.path, value_at(config, setting.path)
-    found = f"{setting.place} is {quoted(setting.value)}"
+    statement = f"{setting.place} is {quoted(setting.value)}"
     if path in WORKED_OUT:
         instead = " and ".join(WORKED_OUT[path])
-        raise ConfigError(f"{found}; Megatron-Bridge computes it. Set {instead} instead.", field=setting.place)
+        raise ConfigError(f"{statement}; Megatron-Bridge computes it. Set {instead} instead.", field=setting.place)
     if value and _has_no_effect(config, path):
-        other, without_effect = DEPENDENT[path]
-        text = f"{found}; it has no effect while {other} is {without_effect}. Remove it, or change {other}."
+        switch, without_effect = DEPENDENT[path]
+        text = f"{statement}; it has no effect while {switch} is {without_effect}. Remove it, or change {switch}."
         raise ConfigError(text, field=setting.place)
-    for decider, decided in _iter_deciders(config, path):
-        if decided != value:
+    for decider, final_value in _iter_deciders(config, path):
+        if final_value != value:
             name = path.rpartition(".")[2]
-            text = f"{found}; {decider} writes over it when the run starts. Set {decider}.{name} instead."
+            text = f"{statement}; {decider} writes over it when the run starts. Set {decider}.{name} instead."
             raise ConfigError(text, field=setting.place)
-    _check_is_not_worked_out_again(config, setting, found)
+    _check_is_not_worked_out_again(config, setting, statement)
 
 
 def is_ignored(config: Any, path: str) -> bool:
@@ -165,8 +168,8 @@ def is_ignored(config: Any, path: str) -> bool:
 
 
 def _has_no_effect(config: Any, path: str) -> bool:
-    other, without_effect = DEPENDENT.get(path, ("", None))
-    return bool(other) and value_at(config, other) == without_effect
+    switch, without_effect = DEPENDENT.get(path, ("", None))
+    return bool(switch) and value_at(config, switch) == without_effect
 
 
 def _iter_deciders(config: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -178,7 +181,7 @@ def _iter_deciders(config: Any, path: str) -> Iterator[tuple[str, Any]]:
             yield decider, getattr(source, name)
 
 
-def _check_is_not_worked_out_again(config: Any, setting: Setting, found: str) -> None:
+def _check_is_not_worked_out_again(config: Any, setting: Setting, statement: str) -> None:
     """Raise `ConfigError` if the class of a section recomputes a field when the run starts.
 
     Source: megatron/bridge/training/config.py of 0.6.2, validate(): it runs `__post_init__` again if there is no
@@ -192,11 +195,11 @@ def _check_is_not_worked_out_again(config: Any, setting: Setting, found: str) ->
     try:
         again.__post_init__()
     except (AssertionError, TypeError, ValueError) as error:
-        text = f"{found}; {kind} refuses it: {error} Set what it asks for, or remove it."
+        text = f"{statement}; {kind} refuses it: {error} Set what it asks for, or remove it."
         raise ConfigError(text, field=setting.place) from error
     if getattr(again, name) != getattr(node, name):
         raise ConfigError(
-            f"{found}; {kind} sets it to {quoted(getattr(again, name))} by itself. Remove it, and set what {kind} "
+            f"{statement}; {kind} sets it to {quoted(getattr(again, name))} by itself. Remove it, and set what {kind} "
             "takes it from.",
             field=setting.place,
         )

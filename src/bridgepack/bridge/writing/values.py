@@ -34,18 +34,18 @@ def host_value(value: Any, annotation: Any, *, field: str) -> Any:
     """
     try:
         return _fit(value, annotation)
-    except _NoFit as allowed:
-        text = f"{field} is {quoted(value)}; allowed: {allowed}. Use one of these."
+    except _NoFit as reason:
+        text = f"{field} is {quoted(value)}; allowed: {reason}. Use one of these."
         raise ConfigError(text, field=field) from None
 
 
 def _declared_types(kind: type) -> Mapping[str, Any]:
-    found: dict[str, Any] = {}
+    types_by_field: dict[str, Any] = {}
     for parent in reversed(kind.__mro__):
         namespace = vars(sys.modules[parent.__module__]) if parent.__module__ in sys.modules else {}
         for name, annotation in vars(parent).get("__annotations__", {}).items():
-            found[name] = _resolve(annotation, namespace)
-    return found
+            types_by_field[name] = _resolve(annotation, namespace)
+    return types_by_field
 
 
 #: Class -> the names of its fields -> declared types; one that cannot be resolved is `Any`.
@@ -123,7 +123,7 @@ def _fit_literal(value: Any, options: tuple[Any, ...]) -> Any:
 def _fit_union(value: Any, options: tuple[Any, ...]) -> Any:
     if value is None and type(None) in options:
         return None
-    allowed = []
+    reasons = []
     target = value.get("_target_") if isinstance(value, Mapping) else None
     if isinstance(target, str):
         options = tuple(option for option in options if getattr(option, "__name__", "") == target.rpartition(".")[2])
@@ -131,15 +131,15 @@ def _fit_union(value: Any, options: tuple[Any, ...]) -> Any:
         try:
             return _fit(value, option)
         except _NoFit as reason:
-            allowed.append(str(reason))
-    raise _NoFit(" or ".join(dict.fromkeys(allowed)))
+            reasons.append(str(reason))
+    raise _NoFit(" or ".join(dict.fromkeys(reasons)))
 
 
 def _fit_list(value: Any, origin: type, arguments: tuple[Any, ...]) -> Any:
     if isinstance(value, str) or not isinstance(value, _LISTS):
         raise _NoFit("a list")
     item = arguments[0] if len(set(arguments) - {Ellipsis}) == 1 else Any
-    return origin(_fit(one, item) for one in value)
+    return origin(_fit(element, item) for element in value)
 
 
 def _member(value: Any, kind: type[enum.Enum]) -> enum.Enum:
@@ -150,19 +150,19 @@ def _member(value: Any, kind: type[enum.Enum]) -> enum.Enum:
 
 
 def _dtype(value: Any, kind: type) -> Any:
-    found = getattr(sys.modules["torch"], str(value).removeprefix("torch."), None)
-    if not isinstance(found, kind):
+    dtype = getattr(sys.modules["torch"], str(value).removeprefix("torch."), None)
+    if not isinstance(dtype, kind):
         raise _NoFit("the name of a torch dtype, e.g. bfloat16")
-    return found
+    return dtype
 
 
 def _object(values: Mapping[str, Any], kind: type) -> Any:
-    known, declared = {field.name for field in dataclasses.fields(kind) if field.init}, declared_types(kind)
-    given = {name: value for name, value in values.items() if name != "_target_"}
-    for name in given.keys() - known:
-        nearest = nearest_name(name, known)
-        raise _NoFit(f"fields of {kind.__name__}: {', '.join(sorted(known))}" + (f" ({nearest}?)" if nearest else ""))
+    names, types_by_field = {field.name for field in dataclasses.fields(kind) if field.init}, declared_types(kind)
+    values_by_field = {name: value for name, value in values.items() if name != "_target_"}
+    for name in values_by_field.keys() - names:
+        nearest = nearest_name(name, names)
+        raise _NoFit(f"fields of {kind.__name__}: {', '.join(sorted(names))}" + (f" ({nearest}?)" if nearest else ""))
     try:
-        return kind(**{name: _fit(value, declared[name]) for name, value in given.items()})
+        return kind(**{name: _fit(value, types_by_field[name]) for name, value in values_by_field.items()})
     except (TypeError, ValueError, AssertionError) as error:
         raise _NoFit(f"what {kind.__name__} takes: {error}") from error

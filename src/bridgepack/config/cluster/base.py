@@ -104,8 +104,8 @@ class SlurmTemplateLauncher(LauncherSection):
     @model_validator(mode="after")
     def _check_one_template(self) -> Self:
         if (self.template_path is None) == (self.template_inline is None):
-            found = "neither is set" if self.template_path is None else "both are set"
-            raise ValueError(f"template_path and template_inline: {found}; allowed: exactly one of them. Set one.")
+            reason = "neither is set" if self.template_path is None else "both are set"
+            raise ValueError(f"template_path and template_inline: {reason}; allowed: exactly one of them. Set one.")
         return self
 
 

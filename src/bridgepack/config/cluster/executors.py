@@ -95,9 +95,9 @@ class NemoRunExecutor(ExecutorSection):
     @property
     def facts(self) -> Facts:
         """Facts about the class; for an unknown class, the names of its fields in the file."""
-        known = self._known_facts()
-        if known is not None:
-            return known
+        facts = self._known_facts()
+        if facts is not None:
+            return facts
         nodes, processes, gpus = (
             next((name for name in names if name in self.fields), names[0]) for names in (_NODES, _PROCESSES, _GPUS)
         )
@@ -114,10 +114,10 @@ class NemoRunExecutor(ExecutorSection):
     def _mounted_paths(self) -> tuple[str, ...]:
         """Return the mount paths of volumes."""
         # another type than the class takes is refused later, by its signature
-        given = chain.from_iterable(found for name in _VOLUMES if isinstance(found := self.value(name), list))
-        volumes = [volume for volume in given if isinstance(volume, Mapping)]
-        found = [next((volume[name] for name in _MOUNTED_AT if name in volume), None) for volume in volumes]
-        return tuple(map(str, filter(None, found)))
+        mounts = chain.from_iterable(entries for name in _VOLUMES if isinstance(entries := self.value(name), list))
+        volumes = [volume for volume in mounts if isinstance(volume, Mapping)]
+        places = [next((volume[name] for name in _MOUNTED_AT if name in volume), None) for volume in volumes]
+        return tuple(map(str, filter(None, places)))
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -127,8 +127,8 @@ class NemoRunExecutor(ExecutorSection):
 
     def _faults(self) -> Iterator[str]:
         if self.kind == "nemo_run" and self.class_ is None:
-            known = ", ".join(_OF_CLASS)
-            yield f"class is missing; allowed: a name in nemo_run, e.g. {known}, or a dotted path. Set it."
+            names = ", ".join(_OF_CLASS)
+            yield f"class is missing; allowed: a name in nemo_run, e.g. {names}, or a dotted path. Set it."
         if self.kind != "nemo_run" and self.class_ is not None:
             short = f"kind {self.kind} is short for {KNOWN[self.kind].class_name}"
             yield f"class is {self.class_}, and {short}. Write kind: nemo_run."

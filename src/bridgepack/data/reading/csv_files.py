@@ -99,24 +99,31 @@ class CsvLines:
         if len(names) == 1:
             self._refuse_other_delimiters()
         if twice := sorted({name for name in names if names.count(name) > 1}):
-            what = f"has several columns named {', '.join(map(repr, twice))}"
-            raise self._unusable(what, "Give each column a name of its own.")
+            fault = f"has several columns named {', '.join(map(repr, twice))}"
+            raise self._unusable(fault, "Give each column a name of its own.")
         if any(map(_has_surrogates, names)):
             raise self._unusable("has a header that is not UTF-8", "Save it as UTF-8.")
         self._row_begin = self.num_bytes
         return names
 
     def _refuse_other_delimiters(self) -> None:
-        for other, its_name in _NAMES.items():
-            if other != self._delimiter and len(next(csv.reader([self._header], delimiter=other), [])) > 1:
-                kind = next((f"rename it to .{kind}" for kind, known in DELIMITERS.items() if known == other), "")
+        for delimiter, its_name in _NAMES.items():
+            if delimiter != self._delimiter and len(next(csv.reader([self._header], delimiter=delimiter), [])) > 1:
+                kind = next(
+                    (
+                        f"rename it to .{kind}"
+                        for kind, its_delimiter in DELIMITERS.items()
+                        if its_delimiter == delimiter
+                    ),
+                    "",
+                )
                 cure = f"Write it with {_NAMES[self._delimiter]}{f', or {kind}' if kind else ''}"
-                what = f"has one column, {self._header[:200]!r}; its cells seem to be separated by {its_name}"
-                raise self._unusable(what, f"{cure}; if that is one name, put it in quotes.")
+                fault = f"has one column, {self._header[:200]!r}; its cells seem to be separated by {its_name}"
+                raise self._unusable(fault, f"{cure}; if that is one name, put it in quotes.")
 
-    def _unusable(self, what: str, cure: str) -> DataError:
+    def _unusable(self, fault: str, cure: str) -> DataError:
         return DataError(
-            f"{self._label} {what}; allowed: a first line with the columns' names, each once, separated by "
+            f"{self._label} {fault}; allowed: a first line with the columns' names, each once, separated by "
             f"{_NAMES[self._delimiter]}. {cure}"
         )
 
@@ -168,5 +175,7 @@ def _encode(lines: list[str]) -> bytes:
     try:
         return "\n".join([*lines, ""]).encode()
     except UnicodeEncodeError:
-        whole = [f"{_BROKEN}not UTF-8. Save the file as UTF-8." if _has_surrogates(line) else line for line in lines]
-        return "\n".join([*whole, ""]).encode()
+        lines_of_utf_8 = [
+            f"{_BROKEN}not UTF-8. Save the file as UTF-8." if _has_surrogates(line) else line for line in lines
+        ]
+        return "\n".join([*lines_of_utf_8, ""]).encode()

@@ -66,13 +66,13 @@ def expansion(path: Readable, compression: str, num_bytes: int) -> float:
     Raises:
         DataError, OSError: the file cannot be read.
     """
-    expanded = position = 0
+    num_expanded = position = 0
     with path.open("rb", buffering=_BUFFER_BYTES) as raw:
         for block in _expand(raw, path, _CODECS[compression]):
-            expanded, position = expanded + len(block), raw.tell()
-            if expanded >= num_bytes:
+            num_expanded, position = num_expanded + len(block), raw.tell()
+            if num_expanded >= num_bytes:
                 break
-    return expanded / max(position, 1)
+    return num_expanded / max(position, 1)
 
 
 def stream_of(blocks: Iterator[bytes]) -> IO[bytes]:
@@ -166,12 +166,12 @@ class _Scan:
             self._depth, self._is_inside = int(depths[-1]), bool(is_inside[-1])
         after = b"" if len(ends) else self._guard
         lines = (before + content.tobytes() + after).split(b"\n")
-        found = b"\n".join([line.strip(b" \t\r") for line in lines])[len(before) :].removesuffix(after)
-        self._last = found[-1:] or self._last
+        elements = b"\n".join([line.strip(b" \t\r") for line in lines])[len(before) :].removesuffix(after)
+        self._last = elements[-1:] or self._last
         if len(ends):
             self._depth = 0
             self._refuse_rest(block[size + 1 :], closing=block[size : size + 1])
-        return found
+        return elements
 
     def finish(self) -> None:
         """Refuse an incomplete array."""
@@ -185,10 +185,10 @@ class _Scan:
         """A byte that protects the blanks beside it inside an element; empty between elements."""
         return b"" if self._depth == 1 and not self._is_inside else b"|"
 
-    def _refuse_rest(self, rest: bytes, closing: bytes = b"]") -> None:
+    def _refuse_rest(self, remainder: bytes, closing: bytes = b"]") -> None:
         if closing != b"]":
             raise self._array_error(f"it is followed by {closing.decode()}")
-        if rest.strip(_SPACE):
+        if remainder.strip(_SPACE):
             raise self._array_error("more text follows the end of the array")
 
     def _array_error(self, reason: str) -> DataError:

@@ -140,9 +140,11 @@ def sampled_rows(files: Sequence[InputFile], max_row_bytes: int) -> Iterator[Row
     yield from (row for group in in_turn for row in group if row is not None)
 
 
-def pick_evenly[Item](items: Sequence[Item], most: int) -> list[Item]:
+def pick_evenly[Item](items: Sequence[Item], maximum: int) -> list[Item]:
     """Return at most so many items, evenly spaced: 0 to 9 and 4 -> [0, 2, 5, 7]."""
-    return [items[place] for place in sorted({len(items) * step // most for step in range(most)})] if items else []
+    return (
+        [items[place] for place in sorted({len(items) * step // maximum for step in range(maximum)})] if items else []
+    )
 
 
 def _first_rows(file: InputFile, max_row_bytes: int) -> Iterator[RowRead]:
@@ -173,10 +175,12 @@ def lines_of(file: InputFile, part: InputRange) -> bytes:
 def _parse(lines: Iterable[bytes], file: InputFile, part: InputRange) -> Iterator[RowRead]:
     read = _csv_row if file.kind in DELIMITERS else read_line
     for row, line in enumerate(lines, part.first_row):
-        found = read(line)
-        if file.kind == JSON_ARRAY and (found is None or isinstance(found, BrokenJson)):
-            raise broken_array(file.label, f"element {row}: {'it is missing' if found is None else found.detail}")
-        yield row, _apply_view(found, file)
+        row_or_error = read(line)
+        if file.kind == JSON_ARRAY and (row_or_error is None or isinstance(row_or_error, BrokenJson)):
+            raise broken_array(
+                file.label, f"element {row}: {'it is missing' if row_or_error is None else row_or_error.detail}"
+            )
+        yield row, _apply_view(row_or_error, file)
 
 
 def _csv_row(line: bytes) -> Row | RowError | None:
@@ -188,8 +192,8 @@ def _columnar_rows(file: InputFile, part: InputRange, max_rows: int) -> Iterator
         batches = parquet_cursor().batches(file, part.start, part.stop, max_rows=max_rows)
     else:
         batches = arrow_batches(file, part.start, part.stop, max_rows=max_rows)
-    for row, found in enumerate(_table_rows(batches, part.max_row_bytes), part.first_row):
-        yield row, _apply_view(found, file)
+    for row, row_or_error in enumerate(_table_rows(batches, part.max_row_bytes), part.first_row):
+        yield row, _apply_view(row_or_error, file)
 
 
 def _table_rows(batches: Iterator[Any], max_row_bytes: int) -> Iterator[Row | RowError]:
@@ -197,16 +201,16 @@ def _table_rows(batches: Iterator[Any], max_row_bytes: int) -> Iterator[Row | Ro
     decode = None if first is None else json_decoder(first.schema)
     for batch in chain(() if first is None else (first,), batches):
         for value in _bounded_rows(batch, max_row_bytes):
-            found = value if isinstance(value, RowError) else row_of(without_nulls(value))
-            yield found if decode is None or isinstance(found, RowError) else decode(found)
+            row_or_error = value if isinstance(value, RowError) else row_of(without_nulls(value))
+            yield row_or_error if decode is None or isinstance(row_or_error, RowError) else decode(row_or_error)
 
 
-def _apply_view(found: Row | RowError | None, file: InputFile) -> Row | RowError | None:
+def _apply_view(row_or_error: Row | RowError | None, file: InputFile) -> Row | RowError | None:
     """Return a row with its columns renamed and hidden, or its error."""
-    if file.view is None or found is None or isinstance(found, RowError):
-        return found
+    if file.view is None or row_or_error is None or isinstance(row_or_error, RowError):
+        return row_or_error
     try:
-        return file.view.read(found)
+        return file.view.read(row_or_error)
     except RowError as error:
         return error
 
@@ -243,8 +247,10 @@ def without_nulls(value: Any, depth: int = 0) -> Any:
     """
     if isinstance(value, dict):
         is_turn = depth == _TURN_DEPTH
-        kept = {key: item for key, item in value.items() if item is not None or (is_turn and key in _CONTENT)}
-        return {key: without_nulls(item, depth + 1) for key, item in kept.items()}
+        items_with_value = {
+            key: item for key, item in value.items() if item is not None or (is_turn and key in _CONTENT)
+        }
+        return {key: without_nulls(item, depth + 1) for key, item in items_with_value.items()}
     if isinstance(value, list) and isinstance(next((item for item in value if item is not None), None), (dict, list)):
         return [without_nulls(item, depth + 1) for item in value]
     return value

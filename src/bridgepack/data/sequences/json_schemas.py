@@ -52,18 +52,18 @@ def _fault(schema: Any, place: str, *, is_inner: bool) -> str:
         return ""
     if not isinstance(schema, dict):
         return f"{place} is {kind_of(schema)}; it must be a schema, an object"
-    given = {key: value for key, value in schema.items() if value is not None}
-    if not _is_structured(given):
-        others = [str(key) for key, value in given.items() if _is_parameter(key, value, is_inner=is_inner)]
-        if others:
-            return f"{place} has {', '.join(others)}, but neither type nor properties"
-    kinds = given.get("type", [])
+    stated_items = {key: value for key, value in schema.items() if value is not None}
+    if not _is_structured(stated_items):
+        parameters = [str(key) for key, value in stated_items.items() if _is_parameter(key, value, is_inner=is_inner)]
+        if parameters:
+            return f"{place} has {', '.join(parameters)}, but neither type nor properties"
+    kinds = stated_items.get("type", [])
     for kind in kinds if isinstance(kinds, list) else [kinds]:
         if not (isinstance(kind, str) and kind in _TYPES):
             return f"the type of {place} is {kind!r}; JSON Schema knows {', '.join(sorted(_TYPES))}"
     for name in _INNER_OBJECTS:
-        if not isinstance(given.get(name, {}), dict):
-            return f"{place}.{name} is {kind_of(given[name])}; it must be an object"
+        if not isinstance(stated_items.get(name, {}), dict):
+            return f"{place}.{name} is {kind_of(stated_items[name])}; it must be an object"
     return ""
 
 
@@ -79,8 +79,8 @@ def _schemas_within(schema: dict[str, Any], place: str) -> Iterator[tuple[Any, s
 
 def _is_structured(schema: dict[str, Any]) -> bool:
     """Return whether an object has a keyword that describes a form; a parameter may have a keyword's name."""
-    named = _STRUCTURE.intersection(schema)
-    return bool(named) and not (named == {"type"} and isinstance(schema["type"], dict))
+    structure_keys = _STRUCTURE.intersection(schema)
+    return bool(structure_keys) and not (structure_keys == {"type"} and isinstance(schema["type"], dict))
 
 
 def _is_parameter(key: Any, value: Any, *, is_inner: bool) -> bool:

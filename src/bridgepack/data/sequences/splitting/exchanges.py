@@ -35,44 +35,46 @@ class ExchangeSplitter:
             RowError: the template refuses a run.
         """
         bounds = [0, *exchange_starts(conversation)[1:], len(conversation.messages)]
-        found: list[ExchangeRun] = []
+        runs: list[ExchangeRun] = []
         first, size = 0, 1
         while first < len(bounds) - 1:
             size, run = self._longest(conversation, bounds, first, size)
             first += size
-            found += [run] if run is not None else []
-        return found, _left_out(conversation, bounds, found)
+            runs += [run] if run is not None else []
+        return runs, _left_out(conversation, bounds, runs)
 
     def _longest(
         self, conversation: Conversation, bounds: list[int], first: int, guess: int
     ) -> tuple[int, ExchangeRun | None]:
         """Return the number of exchanges of the longest run from one on, and the run; None if it trains nothing."""
-        most = len(bounds) - 1 - first
-        good, found = 1, self._run(conversation, bounds[first], bounds[first + 1])
-        bad, tried = most + 1, min(max(guess, 2), most)
+        maximum = len(bounds) - 1 - first
+        good, longest = 1, self._run(conversation, bounds[first], bounds[first + 1])
+        bad, attempt = maximum + 1, min(max(guess, 2), maximum)
         while bad - good > 1:
-            run = self._run(conversation, bounds[first], bounds[first + tried])
+            run = self._run(conversation, bounds[first], bounds[first + attempt])
             if run is None or self._fits(run.chat.text):
-                good, found = tried, run
+                good, longest = attempt, run
             else:
-                bad = tried
+                bad = attempt
             # twice as many while nothing is too long, so that no render is much longer than a sequence
-            tried = min(2 * good, most) if bad > most else (good + bad) // 2
-        return good, found
+            attempt = min(2 * good, maximum) if bad > maximum else (good + bad) // 2
+        return good, longest
 
     def _run(self, conversation: Conversation, start: int, stop: int) -> ExchangeRun | None:
         """Return the run of the messages of a range, up to its last trained answer."""
-        trained = frozenset(index for index in conversation.trained if start <= index < stop)
-        if not trained:
+        answers = frozenset(index for index in conversation.trained if start <= index < stop)
+        if not answers:
             return None
         earlier = enumerate(conversation.messages[:start])
-        removed = frozenset(index for index, message in earlier if message["role"] not in KEPT_ROLES)
-        return ExchangeRun(self._render(conversation.through(max(trained) + 1).without(removed)), trained, removed)
+        earlier_turns = frozenset(index for index, message in earlier if message["role"] not in KEPT_ROLES)
+        return ExchangeRun(
+            self._render(conversation.through(max(answers) + 1).without(earlier_turns)), answers, earlier_turns
+        )
 
 
 def _left_out(conversation: Conversation, bounds: list[int], runs: list[ExchangeRun]) -> HistoryCut:
     """Return how many turns are in no run, and how many exchanges whole."""
-    shown = {index for run in runs for index in range(max(run.trained) + 1) if index not in run.removed}
-    gone = set(range(len(conversation.messages))) - shown
+    read_indices = {index for run in runs for index in range(max(run.trained) + 1) if index not in run.removed}
+    left_out = set(range(len(conversation.messages))) - read_indices
     exchanges = [set(range(start, stop)) for start, stop in pairwise(bounds)]
-    return HistoryCut(sum(exchange <= gone for exchange in exchanges), len(gone))
+    return HistoryCut(sum(exchange <= left_out for exchange in exchanges), len(left_out))
