@@ -31,6 +31,11 @@ _AS_HOST = dict.fromkeys(FORM_FIELDS, "keep")
 def sections_of(config: Any, *, num_gpus: int | None, data: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the sections that every recipe sets, for `SFTRecipe.from_mapping`.
 
+    Topology, optimiser and adapters are read by the table that `bridge.wiring` writes by. Of the other sections hardly
+    a value is one setting as it is: a number of samples becomes one of steps, a size of evaluation may stand in its old
+    place, a precision is found by its formats, and a multiple that the topology implies is left out. Each is a function
+    here and one there, which a contract test holds against each other.
+
     Args:
         config: a ConfigContainer; not changed.
         num_gpus: number of GPUs of the run, which a config does not have.
