@@ -21,6 +21,7 @@ class Edit:
 
 _MIXTURE, _BEST_FIT, _PLAN = "data/stages/mixture.py", "data/packing/best_fit.py", "data/packing/plan.py"
 _BALANCE, _COLLATE, _SAMPLERS = "data/packing/balance.py", "replay/collate.py", "replay/samplers.py"
+_CONVERSATION = "data/sequences/conversation.py"
 _ROWS, _SIZES, _VALUES = "rules/artifact/rows.py", "rules/run/sizes.py", "data/layouts/values.py"
 
 
@@ -288,5 +289,68 @@ EDITS = (
         "if tokens > MAX_ROW_GROUP_TOKENS and rows > 1]",
         "if tokens > MAX_ROW_GROUP_TOKENS]",
         "a row group of one long pack is reported",
+    ),
+    _edit(
+        "proof:weights-ignored",
+        _CONVERSATION,
+        "            positions.add(index)\n",
+        "            pass\n",
+        "the weight of a turn is read and does nothing",
+    ),
+    _edit(
+        "proof:weights-inverted",
+        _CONVERSATION,
+        "if any(flag == 0 for flag in flags.values())",
+        "if any(flag == 1 for flag in flags.values())",
+        "turns of weight 1 are left out, and those of weight 0 trained",
+    ),
+    _edit(
+        "proof:system-replaced",
+        _CONVERSATION,
+        '{"role": "system", "content": system}, "system")',
+        '{"role": "system", "content": "You are a helpful assistant."}, "system")',
+        "the text of a system column is replaced by a usual one",
+    ),
+    _edit(
+        "proof:speakers-swapped",
+        _CONVERSATION,
+        '{"human": "user", "gpt": "assistant",',
+        '{"human": "assistant", "gpt": "user",',
+        "human and gpt are taken for each other",
+    ),
+    _edit(
+        "proof:thoughts-trained",
+        "data/sequences/thoughts.py",
+        "if not self._keeps_empty if item.blanks else not self._only_empty:",
+        "if item.blanks:",
+        "reasoning_loss masks empty thoughts alone",
+    ),
+    _edit(
+        "proof:closing-marker-untrained",
+        "data/sequences/thoughts.py",
+        "        return Thoughts(first, stop, 0)\n    end",
+        "        return Thoughts(first, stop + len(closing), 0)\n    end",
+        "the end of a thought, which the model must write, is masked with it",
+    ),
+    _edit(
+        "proof:last-turn-mode",
+        "data/sequences/masks.py",
+        'if self._settings.loss_mode == "last_turn":\n            start',
+        'if self._settings.loss_mode == "never":\n            start',
+        "loss_mode last_turn trains every answer",
+    ),
+    _edit(
+        "proof:prompt-not-masked",
+        "data/sequences/generation_prompts.py",
+        "            mask[start:stop] = 1\n",
+        "            mask[_:stop] = 1\n",
+        "mask_generation_prompt does nothing",
+    ),
+    _edit(
+        "proof:control-tokens-trained",
+        "data/sequences/encoding.py",
+        "        mask[input_ids == token] = 0\n",
+        "        pass\n",
+        "control tokens that are never trained are trained",
     ),
 )

@@ -39,5 +39,6 @@ ROOMS = {
         "property/test_masks.py",
         "unit/proof/test_masks.py",
     ),
+    "proof": ("unit/proof/test_masks_notice.py",),
     "served": ("unit/data/test_served.py", "unit/data/test_served_sample.py", "unit/proof/test_served.py"),
 }

@@ -17,7 +17,6 @@ from bridgepack.proof.masks.prefixes import NO_PROMPT
 from tests.support.conversations import CONTROL_TOKENS, rows
 from tests.support.examples import examples
 from tests.support.judged_masks import JUDGED_FAMILIES, PROMPTED, Judged
-from tests.support.read_rows import read_row
 from tests.zoo.tokenizers import AMBIGUOUS, Family
 
 #: Families whose mask, Megatron-Bridge's too, loses part of an answer that holds the template's own control tokens.
@@ -59,7 +58,7 @@ def test_derivations_agree(judged: dict[str, Judged], family: Family, row: Any, 
     made = judged[mode].encode(row)
     if isinstance(made, RowError):
         return
-    verdict = judged[mode].judge.judge(read_row(row), made)
+    verdict = judged[mode].judge_encoded(row, made)
 
     if family.name in LOSING and _holds_control_tokens(row):
         assert {finding.kind for finding in verdict.findings} <= NOT_TRAINED
@@ -67,7 +66,7 @@ def test_derivations_agree(judged: dict[str, Judged], family: Family, row: Any, 
         assert {finding.kind for finding in verdict.findings} <= {"other-turn-trained"}
     else:
         assert verdict.findings == ()
-    assert set(verdict.reasons) == set(judged[mode].judge.names)
+    assert set(verdict.reasons) == set(judged[mode].names)
     assert all(verdict.reasons[name] for name in verdict.silent)
 
 
@@ -81,7 +80,7 @@ def test_changed_and_shifted_masks_are_found(judged: dict[str, Judged], family: 
         return
     token = int(place * len(made.mask))
     changed = [bit ^ (index == token) for index, bit in enumerate(made.mask)]
-    verdict = pair.judge.judge(read_row(row), made._replace(mask=changed))
+    verdict = pair.judge_encoded(row, made._replace(mask=changed))
 
     kinds = {finding.kind for finding in verdict.findings}
     if kinds:
@@ -93,10 +92,10 @@ def test_changed_and_shifted_masks_are_found(judged: dict[str, Judged], family: 
     assert kinds or not (is_solid and has_whole_judge), text
 
     if any(made.mask) and not holds_control_tokens:
-        reasons = pair.judge.judge(read_row(row), made).reasons
+        reasons = pair.judge_encoded(row, made).reasons
         for mask in ([*made.mask[1:], 0], [0, *made.mask[:-1]]):
             if mask != made.mask and () in (reasons[PREFIXES], reasons[MARKS]):
-                assert pair.judge.judge(read_row(row), made._replace(mask=mask)).findings
+                assert pair.judge_encoded(row, made._replace(mask=mask)).findings
 
 
 def _answers_twice(row: Any) -> bool:

@@ -12,9 +12,10 @@ from bridgepack.data.sequences.encoding import Encoded, encode_examples
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
-from bridgepack.proof.masks.masks import Judge, judge_of
+from bridgepack.proof.mask_check import built_sequence, claimed_forms
+from bridgepack.proof.masks.judges import RecipeJudges, SourceJudge
 from bridgepack.proof.masks.records import RowVerdict
-from tests.support.read_rows import ReadingEncoder, read_row
+from tests.support.read_rows import LAYOUTS, ReadingEncoder, usual_layouts
 from tests.support.small_builds import small_recipe
 from tests.zoo.tokenizers import AMBIGUOUS, FAMILIES, NEEDS_USER, Family, write_tokenizer
 
@@ -64,7 +65,8 @@ JUDGED_FAMILIES = (*FAMILIES, NEEDS_USER, AMBIGUOUS, MISTRAL, *PROMPTED)
 @dataclass(frozen=True, kw_only=True)
 class Judged:
     encoder: ReadingEncoder
-    judge: Judge
+    judge: SourceJudge
+    names: tuple[str, ...]  #: of derivations
     tokenizer: ChatTokenizer
 
     @classmethod
@@ -91,7 +93,10 @@ class Judged:
         fields = {"chat_template_kwargs": variables, "prompt": prompt}
         layout = {name: value for name, value in fields.items() if value is not None}
         encoder = ReadingEncoder(encoder_of(recipe.resolve(), loaded), recipe.preprocessing, layout)
-        return cls(encoder=encoder, judge=judge_of(recipe, loaded), tokenizer=loaded)
+        judges = RecipeJudges(recipe, loaded, claimed_forms(recipe, loaded))
+        kind = recipe.preprocessing.kind
+        layouts = LAYOUTS.validate_python(usual_layouts(kind, **layout)) if layout else ()
+        return cls(encoder=encoder, judge=judges.of_source(kind, layouts), names=judges.names, tokenizer=loaded)
 
     def encode(self, row: Mapping[str, Any]) -> Encoded | RowError:
         (made,) = encode_examples(self.encoder, [row])
@@ -101,8 +106,15 @@ class Judged:
         """Return what derivations say of a row, with its own mask or another."""
         made = self.encode(row)
         assert isinstance(made, Encoded), made
-        columns = read_row(row, self.encoder.settings, **self.encoder.layout)
-        return self.judge.judge(columns, made if mask is None else made._replace(mask=mask))
+        return self.judge_encoded(row, made if mask is None else made._replace(mask=mask))
+
+    def judge_encoded(self, row: Mapping[str, Any], made: Encoded) -> RowVerdict:
+        """Return what derivations say of tokens and a mask that may be another row's."""
+        return self.judge.judge(row, built_sequence(made))
+
+    def read(self, row: Mapping[str, Any]) -> Any:
+        """Return what the proof reads of a row."""
+        return self.judge.reader.read(row)
 
     def kinds(self, row: Mapping[str, Any], mask: list[int] | None = None) -> list[str]:
         return [finding.kind for finding in self.verdict(row, mask).findings]

@@ -19,7 +19,7 @@ from bridgepack.data.sequences.encoding import Encoder, FlatBatch, Prepared
 Row = dict[str, Any]
 _SYSTEM = {"role": "system", "content": "{system}"}
 _TOOLS = ["tools", "functions", "tool_defs"]
-_LAYOUTS: TypeAdapter[tuple[AnyLayout, ...]] = TypeAdapter(tuple[Layout, ...])
+LAYOUTS: TypeAdapter[tuple[AnyLayout, ...]] = TypeAdapter(tuple[Layout, ...])
 
 
 def chat_layouts(prompt: str = "prompt", completion: str = "completion", **fields: Any) -> list[Row]:
@@ -77,7 +77,7 @@ def read_row(row: Mapping[str, Any], settings: Preprocessing | None = None, **la
 @lru_cache(maxsize=64)
 def _reader(kind: type[Preprocessing], settings: str, fields: tuple[tuple[str, str], ...]) -> RowReader:
     preprocessing = kind.model_validate_json(settings)
-    layouts = _LAYOUTS.validate_python(usual_layouts(preprocessing.kind, **dict(fields)))
+    layouts = LAYOUTS.validate_python(usual_layouts(preprocessing.kind, **dict(fields)))
     return RowReader(detected_reading(preprocessing, layouts, [str(written(layout)) for layout in layouts]))
 
 

@@ -17,7 +17,8 @@ from bridgepack.data.reading.remote import artifact_place
 from bridgepack.data.tasks import Progress
 from bridgepack.proof.diff.diff import DEFAULT_LIMIT, diff_artifacts
 from bridgepack.proof.diff.records import DiffReport
-from bridgepack.proof.masks.masks import MaskOptions, check_masks
+from bridgepack.proof.mask_check import check_masks
+from bridgepack.proof.masks.masks import MaskOptions
 from bridgepack.proof.masks.records import MaskReport
 from bridgepack.proof.parts import Proof, ProofOptions, prove_target
 from bridgepack.proof.served.records import ServedReport

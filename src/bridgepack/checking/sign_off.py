@@ -12,7 +12,8 @@ from bridgepack.data.artifact.inspection import SequenceView
 from bridgepack.errors import ArtifactError, BridgepackError
 from bridgepack.planning.candidate import Candidate
 from bridgepack.planning.plan import Plan
-from bridgepack.proof.masks.masks import MaskOptions, check_masks
+from bridgepack.proof.mask_check import check_masks
+from bridgepack.proof.masks.masks import MaskOptions
 from bridgepack.proof.masks.records import MaskReport
 from bridgepack.proof.packs import recorded_recipe
 from bridgepack.records import Manifest

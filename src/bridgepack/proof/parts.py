@@ -12,8 +12,9 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.reading.remote import CloudPath, artifact_place
 from bridgepack.data.tasks import Progress, SilentProgress
 from bridgepack.errors import BridgepackError
+from bridgepack.proof.mask_check import check_masks
 from bridgepack.proof.masks.masks import DEFAULT_SAMPLE as DEFAULT_ROWS
-from bridgepack.proof.masks.masks import MaskOptions, check_masks
+from bridgepack.proof.masks.masks import MaskOptions
 from bridgepack.proof.masks.records import MaskReport
 from bridgepack.proof.packs import opened_artifact, recorded_recipe
 from bridgepack.proof.served.records import ServedReport

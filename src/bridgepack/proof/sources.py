@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Sequence as ListOf
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import batched
@@ -23,7 +24,8 @@ from bridgepack.data.sequences.over_long import REASONS, SequencePolicy
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.data.tokenizers.variables import refuse_unread_variables
-from bridgepack.errors import DataError, RowError
+from bridgepack.errors import ConfigError, DataError, RowError
+from bridgepack.proof.packs import drawn_of_each
 from bridgepack.records import TRAIN, VALIDATION, DropReason, Manifest, MaskArray, Sequence, TokenArray
 from bridgepack.records.sequences import token_counts
 
@@ -66,13 +68,37 @@ def found_sources(recipe: SFTRecipe, manifest: Manifest | None = None) -> Iterat
                     readings = readings_of.get(split, ())
                     reading = readings[index] if len(readings) == len(sources) else None
                     view_of = readers_of(recipe) if reading is None else _always(RowReader(reading))
-                    split_files += find_inputs((source,), field, split, place, view_of)
+                    files_of_source = find_inputs((source,), field, split, place, view_of)
+                    split_files += (replace(file, source=index) for file in files_of_source)
                 except DataError as error:
                     problems.append(str(error))
             files[split] = tuple(split_files)
         if data.validation_fraction > 0:
             files[VALIDATION] = files[TRAIN]
         yield FoundSources(files=files, gone=tuple(problems))
+
+
+def input_files(
+    recipe: SFTRecipe, files: Mapping[str, tuple[InputFile, ...]], split: str | None
+) -> list[tuple[str, InputFile]]:
+    """Return (split, file) of each file of a split, or of both; raises ConfigError if the split has no files."""
+    names = [TRAIN, *([VALIDATION] if recipe.data.validation is not None else [])]
+    if split is not None and split not in names:
+        hint = "its rows are among those of training" if recipe.data.validation_fraction else "it is not set"
+        raise ConfigError(f"--split is {split!r}; data.validation has no files: {hint}. Omit --split.")
+    return [(name, file) for name in names if split in (None, name) for file in files[name]]
+
+
+def choose_rows(
+    inputs: ListOf[tuple[str, InputFile]], num_rows: int | None, seed: int, max_row_bytes: int
+) -> tuple[list[set[int] | None], int]:
+    """Return the rows to read of each file, from 1 (None for all), and the number of all rows; 0 if all are read."""
+    if num_rows is None:
+        return [None] * len(inputs), 0
+    ranges = (iter_ranges(file, sha256="", max_row_bytes=max_row_bytes) for _, file in inputs)
+    sizes = [sum(part.num_rows for part in parts) for parts in ranges]
+    indices_of_files = drawn_of_each(sizes, num_rows, seed)
+    return [{index + 1 for index in indices} for indices in indices_of_files], sum(sizes)
 
 
 def _always(reader: RowReader) -> Callable[..., RowReader]:
@@ -169,7 +195,7 @@ def row_batches(recipe: SFTRecipe, file: InputFile, rows: set[int] | None = None
     Raises:
         DataError: the file cannot be read.
     """
-    yield from batched(_read_rows(file, rows, recipe.data.max_row_bytes), _BATCH_ROWS)
+    yield from batched(rows_of_file(file, rows, recipe.data.max_row_bytes), _BATCH_ROWS)
 
 
 def stage_tokenizer(recipe: SFTRecipe, *, is_built: bool) -> ChatTokenizer:
@@ -216,7 +242,12 @@ def finished_sequences(
     ]
 
 
-def _read_rows(file: InputFile, rows: set[int] | None, max_row_bytes: int) -> Iterator[ReadRow]:
+def rows_of_file(file: InputFile, rows: set[int] | None, max_row_bytes: int) -> Iterator[ReadRow]:
+    """Yield rows of a file by their numbers, in order, without blank lines; all by default.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
     last = max(rows, default=0) if rows is not None else None
     for part in iter_ranges(file, sha256="", max_row_bytes=max_row_bytes):
         if last is not None and part.first_row > last:

@@ -16,7 +16,7 @@ from bridgepack.data.sequences.encoding import Encoded, encode_examples, encode_
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError, TokenizerError
-from bridgepack.proof.masks.masks import check_masks
+from bridgepack.proof.mask_check import check_masks
 from bridgepack.records import DropReason, LostKind
 from tests.support.judged_masks import Judged
 from tests.support.messages import mentions

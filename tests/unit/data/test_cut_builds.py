@@ -13,7 +13,8 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.reading import lines as line_blocks
 from bridgepack.proof.diff.diff import diff_artifacts
-from bridgepack.proof.masks.masks import MaskOptions, check_masks
+from bridgepack.proof.mask_check import check_masks
+from bridgepack.proof.masks.masks import MaskOptions
 from bridgepack.proof.packs import RunOptions, TracedRun
 from bridgepack.proof.trace.trace import trace_source
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact

@@ -15,7 +15,8 @@ from bridgepack.data.sequences.encoding import Encoded, encode_rows
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.errors import ConfigError, RowError
 from bridgepack.planning.preview import preview_recipe
-from bridgepack.proof.masks.masks import MaskOptions, check_masks
+from bridgepack.proof.mask_check import check_masks
+from bridgepack.proof.masks.masks import MaskOptions
 from bridgepack.proof.served.served import check_served
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
 from bridgepack.reporting.results.artifacts import manifest_blocks

@@ -102,7 +102,7 @@ def test_as_transformers_renders_what_is_served(tmp_path: Path, family: Family, 
         if isinstance(made, RowError):
             continue
         text = judge.tokenizer.decode(made.ids)
-        given = judge.judge._read({"messages": messages}).messages
+        given = judge.read({"messages": messages}).messages
         turns = [index for index, turn in enumerate(given) if turn["role"] == "assistant"]
         own = spans(judge, made)
         wanted = turns[-1:] if mode == "last_turn" else turns

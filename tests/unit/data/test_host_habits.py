@@ -16,7 +16,7 @@ from bridgepack.data.results import BuildOptions
 from bridgepack.data.sequences.loading import load_identity
 from bridgepack.errors import ConfigError
 from bridgepack.host import RELEASES, V06, V07
-from bridgepack.proof.masks.masks import check_masks
+from bridgepack.proof.mask_check import check_masks
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
 from tests.support.small_builds import AS_HOST, build, chat_row, dropped, small_recipe, write_json_lines
 from tests.zoo.families import write_tokenizer

@@ -8,7 +8,7 @@ import pytest
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.tokenizers import limits
 from bridgepack.errors import DataError, TokenizerError
-from bridgepack.proof.masks.masks import check_masks
+from bridgepack.proof.mask_check import check_masks
 from bridgepack.proof.served.served import check_served
 from tests.support import small_builds as small
 from tests.support.messages import mentions

@@ -19,7 +19,8 @@ from bridgepack.errors import DataError
 from bridgepack.planning.lengths import lengths_of
 from bridgepack.planning.preview import preview_recipe
 from bridgepack.proof.diff.diff import diff_artifacts
-from bridgepack.proof.masks.masks import MaskOptions, check_masks
+from bridgepack.proof.mask_check import check_masks
+from bridgepack.proof.masks.masks import MaskOptions
 from bridgepack.proof.packs import RunOptions, TracedRun
 from bridgepack.proof.served.served import check_served
 from bridgepack.proof.trace.trace import trace_source

@@ -13,7 +13,8 @@ from bridgepack.data.sequences.chat import ChatEncoder
 from bridgepack.data.sequences.encoding import Encoded, encode_rows
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.errors import RowError
-from bridgepack.proof.masks.masks import MaskOptions, check_masks
+from bridgepack.proof.mask_check import check_masks
+from bridgepack.proof.masks.masks import MaskOptions
 from bridgepack.proof.served.served import check_served
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
 from tests.support import small_builds as small

@@ -17,7 +17,8 @@ from bridgepack.data.sequences.plain.one_sample import LAYOUT_COLUMNS
 from bridgepack.data.sequences.plain.tokenized import TokenizedEncoder
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
-from bridgepack.proof.masks.masks import MaskOptions, check_masks
+from bridgepack.proof.mask_check import check_masks
+from bridgepack.proof.masks.masks import MaskOptions
 from bridgepack.records import DropReason
 from tests.support.messages import mentions
 from tests.support.read_rows import ReadingEncoder

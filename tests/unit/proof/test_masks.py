@@ -13,8 +13,10 @@ import pytest
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.errors import ConfigError, DataError
+from bridgepack.proof.mask_check import check_masks
 from bridgepack.proof.masks.chats import BLOCKS, EVERYTHING, MARKS, PREFIXES
-from bridgepack.proof.masks.masks import COLUMNS, DECODED, PARTS, MaskOptions, check_masks
+from bridgepack.proof.masks.judges import COLUMNS, DECODED, PARTS
+from bridgepack.proof.masks.masks import MaskOptions
 from bridgepack.proof.masks.prefixes import OTHER_PROMPT, PROMPT_GOES_ON
 from bridgepack.proof.masks.thoughts import lost_parts
 from tests.support.judged_masks import MISTRAL, PROMPTED, Judged
@@ -189,7 +191,7 @@ def test_modes(tmp_path: Path, mode: str) -> None:
 def test_tokens_of_another_text(chatml: Judged) -> None:
     made = chatml.encode(ROW)
     other = {"messages": [*ROW["messages"][:-1], {"role": "assistant", "content": "No."}]}
-    verdict = chatml.judge.judge(other, made)  # type: ignore[arg-type]
+    verdict = chatml.judge_encoded(other, made)  # type: ignore[arg-type]
 
     assert [finding.kind for finding in verdict.findings] == ["tokens-differ"]
     assert verdict.num_judges == 0

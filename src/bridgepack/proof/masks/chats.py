@@ -6,23 +6,21 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.data.sequences.conversation import Conversation, ConversationReader
-from bridgepack.data.sequences.encoding import Encoded
-from bridgepack.data.sequences.markers import infer_markers, markers_from_recipe
-from bridgepack.data.tokenizers.forms import AS_GIVEN
 from bridgepack.data.tokenizers.probe import limited
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.geometry import IntArray
 from bridgepack.proof.masks.markers import NO_END, LearnedMarks, derive_from_blocks, derive_from_marks, learn_marks
 from bridgepack.proof.masks.prefixes import ASSISTANT, Rendering, Renders, derive_from_prefixes
 from bridgepack.proof.masks.prompts import as_served, leave_ends, trained_prompt
-from bridgepack.proof.masks.records import RowFinding, RowVerdict
+from bridgepack.proof.masks.records import BuiltSequence, RowFinding, RowVerdict
+from bridgepack.proof.masks.rows.conversation import Conversation
 from bridgepack.proof.masks.thoughts import (
     has_trimmed_openings,
     leaves_of,
@@ -33,6 +31,7 @@ from bridgepack.proof.masks.thoughts import (
 )
 from bridgepack.proof.masks.votes import (
     NOT_JUDGED,
+    NOT_TRAINED,
     TRAINED,
     Derivation,
     Span,
@@ -41,12 +40,13 @@ from bridgepack.proof.masks.votes import (
     VoteArray,
     exclude_spans,
     only_last_turn,
+    straddling_tokens,
     token_votes,
     tokens_differ,
     tokens_within,
     without_tokens,
 )
-from bridgepack.records import MaskArray, TokenArray
+from bridgepack.records import THOUGHT_MARKERS, MaskArray, TokenArray
 
 BLOCKS, PREFIXES, MARKS, EVERYTHING = "generation blocks", "incremental rendering", "boundary markers", "everything"
 #: A template with this tag marks what the assistant wrote.
@@ -55,8 +55,6 @@ _BLOCK = re.compile(r"\{%-?\s*generation\s*-?%\}")
 _REFUSED = "transformers cannot render the conversation"
 _NO_PLACES = "the tokenizer is written in Python and does not report tokens' positions"
 _LOST_SHOWN = 3
-#: Kinds of findings of a row whose mask may be sound but for a generation prompt that it trains.
-_ABOUT_OTHER_TEXT = frozenset({"other-turn-trained", "tool-call-lost"})
 _CORRECT_CALLS = (
     "Give the calls in the form that the template takes, or set tokenizer.chat_template to one that writes them."
 )
@@ -68,28 +66,24 @@ class ChatJudge:
     def __init__(self, recipe: SFTRecipe, settings: ChatPreprocessing, tokenizer: ChatTokenizer) -> None:
         """Learn the marks that the template writes around turns; raises TokenizerError if that takes too much."""
         self._settings, self._tokenizer = settings, tokenizer
-        forms = tokenizer.forms if recipe.fields_on_auto else AS_GIVEN
-        self._read = ConversationReader(
-            settings, recipe.data.role_aliases, forms, as_host=recipe.host_habits.keys()
-        ).read
         self._rendering = limited(tokenizer, Rendering, tokenizer)
         self._has_blocks = _BLOCK.search(tokenizer.chat_template or "") is not None
         self._marks = limited(tokenizer, learn_marks, self._rendering.text)
         self._never = tokenizer.never_trained_ids if settings.masks_control_tokens else frozenset()
         self._only_empty, self._keeps_empty = settings.reasoning_loss == "mask_empty", settings.mask_generation_prompt
         self._trims_openings = recipe.trims_thought_openings and has_trimmed_openings(tokenizer.chat_template or "")
-        self._starts = _starts_of(tokenizer, settings)
+        is_inner = isinstance(self._marks, LearnedMarks) and self._marks.is_last_open
+        self._inner_end = self._marks.closings[0] if isinstance(self._marks, LearnedMarks) and is_inner else ""
+        self._starts = _starts_of(self._marks, settings)
         self._may_train_prompts = settings.loss_mode != "full" and not settings.mask_generation_prompt
         self.names: tuple[str, ...] = (EVERYTHING,)
         if settings.loss_mode != "full":
             self.names = (*((BLOCKS,) if self._has_blocks else ()), PREFIXES, MARKS)
 
-    def judge(self, columns: Mapping[str, Any], encoded: Encoded) -> RowVerdict:
-        """Return the derivations' verdict on a row's tokens and mask."""
-        conversation = self._read(columns)
-        if encoded.turns:
-            conversation = conversation.piece(encoded.turns)
-        conversation = conversation.without(encoded.removed)
+    def judge(self, content: Conversation, sequence: BuiltSequence) -> RowVerdict:
+        """Return the derivations' verdict on the tokens and mask of a conversation, or of a piece of it."""
+        conversation = content.piece(sequence.turns) if sequence.turns else content
+        conversation = conversation.without(sequence.removed)
         render = partial(self._rendering.text, tools=conversation.tools, kwargs=conversation.template_kwargs)
         blocks: list[Span] = []
         text = None
@@ -100,11 +94,11 @@ class ChatJudge:
             text, blocks = marked or (None, [])
         else:
             text = render(conversation.messages)
-        text = text and text + encoded.stop
+        text = text and text + sequence.stop
         if text is None or not self._rendering.knows_places:
             return RowVerdict.unjudged(self.names, _REFUSED if text is None else _NO_PLACES)
-        wanted, bounds = self._rendering.tokens(text)
-        ids, mask = np.array(encoded.ids, dtype=np.int32), np.array(encoded.mask, dtype=np.int8)
+        wanted, bounds = self._rendering.tokens(text + self._rendering.tail)
+        ids, mask = sequence.input_ids, sequence.loss_mask
         if not np.array_equal(ids, wanted):
             return tokens_differ(self.names, ids, wanted, self._tokenizer.decode)
         goes_on = self._rendering.prompt_goes_on(conversation.template_kwargs)
@@ -117,10 +111,12 @@ class ChatJudge:
         }
         if not derivations:
             votes = {EVERYTHING: without_tokens(np.full(len(ids), TRAINED, dtype=np.int8), ids, self._never)}
+        if sequence.is_final:
+            self._judge_behind_eos(chat, ids, votes)
         findings, prompt = tuple(self._findings(chat, ids, mask, votes, derivations)), np.empty(0, dtype=np.int64)
-        if findings and {finding.kind for finding in findings} <= _ABOUT_OTHER_TEXT and self._may_train_prompts:
+        if self._may_train_prompts and any(finding.kind == "other-turn-trained" for finding in findings):
             answers = chat.trained_messages(self._settings.loss_mode)
-            tokens = chat.bounds, mask, ids.tolist()
+            tokens = chat.bounds, mask
             prompt = trained_prompt(chat.text, answers, chat.renders, *tokens, self._starts, votes.get(BLOCKS))
         if len(prompt):
             for item in votes.values():
@@ -134,12 +130,28 @@ class ChatJudge:
             trains_empty_thoughts=self._trains_empty_thoughts(chat, mask, derivations.values()),
         )
 
+    def _behind_eos(self, ids: TokenArray) -> IntArray:
+        """Return the tokens whose input is EOS, which `labels_after_eos` leaves out; shape [num_tokens], int64."""
+        if self._settings.labels_after_eos != "mask":
+            return np.empty(0, dtype=np.int64)
+        behind = np.flatnonzero(ids == self._tokenizer.special_token_id("eos")) + 1
+        return behind[behind < len(ids)]
+
+    def _judge_behind_eos(self, chat: _Chat, ids: TokenArray, votes: Mapping[str, VoteArray]) -> None:
+        """Change votes behind EOS, in place: the first token is not judged, and further white space is not trained."""
+        is_blank = [not chat.text[start:stop].strip() for start, stop in chat.bounds.tolist()]
+        for first in self._behind_eos(ids).tolist():
+            blanks = list(takewhile(is_blank.__getitem__, range(first, len(ids))))[1:]
+            for item in votes.values():
+                item[first] = NOT_JUDGED if item[first] == TRAINED else item[first]
+                item[blanks] = NOT_JUDGED if self._settings.loss_mode == "full" else NOT_TRAINED
+
     def _derivations(self, chat: _Chat, blocks: Sequence[Span]) -> dict[str, Derivation]:
         """Return name -> derivation; empty if everything is trained."""
         if self._settings.loss_mode == "full":
             return {}
         found = {
-            PREFIXES: derive_from_prefixes(chat.text, chat.roles, chat.renders),
+            PREFIXES: derive_from_prefixes(chat.text, chat.roles, chat.renders, self._inner_end),
             MARKS: derive_from_marks(chat.text, chat.conversation.messages, chat.words(), self._marks),
         }
         if self._has_blocks:
@@ -151,7 +163,7 @@ class ChatJudge:
         if self._settings.assistant_markers is not None and self._marks == NO_END:
             ends = self._settings.assistant_markers.ends
             found = {name: leave_ends(item, chat.text, ends) for name, item in found.items()}
-        excluded = [turn for turn, index in enumerate(answers) if index in chat.conversation.untrained]
+        excluded = [turn for turn, index in enumerate(answers) if index in chat.conversation.untrained_answers]
         for name, item in found.items():
             item = exclude_spans(item, [item.turns[turn] if item.turns else None for turn in excluded])
             if self._settings.loss_mode == "last_turn":
@@ -185,6 +197,7 @@ class ChatJudge:
             turns=list(self._trained_turns(chat, ids, turns, thoughts)),
             message_of=chat.message_of,
             thoughts=thoughts,
+            straddling=straddling_tokens([item.votes for item in derivations.values()], chat.bounds),
         )
         yield from case.findings()
         yield from _lost_calls(chat, turns)
@@ -196,16 +209,17 @@ class ChatJudge:
         messages = [index for index, role in enumerate(chat.roles) if role == ASSISTANT]
         known = list(zip(messages, turns, strict=True))
         for message, turn in known[-1:] if self._settings.loss_mode == "last_turn" else known:
-            if turn is None or message in chat.conversation.untrained:
+            if turn is None or message in chat.conversation.untrained_answers:
                 continue
             start, stop = turn[0], turn[0] + len(chat.text[slice(*turn)].rstrip())
             tokens = tokens_within((start, stop), chat.bounds)
             end = tokens_within((self._end_of(chat.text, start, stop), stop), chat.bounds)
             never = list(self._never)
+            left_out = np.concatenate((thoughts, self._behind_eos(ids)))
             yield TrainedTurn(
                 message=message + 1,
-                tokens=tokens[~np.isin(ids[tokens], never) & ~np.isin(tokens, thoughts)],
-                end=end[~np.isin(ids[end], never) & ~np.isin(end, thoughts)],
+                tokens=tokens[~np.isin(ids[tokens], never) & ~np.isin(tokens, left_out)],
+                end=end[~np.isin(ids[end], never) & ~np.isin(end, left_out)],
             )
 
     def _thoughts(self, chat: _Chat, derivations: Iterable[Derivation]) -> IntArray:
@@ -272,7 +286,7 @@ class _Chat:
         """Return the positions of the assistant's messages that the recipe trains."""
         turns = [index for index, role in enumerate(self.roles) if role == ASSISTANT]
         turns = turns[-1:] if loss_mode == "last_turn" else turns
-        return [turn for turn in turns if turn not in self.conversation.untrained]
+        return [turn for turn in turns if turn not in self.conversation.untrained_answers]
 
     def words(self) -> Iterator[str]:
         """Yield every text of its messages, calls and tool schemas."""
@@ -294,12 +308,13 @@ class _Chat:
         return None
 
 
-def _starts_of(tokenizer: ChatTokenizer, settings: ChatPreprocessing) -> tuple[tuple[int, ...], ...]:
-    """Return the tokens that the recipe or the template's family has before an answer; empty if neither has any."""
+def _starts_of(marks: LearnedMarks | str, settings: ChatPreprocessing) -> tuple[str, ...]:
+    """Return the texts that the recipe or the template has before an answer, thoughts not included; () if unknown."""
     if settings.assistant_markers is not None:
-        return markers_from_recipe(tokenizer, settings.assistant_markers).assistant_starts
-    markers = infer_markers(tokenizer)
-    return () if markers is None else markers.assistant_starts
+        return settings.assistant_markers.starts
+    if isinstance(marks, str):
+        return ()
+    return (min((marks.opening.partition(opening)[0] for opening, *_ in THOUGHT_MARKERS), key=len),)
 
 
 def _known_turns(roles: Sequence[str], derivations: Mapping[str, Derivation]) -> list[Span | None]:

@@ -61,6 +61,7 @@ class LearnedMarks:
     doubt: str = ""  #: why `opening` may be more than a turn's header; empty if it equals the generation prompt
     others: tuple[str, ...] = ()  #: right before the text of other roles' turns, if known
     ends_calls: bool = True  #: a closing ends turns with tool calls, too
+    is_last_open: bool = False  #: the last turn has no closing, and the text's end ends it
 
     def closing_at(self, text: str, position: int) -> int:
         """Return the end of a closing at `position` with the white space after it; `position` if there is none."""
@@ -99,13 +100,15 @@ def learn_marks(render: Render) -> LearnedMarks | str:
         return NO_BEGINNING
     if not closings:
         return NO_END
+    is_last_open = not gaps[4].strip()
     others = tuple(dict.fromkeys(_other_openings(render, closings)))
     return LearnedMarks(
         opening=opening,
         closings=closings,
         doubt=NO_PROMPT if not has_prompt else "" if shared == prompt else OTHER_PROMPT,
         others=others,
-        ends_calls=_ends_calls(render, closings, others),
+        ends_calls=_ends_calls(render, closings, others, is_last_open=is_last_open),
+        is_last_open=is_last_open,
     )
 
 
@@ -131,6 +134,8 @@ def derive_from_marks(
         if marks.doubt:
             votes[place:first] = NOT_JUDGED
         stop = _end(text, marks, first, limit)
+        if stop is None and marks.is_last_open and limit == len(text):
+            stop = limit
         turns.append(None if stop is None else (first, stop))
         votes[first : limit if stop is None else stop] = NOT_JUDGED if stop is None else TRAINED
     leave_blanks(votes, text, turns)
@@ -176,10 +181,8 @@ def _end(text: str, marks: LearnedMarks, first: int, limit: int) -> int | None:
 
 
 def _closings(render: Render, *, middle: str, tail: str) -> tuple[str, ...]:
-    """Return the closings of the last turn and of a turn before a user turn."""
-    if not tail.strip():
-        return ()
-    if middle.startswith(tail.rstrip()):
+    """Return the closings of the last turn, if it has one, and of a turn before a user turn."""
+    if tail.strip() and middle.startswith(tail.rstrip()):
         return (middle[: common_prefix(middle, tail)],)
     asked = [_message(USER, _WORDS[0])]
     users = render([*asked, _message(USER, _WORDS[1])])
@@ -190,7 +193,7 @@ def _closings(render: Render, *, middle: str, tail: str) -> tuple[str, ...]:
     header = gaps[1][len(alone) :]
     if not header.strip() or not middle.endswith(header) or not middle[: -len(header)].strip():
         return ()
-    return middle[: -len(header)], tail
+    return (middle[: -len(header)], *([tail] if tail.strip() else []))
 
 
 def _other_openings(render: Render, closings: Sequence[str]) -> Iterator[str]:
@@ -203,7 +206,7 @@ def _other_openings(render: Render, closings: Sequence[str]) -> Iterator[str]:
             yield gaps[2][len(closing) :]
 
 
-def _ends_calls(render: Render, closings: Sequence[str], others: Sequence[str]) -> bool:
+def _ends_calls(render: Render, closings: Sequence[str], others: Sequence[str], *, is_last_open: bool) -> bool:
     """Return whether turns with tool calls end like others, at the conversation's end and before a user turn."""
     ends = []
     for call in _CALLS:
@@ -211,7 +214,7 @@ def _ends_calls(render: Render, closings: Sequence[str], others: Sequence[str]) 
         text = render(called)
         followed = (render([*called, _message(USER, _WORDS[2])]) or "").partition(_WORDS[2])[0]
         header = max((mark for mark in others if followed.endswith(mark)), key=len, default="")
-        ends += [text] if text is not None else []
+        ends += [text] if text is not None and not is_last_open else []
         ends += [followed[: -len(header)]] if header else []
     return bool(ends) and all(text.rstrip().endswith(tuple(mark.rstrip() for mark in closings)) for text in ends)
 

@@ -43,6 +43,7 @@ NO_PROMPT = "the template has no generation prompt before a turn, so the turn's 
 OTHER_PROMPT = "the template's generation prompt is not how it begins a turn, so the turn's header is not judged"
 PROMPT_GOES_ON = "the template's generation prompt begins the answer, too, so the turn's header is not judged"
 MOVED = "the template writes another message after the turn, so the turn's end is not judged"
+INNER_END = "the template ends a turn only once the conversation goes on, so the turn's end is not judged"
 NOTHING_WRITTEN = "the template writes nothing of an assistant turn"
 
 
@@ -112,16 +113,20 @@ class _Start(NamedTuple):
     first: int | None  #: first character of the assistant; the text between is not judged. None if unknown.
 
 
-def derive_from_prefixes(text: str, roles: Sequence[str], renders: Renders) -> Derivation:
-    """Return the derivation of a rendered conversation by prefixes."""
-    return _Walk(text, roles, renders).derivation()
+def derive_from_prefixes(text: str, roles: Sequence[str], renders: Renders, inner_end: str = "") -> Derivation:
+    """Return the derivation of a rendered conversation by prefixes.
+
+    `inner_end` ends turns that the conversation goes on behind, and not the last, of templates that do so.
+    """
+    return _Walk(text, roles, renders, inner_end.rstrip()).derivation()
 
 
 class _Walk:
     """One walk through the assistant's turns, in order; text before `_known_to` is decided or not judged."""
 
-    def __init__(self, text: str, roles: Sequence[str], renders: Renders) -> None:
+    def __init__(self, text: str, roles: Sequence[str], renders: Renders, inner_end: str) -> None:
         self._text, self._roles, self._renders = text, roles, renders
+        self._inner_end = inner_end
         self._votes = no_votes(len(text))
         self._known_to: int | None = 0
         self._reasons: dict[str, None] = {}
@@ -157,6 +162,9 @@ class _Walk:
             self._known_to = self._length(index + 1)
             return None
         self._votes[start.first : stop] = TRAINED
+        if self._inner_end and self._text.startswith(self._inner_end, stop):
+            self._reasons[INNER_END] = None
+            stop += len(self._inner_end)
         self._known_to = stop
         return start.first, stop
 
@@ -234,6 +242,9 @@ class Rendering:
         self.knows_places = self._backend is not None
         self._keeps_blanks = tokenizer.decode(tokenizer.encode(_BLANKS)) == _BLANKS
         self._goes_on: dict[str, bool] = {}
+        #: text that the template writes once after a whole chat, whoever spoke last; renders lack it
+        self.tail = ""
+        self.tail = _tail_of(self.text)
 
     def prompt_goes_on(self, kwargs: Kwargs) -> bool:
         """Return whether the generation prompt of a row with these variables also begins the answer, after its header.
@@ -258,13 +269,13 @@ class Rendering:
     def text(
         self, messages: Messages, *, tools: Any = None, has_prompt: bool = False, kwargs: Kwargs = MappingProxyType({})
     ) -> str | None:
-        """Return the text of a conversation with its own variables, or None if the template rejects it."""
+        """Return the text of a conversation with its own variables, without `tail`; None if it is rejected."""
         arguments = self._arguments(messages, tools, kwargs, has_prompt=has_prompt)
         try:
             text = self._template.render(**arguments)
         except _REFUSALS:
             return None
-        return text if isinstance(text, str) and is_unicode(text) else None
+        return text.removesuffix(self.tail) if isinstance(text, str) and is_unicode(text) else None
 
     def render_marked(self, messages: Messages, tools: Any, kwargs: Kwargs) -> tuple[str, list[Span]] | None:
         """Return (text of a conversation, positions of the template's generation blocks), both from transformers."""
@@ -273,7 +284,7 @@ class Rendering:
             text, places = self._render_marked(self._template, **arguments)
         except _REFUSALS:
             return None
-        return (text, places) if is_unicode(text) else None
+        return (text.removesuffix(self.tail), places) if is_unicode(text) else None
 
     def _arguments(self, messages: Messages, tools: Any, kwargs: Kwargs, *, has_prompt: bool) -> dict[str, Any]:
         """Return the template's variables, as transformers gives them."""
@@ -289,3 +300,17 @@ def _prompt_goes_on(render: Render) -> bool:
     answered = [*asked, {"role": "assistant", "content": ""}]
     opened = [opening_of(render, [*answered, *following], 1) for following in ([], asked)]
     return any(text is not None and not text.startswith(prompted) for text in opened)
+
+
+def _tail_of(render: Render) -> str:
+    """Return the text that a template writes once after a whole chat, e.g. Phi-4-mini's `<|endoftext|>`; else ""."""
+    first, second, third, fourth = ({"role": role, "content": f"Q{role}q"} for role in ("user", ASSISTANT) * 2)
+    renders = [render(turns) for turns in ([first], [first, second], [first, second, third])]
+    alone, chat = renders[0], render([first, second, third, fourth])
+    if alone is None or chat is None:
+        return ""
+    tail = alone[len(without_open_tag(alone[: common_prefix(alone, chat)])) :]
+    if not tail.strip() or chat.count(tail) != 1 or not all(text and text.endswith(tail) for text in (*renders, chat)):
+        return ""
+    end = chat.rpartition(str(fourth["content"]))[2].removesuffix(tail).rstrip()
+    return tail if end and end in chat.partition(str(second["content"]))[2].partition(str(third["content"]))[0] else ""

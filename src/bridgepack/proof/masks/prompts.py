@@ -58,8 +58,7 @@ def trained_prompt(
     renders: Renders,
     bounds: IntArray,
     mask: MaskArray,
-    ids: Sequence[int],
-    starts: Sequence[tuple[int, ...]],
+    starts: Sequence[str],
     blocks: VoteArray | None,
 ) -> IntArray:
     """Return the trained tokens that a server writes before a turn, its generation prompt; ascending.
@@ -77,11 +76,16 @@ def trained_prompt(
         within = tokens_within((len(before), len(served)), bounds)
         untrained = np.flatnonzero(mask[within] == 0)
         trained = within[int(untrained[-1]) + 1 if len(untrained) else 0 :].tolist()
-        behind = tuple(ids[: trained[0]]) if trained else ()
         is_own = blocks is not None and bool((blocks[trained] == TRAINED).all())
-        if not starts or is_own or any(behind[-len(start) :] == start for start in starts):
+        if not starts or is_own or (trained and _follows(text[: bounds[trained[0], 0]], starts)):
             found += trained
     return np.array(sorted(set(found)), dtype=np.int64)
+
+
+def _follows(text: str, starts: Sequence[str]) -> bool:
+    """Return whether a text ends with one of the starts, and white space at most behind it."""
+    rest = text[len(text.rstrip()) :]
+    return any(text[: len(text) - size].endswith(start) for start in starts for size in range(len(rest) + 1))
 
 
 def leave_ends(derivation: Derivation, text: str, ends: Sequence[str]) -> Derivation:

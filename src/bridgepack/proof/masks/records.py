@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from bridgepack.proof.compared import ComparedRows, InRow
+from bridgepack.records import MaskArray, TokenArray
 from bridgepack.records.words import counted
 
 #: Kinds of problems with a row's tokens and mask.
@@ -37,6 +38,32 @@ class RowFinding:
     num_tokens: int = 0
     #: `mask` or a derivation -> the text around it, with trained text between ⟦ and ⟧
     texts: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuiltSequence:
+    """Tokens and mask that a build makes of a row, or of a piece of its conversation."""
+
+    input_ids: TokenArray  #: shape [num_tokens], int32
+    loss_mask: MaskArray  #: shape [num_tokens], int8, token-aligned
+    #: positions of the messages that it trains, of a conversation that becomes several sequences; empty otherwise
+    turns: frozenset[int] = frozenset()
+    removed: frozenset[int] = frozenset()  #: positions of messages that were taken out on purpose, after that
+    stop: str = ""  #: text behind its render, the beginning of the next turn
+    is_final: bool = False  #: the mask is that of the packs, after `labels_after_eos`
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuiltRow:
+    """A row as its file has it, with what a build makes of it."""
+
+    split: str
+    file: str  #: name for messages
+    row: int  #: from 1
+    columns: Mapping[str, Any]
+    sequences: tuple[BuiltSequence, ...] = ()
+    drop: str = ""  #: why there are no sequences
+    losses: tuple[tuple[str, str], ...] = ()  #: (kind, detail) of content that its text lacks
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -113,18 +113,27 @@ def token_bounds(offsets: Sequence[Span], *, closes_gaps: bool) -> IntArray:
 def token_votes(votes: VoteArray, bounds: IntArray) -> VoteArray:
     """Return the vote on each token; shape [num_tokens], int8.
 
-    A token is judged if all its characters have the same vote. A token without characters is not judged. Bounds come
+    A token has the vote of its first character: it is trained if it begins inside an answer's region, from the end of
+    its header to the end of its end marker. A token without characters, or behind the votes, is not judged. Bounds come
     from `token_bounds`.
 
-    Example: votes [0, 0, 1, 1], bounds [[0, 2], [2, 4]] -> [0, 1]; bounds [[0, 1], [1, 3], [3, 4]] -> [0, -1, 1].
+    Example: votes [0, 0, 1, 1], bounds [[0, 2], [2, 4]] -> [0, 1]; bounds [[0, 1], [1, 3], [3, 4]] -> [0, 0, 1].
     """
     starts, stops = bounds[:, 0], bounds[:, 1]
-    widths = stops - starts
-    found = no_votes(len(bounds))
-    for vote in (NOT_TRAINED, TRAINED):
-        count = np.concatenate(([0], np.cumsum(votes == vote)))
-        found[(count[stops] - count[starts] == widths) & (widths > 0)] = vote
-    return found
+    is_judged = (stops > starts) & (starts < len(votes))
+    tokens = no_votes(len(bounds))
+    tokens[is_judged] = votes[starts[is_judged]]
+    return tokens
+
+
+def straddling_tokens(votes: Iterable[VoteArray], bounds: IntArray) -> frozenset[int]:
+    """Return the tokens whose first and last character have different votes: [[0, 1]], bounds [[0, 2]] -> {0}."""
+    tokens = np.flatnonzero(bounds[:, 1] > bounds[:, 0])
+    differ = np.zeros(len(tokens), dtype=np.bool_)
+    for item in votes:
+        padded = np.concatenate((item, no_votes(max(int(bounds.max(initial=0)) - len(item), 0))))
+        differ |= padded[bounds[tokens, 0]] != padded[bounds[tokens, 1] - 1]
+    return frozenset(tokens[differ].tolist())
 
 
 def tokens_within(span: Span, bounds: IntArray) -> IntArray:
@@ -197,6 +206,7 @@ class TokenCase:
     message_of: Callable[[int], tuple[int, str] | None] = lambda _: None
     #: tokens of thoughts that should not be trained, int64
     thoughts: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    straddling: frozenset[int] = frozenset()  #: tokens that begin in one region and end in another
 
     def findings(self) -> Iterator[RowFinding]:
         """Yield the mask's problems, one finding per kind."""
@@ -208,13 +218,17 @@ class TokenCase:
             )
             return
         found = {name: differences(self.mask, votes) for name, votes in self.votes.items()}
-        shifted = next((item for item in found.values() if item.is_shifted), None)
+        shifted = next((item for item in found.values() if item.is_shifted and not self._only_straddles(item)), None)
         if shifted is not None:
             places = sorted({*shifted.trained, *shifted.untrained})
             yield self._finding("mask-shifted", "the mask is shifted by one token", places)
             return
         yield from self._trained_elsewhere(found)
         yield from self._not_trained({token for item in found.values() for token in item.untrained})
+
+    def _only_straddles(self, item: Differences) -> bool:
+        """Return whether a difference that looks like a shift is of tokens that hold the end of a header."""
+        return not item.untrained and self.straddling.issuperset(item.trained)
 
     def _trained_elsewhere(self, found: Mapping[str, Differences]) -> Iterator[RowFinding]:
         trained = {token for item in found.values() for token in item.trained}

@@ -13,10 +13,10 @@ from bridgepack.data.served.rows import ServedRows
 from bridgepack.data.served.switches import SwitchRows, find_switches
 from bridgepack.data.served.tally import ServedTally
 from bridgepack.errors import DataError, RowError
-from bridgepack.proof.masks.masks import MaskOptions, choose_rows, input_files
+from bridgepack.proof.masks.masks import MaskOptions
 from bridgepack.proof.packs import opened_artifact, recorded_recipe
 from bridgepack.proof.served.records import ServedFinding, ServedReport
-from bridgepack.proof.sources import found_sources, row_batches, stage_tokenizer
+from bridgepack.proof.sources import choose_rows, found_sources, input_files, row_batches, stage_tokenizer
 from bridgepack.records import EXPECTED_KINDS
 
 #: Section of an artifact's recipe that may be another one: packs do not depend on it.
@@ -63,7 +63,9 @@ class _Comparison:
     def run(self, inputs: list[tuple[str, InputFile]]) -> None:
         """Compare every row, or the rows of the sample."""
         options, progress = self._options, self._options.progress
-        rows_of_files, self._num_rows = choose_rows(inputs, options, self._recipe.data.max_row_bytes)
+        rows_of_files, self._num_rows = choose_rows(
+            inputs, options.num_rows, options.seed, self._recipe.data.max_row_bytes
+        )
         total = None if options.num_rows is None else min(options.num_rows, self._num_rows)
         progress.start("Comparing answers", total, "rows")
         for index, ((split, file), rows) in enumerate(zip(inputs, rows_of_files, strict=True)):

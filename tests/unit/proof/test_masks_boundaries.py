@@ -1,0 +1,177 @@
+"""Tokens at the borders of answers: whose a token is that lies across one, and texts that no turn owns."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridgepack.data.sequences.encoding import Encoded
+from bridgepack.proof.mask_check import built_sequence
+from bridgepack.proof.masks.prefixes import INNER_END, OTHER_PROMPT
+from tests.support.judged_masks import Judged
+from tests.zoo.families import write_tokenizer as write_families_tokenizer
+from tests.zoo.prompted import SEED_OSS
+from tests.zoo.tokenizers import CHATML, Family, TokenizerJson, write_tokenizer
+
+_MARKERS = {"assistant_start": "<|assistant|>", "assistant_end": "<|end|>"}
+_TURNS = "{%- for message in messages -%}{{- '<|' + message.role + '|>' + message.content + '<|end|>' -}}{%- endfor -%}"
+ROW = {
+    "messages": [
+        {"role": "user", "content": "One?"},
+        {"role": "assistant", "content": "The lake is deep."},
+        {"role": "user", "content": "Two?"},
+        {"role": "assistant", "content": "It is cold."},
+    ]
+}
+RESULT = {
+    "messages": [
+        {"role": "user", "content": "Weather?"},
+        {"role": "assistant", "content": "Look."},
+        {"role": "tool", "content": "sunny"},
+        {"role": "assistant", "content": "It is sunny."},
+    ]
+}
+
+
+def _merging(*pairs: tuple[str, str]) -> Any:
+    """Return a change of a tokenizer that makes one token of each pair, in any place."""
+
+    def edit(tokenizer: TokenizerJson) -> None:
+        for pair in pairs:
+            tokenizer["model"]["vocab"]["".join(pair)] = len(tokenizer["model"]["vocab"])
+            tokenizer["model"]["merges"].append(list(pair))
+        tokenizer["pre_tokenizer"] = {
+            "type": "ByteLevel",
+            "add_prefix_space": False,
+            "trim_offsets": True,
+            "use_regex": False,
+        }
+
+    return edit
+
+
+#: `<|endoftext|>` once after the whole chat, whoever spoke last, as Phi-4-mini's.
+WITH_TAIL = Family(
+    name="tail",
+    template=_TURNS + "{%- if add_generation_prompt -%}{{- '<|assistant|>' -}}{%- else -%}<|endoftext|>{%- endif -%}",
+    control_tokens=("<|user|>", "<|assistant|>", "<|end|>", "<|endoftext|>"),
+    eos_token="<|endoftext|>",
+    assistant_markers=_MARKERS,
+)
+#: The end of an answer is there only once the conversation goes on, and its line end makes a token with the answer's.
+ENDS_INNER_TURNS = Family(
+    name="inner-end",
+    template=(
+        "{%- for message in messages -%}{{- '<|' + message.role + '|>' + message.content -}}"
+        "{%- if message.role == 'assistant' and not loop.last -%}{{- '\\n<|end|>\\n' -}}{%- endif -%}{%- endfor -%}"
+        "{%- if add_generation_prompt -%}{{- '<|assistant|>' -}}{%- endif -%}"
+    ),
+    control_tokens=("<|user|>", "<|assistant|>", "<|end|>"),
+    eos_token="<|end|>",
+    edit=_merging((".", "Ċ")),
+    assistant_markers=_MARKERS,
+)
+#: What opens an answer behind a tool's result begins within the token that closes the result.
+ACROSS_A_HEADER = Family(
+    name="header",
+    template=(
+        "{%- for message in messages -%}"
+        "{%- if message.role == 'tool' -%}{{- '<result>' + message.content + '</result>' -}}"
+        "{%- elif message.role == 'user' -%}{{- '<|user|>' + message.content -}}"
+        "{%- else -%}{{- '\\n\\n' if loop.previtem.role == 'tool' else '<|assistant|>' -}}"
+        "{{- message.content + '<|end|>' -}}{%- endif -%}{%- endfor -%}"
+        "{%- if add_generation_prompt -%}{{- '\\n\\n<think>' if messages[-1].role == 'tool' else '<|assistant|>' -}}"
+        "{%- endif -%}"
+    ),
+    control_tokens=("<|user|>", "<|assistant|>", "<|end|>"),
+    eos_token="<|end|>",
+    edit=_merging(("Ċ", "Ċ"), (">", "ĊĊ")),
+    assistant_markers={**_MARKERS, "assistant_start": ["<|assistant|>", "</result>\n\n"]},
+)
+#: A blank and a line end behind EOS.
+BLANK_BEHIND_EOS = replace(
+    CHATML, template=CHATML.template.replace("{{- '\\n' -}}\n  {%- elif", "{{- ' \\n' -}}\n  {%- elif")
+)
+
+
+def _mask(judged: Judged, row: Any, *answers: str) -> list[int]:
+    """Return a mask that trains the tokens that begin in these parts of the row's text, in their order."""
+    made = judged.encode(row)
+    assert isinstance(made, Encoded)
+    text, place, mask = judged.tokenizer.decode(made.ids), 0, [0] * len(made.ids)
+    offsets = judged.tokenizer.backend.encode(text, add_special_tokens=False).offsets
+    for answer in answers:
+        place = text.index(answer, place)
+        stop = place + len(answer)
+        mask = [bit or int(place <= start < stop) for bit, (start, _) in zip(mask, offsets, strict=True)]
+        place = stop
+    return mask
+
+
+def _judged(folder: Path, family: Family) -> Judged:
+    return Judged.of_tokenizer(
+        write_tokenizer(folder, family), kind="chat", assistant_markers=dict(family.assistant_markers)
+    )
+
+
+def test_a_text_once_after_the_whole_chat_belongs_to_no_answer(tmp_path: Path) -> None:
+    judged = _judged(tmp_path, WITH_TAIL)
+
+    verdict = judged.verdict(ROW)
+
+    assert (verdict.findings, verdict.num_judges, dict(verdict.reasons)) == (
+        (),
+        2,
+        {"incremental rendering": (), "boundary markers": ()},
+    )
+    without_end = _mask(judged, ROW, "The lake is deep.<|end|>", "It is cold.")
+    assert judged.kinds(ROW, without_end) == ["end-of-turn-not-trained"]
+
+
+def test_an_end_that_only_inner_answers_have_is_trained(tmp_path: Path) -> None:
+    judged = _judged(tmp_path, ENDS_INNER_TURNS)
+    right = _mask(judged, ROW, "The lake is deep.\n<|end|>", "It is cold.")
+    lost = _mask(judged, ROW, "The lake is deep", "It is cold.")
+
+    assert judged.kinds(ROW, right) == []
+    assert set(judged.kinds(ROW, lost)) == {"end-of-turn-not-trained", "answer-not-trained"}
+    assert judged.verdict(ROW, right).reasons["incremental rendering"] == (INNER_END,)
+
+
+@pytest.mark.parametrize(
+    ("answer", "kinds"), [("It is sunny.<|end|>", []), (">\n\nIt is sunny.<|end|>", ["other-turn-trained"])]
+)
+def test_a_token_that_begins_in_a_header_is_not_trained(tmp_path: Path, answer: str, kinds: Sequence[str]) -> None:
+    judged = _judged(tmp_path, ACROSS_A_HEADER)
+    mask = _mask(judged, RESULT, "Look.<|end|>", answer)
+
+    assert judged.kinds(RESULT, mask) == kinds
+    assert OTHER_PROMPT in judged.verdict(RESULT, mask).reasons["incremental rendering"]
+
+
+def test_white_space_behind_eos_is_judged_together(tmp_path: Path) -> None:
+    judged = Judged.of(tmp_path, BLANK_BEHIND_EOS)
+    answer = "The lake is deep.<|im_end|>"
+    row = {"messages": ROW["messages"][:2]}
+
+    for text, kinds in ((answer, []), (answer + " \n", ["other-turn-trained"])):
+        made = judged.encode(row)
+        assert isinstance(made, Encoded)
+        sequence = built_sequence(made._replace(mask=_mask(judged, row, text)))
+        verdict = judged.judge.judge(row, replace(sequence, is_final=True))
+        assert [finding.kind for finding in verdict.findings] == kinds
+
+
+def test_a_trained_prompt_is_a_note_beside_other_findings(tmp_path: Path) -> None:
+    """Kimi-K2.5, Ling-3 and others: the same tokens were an error where a row has another finding."""
+    folder = write_families_tokenizer(tmp_path / "tokenizer", SEED_OSS)
+    judged = Judged.of_tokenizer(folder, kind="chat", **SEED_OSS.preprocessing)
+    row = {"messages": ROW["messages"][:2]}
+    mask = _mask(judged, row, "\nThe lake", " deep.<seed:eos>")
+
+    verdict = judged.verdict(row, mask)
+
+    assert [finding.kind for finding in verdict.findings] == ["answer-not-trained"]
+    assert verdict.trains_prompt
