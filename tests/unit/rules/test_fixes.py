@@ -3,7 +3,9 @@
 import re
 from collections import ChainMap
 from collections.abc import Iterator
-from itertools import product
+from copy import deepcopy
+from dataclasses import replace
+from itertools import chain, product
 from typing import Any
 
 import pytest
@@ -69,7 +71,7 @@ _OF_OTHER_DATASETS = {"dataset.packing_buffer_size": "BP939"}
 _BASES = (
     recipe_of(DENSE),
     recipe_of("qwen3_30b_a3b_sft_16gpu_h100_bf16_config"),
-    recipe_of("nemotron_h_8b_sft_8gpu_h100_bf16_config", method={"kind": "lora"}),
+    recipe_of("nemotronh_8b_sft_2gpu_h100_bf16_config", method={"kind": "lora"}),
     recipe_of(DENSE, packing__mode="in_batch"),
     recipe_of(DENSE, bridge_version="0.7.0"),
 )
@@ -136,6 +138,14 @@ def recipe_with(base: SFTRecipe, case: dict[str, Any]) -> tuple[SFTRecipe, RunCo
         return None
 
 
+def may_say(rule: RunRule, config: RunConfig, case: dict[str, Any]) -> bool:
+    """Return whether a rule says something of a base's settings and a case's, which costs less than to ask a recipe."""
+    values = deepcopy(config.values)
+    for path, value in case.get("set", {}).items():
+        put(values, path, value)
+    return bool(findings_on(replace(config, values=values), rule))
+
+
 def findings_on(config: RunConfig, rule: RunRule) -> tuple[Finding, ...]:
     return judge_run(Run(config=config, versions=target_versions(config.bridge_version)), [rule]).findings
 
@@ -147,14 +157,16 @@ def ways_to_follow(finding: Finding, config: RunConfig) -> list[dict[str, Any]]:
 
 
 def test_a_fix_that_is_followed_in_a_recipe_removes_or_changes_the_finding() -> None:
-    codes = set()
-    for rule, base in product(RUN_RULES, _BASES):
-        for case in cases_of(rule, "bad"):
-            found = recipe_with(base, case)
+    codes, num_followed = set(), 0
+    for base in _BASES:
+        config = config_of_recipe(base)
+        for rule, case in chain.from_iterable(product([rule], cases_of(rule, "bad")) for rule in RUN_RULES):
+            found = recipe_with(base, case) if may_say(rule, config, case) else None
             for finding in () if found is None else findings_on(found[1], rule)[:1]:
                 ways = ways_to_follow(finding, found[1])
                 if ways != [{}]:
                     after = [findings_on(config_of_recipe(found[0].override(way)), rule) for way in ways]
                     assert any(finding not in findings for findings in after), (rule.code, ways)
                     codes.add(rule.code)
-    assert len(codes) > 60
+                    num_followed += 1
+    assert (len(codes) > 60, num_followed > 440) == (True, True)
