@@ -4,12 +4,14 @@ import json
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from bridgepack.examples.__main__ import write_examples
 from tests.e2e.test_quickstart import add_environment, copy_project
+from tests.support import host_forks
 from tests.support.docs_blocks import PROJECT
 from tests.support.messages import mentions
 
@@ -23,10 +25,16 @@ _ACTIVATE = 'export PATH="$PWD/.venv/bin:$PATH"\n'
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder as scripts/quickstart leaves it, with fewer conversations and a smaller tokenizer."""
+    """Return a folder as scripts/quickstart leaves it, with fewer conversations and a smaller tokenizer.
+
+    Its command runs in forks that have the libraries; that one in a process alone works, test_quickstart.py asks.
+    """
+    host_forks.hold()
     folder = copy_project(tmp_path_factory.mktemp("tutorials"))
     add_environment(folder)
     (folder / ".venv/bin/activate").write_text(_ACTIVATE)
+    forked = f'exec "{sys.executable}" -m tests.support.host_forks tests.support.forked_command "$@"'
+    (folder / ".venv/bin/bridgepack").write_text(f"#!/bin/sh\nPYTHONPATH={PROJECT} {forked}\n")
     write_examples(folder / "quickstart", limit=2500, vocab_size=600)
     return folder
 

@@ -86,6 +86,8 @@ def _run(request: Mapping[str, Any], outputs: Sequence[int]) -> None:
     die_with_parent()
     os.dup2(outputs[0], 1)
     os.dup2(outputs[1], 2)
+    # The server's own remember whether they can seek.
+    sys.stdout, sys.stderr = (os.fdopen(number, "w", buffering=1, closefd=False) for number in (1, 2))
     os.environ.clear()
     os.environ.update(request["variables"])
     os.chdir(request["folder"])
