@@ -1,10 +1,9 @@
-"""Masks of 50 rows of each kind in every served family, against who wrote which character of the text.
+"""Masks of rows of each kind in every served family, against who wrote which character of the text.
 
 `tests/support/carried_text.py` carries each message's characters through the template as private-use ones. It shares no
 code with what makes masks.
 """
 
-import os
 import random
 from collections import Counter
 from functools import cache
@@ -23,8 +22,9 @@ from tests.zoo.families import Family, write_tokenizer
 from tests.zoo.prompted import BLOCKS, PROMPTED_FAMILIES, QWEN_35
 
 KINDS = ("plain", "tools", "thoughts", "agents")
-#: `scripts/test --exhaustive` draws 300.
-NUM_ROWS = 300 if os.environ.get("BRIDGEPACK_COMPARE_ALL_ROWS") else 50
+NUM_ROWS = 300
+#: Of these, so many first ones, and then those of another shape than all before: a kind without calls has few shapes.
+_NUM_OF_ANY_SHAPE = 50
 WORDS = (
     "The Aare",
     "which river",
@@ -49,7 +49,18 @@ Row = dict[str, Any]
 def rows(kind: str) -> list[Row]:
     """Return rows of a kind, the same in every run; nobody changes them."""
     rng = random.Random(kind)
-    return [{"messages": _conversation(rng, kind)} for _ in range(NUM_ROWS)]
+    drawn = [_conversation(rng, kind) for _ in range(NUM_ROWS)]
+    first_of_shape = {tuple(map(_shape, messages)): place for place, messages in reversed([*enumerate(drawn)])}
+    places = sorted({*range(_NUM_OF_ANY_SHAPE), *first_of_shape.values()})
+    return [{"messages": drawn[place]} for place in places]
+
+
+def _shape(message: Row) -> tuple[Any, ...]:
+    """Return what a message has, whatever its words are."""
+    content, calls = message.get("content"), message.get("tool_calls", ())
+    is_thought_in_content = "<think>" in (content or "")
+    arguments = [bool(call["function"]["arguments"]) for call in calls]
+    return message["role"], content is None, content == "", is_thought_in_content, len(message), tuple(arguments)
 
 
 def _conversation(rng: random.Random, kind: str) -> list[Row]:
