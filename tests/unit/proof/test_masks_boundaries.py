@@ -11,12 +11,14 @@ from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.proof.mask_check import built_sequence
 from bridgepack.proof.masks.prefixes import INNER_END, OTHER_PROMPT
 from tests.support.judged_masks import Judged
+from tests.zoo.families import FAMILIES
 from tests.zoo.families import write_tokenizer as write_families_tokenizer
-from tests.zoo.prompted import SEED_OSS
+from tests.zoo.prompted import SEED_OSS, prompted
 from tests.zoo.tokenizers import CHATML, Family, TokenizerJson, write_tokenizer
 
 _MARKERS = {"assistant_start": "<|assistant|>", "assistant_end": "<|end|>"}
 _TURNS = "{%- for message in messages -%}{{- '<|' + message.role + '|>' + message.content + '<|end|>' -}}{%- endfor -%}"
+GPT_OSS = prompted(next(family for family in FAMILIES if family.name == "gpt-oss"), "'<|start|>assistant'")
 ROW = {
     "messages": [
         {"role": "user", "content": "One?"},
@@ -175,3 +177,16 @@ def test_a_trained_prompt_is_a_note_beside_other_findings(tmp_path: Path) -> Non
 
     assert [finding.kind for finding in verdict.findings] == ["answer-not-trained"]
     assert verdict.trains_prompt
+
+
+def test_thoughts_in_the_field_that_the_template_reads(tmp_path: Path) -> None:
+    """Builds may move thoughts to that field, as some releases of transformers do before they render."""
+    judged = Judged.of_tokenizer(write_families_tokenizer(tmp_path / "tokenizer", GPT_OSS), kind="chat")
+    question, answer = ROW["messages"][0], {"role": "assistant", "content": "Deep."}
+    made = judged.encode({"messages": [question, {**answer, "thinking": "It is old."}]})
+    assert isinstance(made, Encoded)
+    assert "It is old." in judged.tokenizer.decode(made.ids)
+
+    for field in ("thinking", "reasoning_content"):
+        verdict = judged.judge_encoded({"messages": [question, {**answer, field: "It is old."}]}, made)
+        assert (verdict.findings, verdict.num_judges > 0) == ((), True)

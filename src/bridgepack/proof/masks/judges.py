@@ -16,7 +16,7 @@ from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.proof.masks.chats import EVERYTHING, ChatJudge
 from bridgepack.proof.masks.documents import TextJudge
 from bridgepack.proof.masks.records import BuiltSequence, RowVerdict
-from bridgepack.proof.masks.rows.conversation import UnreadableRowError
+from bridgepack.proof.masks.rows.conversation import Conversation, UnreadableRowError
 from bridgepack.proof.masks.rows.reader import Pair, SourceReader, TokenColumns
 from bridgepack.proof.masks.votes import TRAINED, TokenCase, VoteArray, no_votes, tokens_differ, without_tokens
 
@@ -43,8 +43,9 @@ class RowJudge(Protocol):
 class SourceJudge:
     """Reads the rows of one source, and judges what a build makes of them."""
 
-    def __init__(self, reader: SourceReader, judge: RowJudge) -> None:
-        self.reader, self._judge = reader, judge
+    def __init__(self, reader: SourceReader, judge: RowJudge, template: str) -> None:
+        """Take the chat template, empty if there is none."""
+        self.reader, self._judge, self._template = reader, judge, template
 
     def judge(self, row: Mapping[str, Any], sequence: BuiltSequence) -> RowVerdict:
         """Return the verdict on a sequence of a row; on one that the proof does not read, why it judges nothing."""
@@ -53,11 +54,17 @@ class SourceJudge:
         except UnreadableRowError as error:
             return RowVerdict.unjudged(self._judge.names, _UNREAD.format(error))
         verdict = self._judge.judge(content, sequence)
-        if any(finding.kind == "tokens-differ" for finding in verdict.findings):
+        if _is_of_another_text(verdict) and isinstance(content, Conversation):
+            verdict = self._judge.judge(content.with_thoughts_for(self._template), sequence)
+        if _is_of_another_text(verdict):
             unread = self.reader.unread(row)
             if unread:
                 return RowVerdict.unjudged(self._judge.names, _OTHER_COLUMNS.format(", ".join(unread)))
         return verdict
+
+
+def _is_of_another_text(verdict: RowVerdict) -> bool:
+    return any(finding.kind == "tokens-differ" for finding in verdict.findings)
 
 
 class RecipeJudges:
@@ -69,14 +76,15 @@ class RecipeJudges:
         Raises:
             TokenizerError: learning what the chat template writes takes too much.
         """
-        self._recipe, self._claims = recipe, claims
+        self._recipe, self._claims, self._template = recipe, claims, tokenizer.chat_template or ""
         self._judges = {kind: _judge_of_kind(kind, recipe, tokenizer) for kind in recipe.kinds}
         names = (name for judge in self._judges.values() for name in judge.names)
         self.names: tuple[str, ...] = tuple(dict.fromkeys(names))  #: names of their derivations
 
     def of_source(self, kind: str, layouts: Sequence[AnyLayout]) -> SourceJudge:
         """Return the judge of a source by the kind of its rows, and the layouts that the recipe writes for it."""
-        return SourceJudge(SourceReader(self._recipe, kind, layouts, self._claims), self._judges[kind])
+        reader = SourceReader(self._recipe, kind, layouts, self._claims)
+        return SourceJudge(reader, self._judges[kind], self._template)
 
 
 def _judge_of_kind(kind: str, recipe: SFTRecipe, tokenizer: ChatTokenizer) -> RowJudge:

@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 
 from bridgepack.geometry import IntArray
+from bridgepack.proof.masks.rows.conversation import REASONING
 from bridgepack.proof.masks.votes import NOT_JUDGED, TRAINED, Derivation, Span, exclude_spans
 from bridgepack.records import THOUGHT_MARKERS
 
-#: Fields of thoughts: of DeepSeek's API, of OpenRouter's and vLLM's, and of gpt-oss's chat template.
-REASONING = ("reasoning_content", "reasoning", "thinking")
 _THINK = ("<think>", "</think>")
 _OPENED, _FAR = re.compile(r"(?:<think>(?:</think>|\n)?)+$"), 60
 
