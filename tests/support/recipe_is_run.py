@@ -24,6 +24,7 @@ NOT_COMPARED = ("dataset.source", "dataset.validation_source")
 ONE_SIDED = {
     "BP126": "of packs that are not built yet, it judges a container, whose packs another tool may make",
     "BP127": "it judges what `bridgepack build` would make of a recipe",
+    "BP812": "a container has what the host switches off already off",
     "BP637": "packing.balance is no setting of the host",
 }
 

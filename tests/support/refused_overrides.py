@@ -42,10 +42,6 @@ OVERRIDES: list[tuple[dict[str, Any], str]] = [
         {"model": {"cuda_graph_scope": "attn"}},
         "Set cuda_graphs.implementation and cuda_graphs.modules instead.",
     ),
-    (
-        {"model": {"sequence_parallel": True}},
-        "no effect while parallelism.tensor_model_parallel_size is 1 (BP851)",
-    ),
     ({"tokenizer": {"trust_remote_code": True}}, "allowed: False, to which TokenizerConfig sets it by itself (BP851)."),
     ({"ddp": {"num_buckets": 0}}, "allowed: num_buckets above 0, and only without bucket_size (BP851)."),
 ]

@@ -100,10 +100,47 @@ def test_show_resolved(command: Command) -> None:
 
     assert (text.code, text.errors) == (0, "")
     assert "set in Megatron-Bridge:" in text.output
-    assert list(values) == ["name", "packs", "fields", "derived", "settings"]
+    assert list(values) == ["name", "packs", "fields", "derived", "settings", "base_changes", "replacements"]
     assert settings["model.calculate_per_token_loss"]["origin"] == "derived"
     assert {setting["origin"] for setting in values["settings"]} == {"recipe", "default", "derived"}
     assert all(setting["because"] for setting in values["settings"] if setting["origin"] == "derived")
+
+
+def test_show_says_what_an_override_replaces_and_what_the_base_loses(command: Command) -> None:
+    ran = command("recipes", "show", NAME, "--resolved", "--set", "batch.global_batch_size=8")
+    of_base = json.loads(
+        command("recipes", "show", "deepseek_v3_sft_256gpu_h100_bf16_recipe", "--resolved", "--json").output
+    )
+    changes = {change["path"]: change for change in of_base["base_changes"]}
+
+    said = "batch.tokens_per_step 524288 is replaced by batch.global_batch_size 8"
+    assert (ran.code, ran.errors) == (0, f"{said}\n")
+    assert f"overrides:\n  {said}\n" in ran.output
+    assert (changes["model.mtp_num_layers"]["base"], changes["model.mtp_num_layers"]["value"]) == (1, None)
+    assert changes["model.mtp_num_layers"]["because"]
+
+
+@pytest.mark.parametrize(
+    ("line", "rest"),
+    [
+        (6, "  tokens_per_step: 64\n  global_batch_size: 8\n"),
+        (7, "  micro_batch_size: 3\n  global_batch_size: 8\n"),
+        (6, "  foo: 8\n"),
+        (7, "  micro_batch_size: 1\n   global_batch_size: 8\n"),
+        (8, "  global_batch_size: 8\nbridge_overrides:\n  train: {global_batch_size: 4}\n"),
+    ],
+)
+def test_an_error_of_a_file_has_its_line(command: Command, line: int, rest: str) -> None:
+    text = (
+        "name: a\ndata: {train: a.jsonl}\ntokenizer: {name_or_path: t}\npacking: {packed_sequence_size: 16}\nbatch:\n"
+    )
+    Path("a.yaml").write_text(text + rest, encoding="utf-8")
+
+    ran = command("recipes", "show", "a.yaml")
+    problem = json.loads(command("check", "a.yaml", "--json").output)["error"]["problems"][0]
+
+    assert ran.errors.startswith(f"error: a.yaml:{line}: ")
+    assert (problem["file"], problem["line"]) == ("a.yaml", line)
 
 
 @pytest.mark.parametrize(

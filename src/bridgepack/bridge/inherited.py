@@ -3,6 +3,7 @@
 A base is a ConfigContainer or its plain values, so the rules judge the settings that are written.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 from bridgepack.bridge.plain import value_at
 from bridgepack.bridge.wiring import SPECS, Packs, Setting, derived_setting, host_settings
+from bridgepack.bridge.wiring.settings import with_overrides_in_fields
 from bridgepack.config.recipe.recipe import SFTRecipe
 
 #: What the host wants as path objects; a recipe file has texts.
@@ -30,6 +32,7 @@ _SPLITS = (
 )
 _FUSION = "model.gradient_accumulation_fusion"
 _HOOKED = "ranks add the gradients of the adapters that their experts share only without it"
+_PREDICTIONS, _EMPTY_GROUP = re.compile(r"m(?:\*\d+)?"), re.compile(r"\(\)(?:\*\d+)?")
 _NO_MTP = "the layers that predict further tokens take neither loss masks nor boundaries of packed sequences"
 
 
@@ -45,9 +48,15 @@ def settings_over(
         precision: plain values of the host's registered mixed precision with the recipe's name.
     """
     settings = {setting.path: as_host_type(setting) for setting in host_settings(recipe, packs=packs)}
-    for setting in inherited_settings(base, recipe):
+    keeps_prediction = _MTP in settings  # an override says how many layers there are
+    for setting in inherited_settings(base, with_overrides_in_fields(recipe)):
+        if keeps_prediction and setting.because == _NO_MTP:
+            continue
         if setting.path not in settings or settings[setting.path].origin != "recipe":
             settings[setting.path] = setting
+    layout = settings.get(_LAYOUT)
+    if not keeps_prediction and _MTP in settings and layout is not None and layout.origin == "recipe":
+        settings[_LAYOUT] = replace(layout, value=_without_mtp(layout.value), origin="derived", because=_NO_MTP)
     details = base.get(_PRECISION)
     has_details = isinstance(details, Mapping) and has_formats_of(details, precision) and details != precision
     if settings[_PRECISION].origin == "default" and has_details:  # beyond those of the registered precision
@@ -120,10 +129,25 @@ def prediction_settings(base: Any) -> Iterator[Setting]:
         return
     yield derived_setting(_MTP, None, _NO_MTP)
     layout = value_at(base, _LAYOUT)
+    if isinstance(layout, str | list):
+        yield derived_setting(_LAYOUT, _without_mtp(layout), _NO_MTP)
+
+
+def _without_mtp(layout: Any) -> Any:
+    """Return a layout without multi-token prediction layers: `Et*8|t*8m*2L` -> `Et*8|t*8L`.
+
+    Source: megatron/core/transformer/pipeline_parallel_layer_layout.py of 0.19.2, parse_str_to_list.
+    """
     if isinstance(layout, str):
-        yield derived_setting(_LAYOUT, layout.replace("m", ""), _NO_MTP)
-    elif isinstance(layout, list):
-        yield derived_setting(_LAYOUT, [[layer for layer in stage if layer != "mtp"] for stage in layout], _NO_MTP)
+        return _EMPTY_GROUP.sub("", _PREDICTIONS.sub("", layout.replace(",", "") if "m" in layout else layout))
+    if isinstance(layout, list):
+        return [[layer for layer in stage if _kind(layer) != "mtp"] for stage in layout]
+    return layout
+
+
+def _kind(layer: Any) -> str:
+    """Return the kind of a layer of a layout: its letter's name, or the member of an enumeration."""
+    return str(layer.get("_name_") if isinstance(layer, Mapping) else layer).strip().lower()
 
 
 def _pipeline_settings(base: Any, recipe: SFTRecipe) -> Iterator[Setting]:

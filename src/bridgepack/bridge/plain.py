@@ -1,12 +1,13 @@
 """Converts a ConfigContainer into plain values, as the host saves it, and reads values by dotted path."""
 
-import copy
 import dataclasses
 import enum
 import functools
 from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
+
+from bridgepack.records.results import put as put
 
 _SIMPLE = (bool, int, float, str, PurePath)
 #: Maximum depth, more than any config of the host; stops cycles.
@@ -20,16 +21,6 @@ def plain_values(config: Any) -> dict[str, Any]:
     mappings with `_target_` and `_call_: false`. Attributes that begin with `_` are skipped.
     """
     return _object(config, 0)
-
-
-def put(values: dict[str, Any], path: str, value: Any) -> None:
-    """Set a dotted path of nested values; a missing section, or one that is None, is created."""
-    *sections, leaf = path.split(".")
-    for name in sections:
-        if not isinstance(values.get(name), dict):
-            values[name] = {}
-        values = values[name]
-    values[leaf] = copy.deepcopy(value)
 
 
 def value_at(config: Any, path: str) -> Any:

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from bridgepack.bridge.plain import put, value_at
 from bridgepack.bridge.refusing.overrides import refused_path, why_not_kept
 from bridgepack.bridge.refusing.recipes import models, readings
 from bridgepack.bridge.shipped import is_shipped_model
-from bridgepack.bridge.wiring import OVERRIDES, SPECS, Packs, Setting
+from bridgepack.bridge.wiring import ONE_TENSOR_RANK, OVERRIDES, SPECS, Packs, Setting, derived_setting
 from bridgepack.config.installed import installed_version
 from bridgepack.config.recipe.data import as_sources, path_of
 from bridgepack.config.recipe.host_paths import fields_of
@@ -39,7 +40,7 @@ _PACK_PATHS = frozenset(
     }
 )
 _TEXT_DATASET, _DIRECT_DATASET = "GPTSFTDatasetConfig", "DirectHFSFTDatasetConfig"
-_PRECISION = "mixed_precision"
+_PRECISION, _SEQUENCE = "mixed_precision", "model.sequence_parallel"
 _ADAPTERS = {"lora": "LoRA", "dora": "DoRA"}
 #: Settings that depend on the number of packs.
 _LENGTH = ("train.num_epochs", "train.train_iters", "scheduler.lr_warmup_fraction")
@@ -62,15 +63,35 @@ def config_of_recipe(recipe: SFTRecipe, *, place: str | None = None, artifact: P
     """
     if artifact is None and recipe.artifact is not None and Path(recipe.artifact).exists():
         artifact = Path(recipe.artifact)
+    packs = packs_in(artifact) if artifact is not None and recipe.packing.mode == "offline" else None
+    return run_of_recipe(recipe, packs, place=place, artifact=artifact).config
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecipeRun:
+    """A recipe's run."""
+
+    config: RunConfig
+    settings: tuple[Setting, ...]  #: all that are written over the base, as `to_bridge` writes them
+
+
+def run_of_recipe(
+    recipe: SFTRecipe, packs: Packs | None, *, place: str | None = None, artifact: Path | None = None
+) -> RecipeRun:
+    """Return a recipe's run on some packs; arguments as for `config_of_recipe`.
+
+    Raises:
+        ConfigError: overrides nest too deep.
+    """
     reads_packs = recipe.packing.mode == "offline"
-    packs = packs_in(artifact) if artifact is not None and reads_packs else None
     values, settings = _starting_values(recipe, packs)
     refusals = [*models(recipe, values), *readings(recipe)]
     unknown_paths = _NOT_SAID | _unknown_model(values, recipe)
     user_paths, override_refusals = _write_settings(values, settings, recipe)
     if reads_packs:
         unknown_paths |= _put_pack_paths(values, artifact, settings)
-        unknown_paths |= _drop_length(values, settings) if packs is None and recipe.schedule.train_iters is None else {}
+        is_unknown = packs is None and settings["train.train_iters"].value is None
+        unknown_paths |= _drop_length(values, settings) if is_unknown else {}
     config = RunConfig(
         values=values,
         builds_packs=reads_packs,
@@ -86,14 +107,15 @@ def config_of_recipe(recipe: SFTRecipe, *, place: str | None = None, artifact: P
         ignored=recipe.ignore,
         world_size=recipe.parallelism.num_gpus,
     )
-    apply_changes(
+    changes = apply_changes(
         lambda path: value_at(values, path),
         lambda: config,
         lambda change: _write(values, recipe.release, change.path, change.value),
         may_change=lambda path: not is_decided(path, settings),
         world_size=recipe.parallelism.num_gpus,
     )
-    return config
+    corrections = {change.path: derived_setting(change.path, change.value, change.why) for change in changes}
+    return RecipeRun(config=config, settings=tuple((settings | corrections).values()))
 
 
 def _unknown_model(values: dict[str, Any], recipe: SFTRecipe) -> dict[str, str]:
@@ -152,6 +174,9 @@ def _write_settings(
                 continue
             overrides.append(setting)
         _write(values, recipe.release, setting.path, setting.value)
+    if (setting := settings[_SEQUENCE]).because == ONE_TENSOR_RANK:
+        fix = "Set it to false."
+        refusals.append(Refusal(kind="no_effect", path=_SEQUENCE, found="true", allowed="false", fix=fix))
     lost_later = (why_not_kept(values, setting, recipe.release.facts) for setting in overrides)
     return user_paths, (*refusals, *filter(None, lost_later))
 

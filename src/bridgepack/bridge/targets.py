@@ -19,9 +19,9 @@ from bridgepack.bridge.container import (
 from bridgepack.bridge.import_on_cpu import install_import_hook
 from bridgepack.bridge.recipe import config_of_recipe, inputs_of
 from bridgepack.bridge.shipped import MODULE, PREFIX, SUFFIX
-from bridgepack.config.load import catalogue_target, load_recipe, similar_recipes
+from bridgepack.config.load import catalogue_target, load_recipe, similar_recipes, tell_replacements
 from bridgepack.config.reading import FORMS, RECIPE_SUFFIX, load_object, read_sections, written_in
-from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.config.recipe.recipe import SFTRecipe, checked_object
 from bridgepack.data.reading.remote import artifact_place, scheme_of
 from bridgepack.errors import ConfigError
 from bridgepack.records import RunConfig
@@ -93,7 +93,7 @@ def load_target(target: Any, overrides: Mapping[str, Any] | None = None, *, arti
         ConfigError: the target is unknown or cannot be loaded, or a path does not exist.
     """
     try:
-        return _settle(replace(_load(target), overrides=dict(overrides or {}), packs=artifact))
+        return _told(_settle(replace(_load(target), overrides=dict(overrides or {}), packs=artifact)))
     except OSError as error:
         name = str(target) if isinstance(target, str | Path) else type(target).__name__
         raise ConfigError(
@@ -116,7 +116,14 @@ def recipe_target(
     text = catalogue_target(str(recipe)) if Path(recipe).is_dir() else str(recipe)
     with redirect_stdout(sys.stderr):
         target_of_text = _target_of_object(load_recipe(text), text)
-    return _settle(replace(target_of_text, **_written_at(text), overrides=dict(overrides or {}), packs=artifact))
+    return _told(_settle(replace(target_of_text, **_written_at(text), overrides=dict(overrides or {}), packs=artifact)))
+
+
+def _told(target: Target) -> Target:
+    """Return a target, after saying which of its settings overrides have replaced."""
+    if target.recipe is not None and target.overrides:
+        tell_replacements(target.recipe)
+    return target
 
 
 def _load(target: Any) -> Target:
@@ -185,7 +192,7 @@ def _load_file(path: Path) -> Target:
 
 def _target_of_object(value: Any, place: str) -> Target:
     if isinstance(value, SFTRecipe):
-        return Target(kind="recipe", place=place, source=value)
+        return Target(kind="recipe", place=place, source=checked_object(value))
     if is_container(value):
         return Target(kind="container", place=place, source=value)
     kind = type(value).__name__

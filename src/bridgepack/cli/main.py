@@ -9,7 +9,7 @@ from itertools import groupby
 import click
 
 from bridgepack import __version__, api
-from bridgepack.cli.output import COULD_NOT_RUN, StopSignals, print_json, silence
+from bridgepack.cli.output import COULD_NOT_RUN, StopSignals, print_json, shown_notes, silence
 from bridgepack.errors import BridgepackError, ConfigError, forget_interrupt, unusable
 from bridgepack.reporting.text import printable
 
@@ -128,9 +128,10 @@ def _run(arguments: list[str] | None, stop: StopSignals) -> int:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        code: int = bridgepack.main(
-            args=arguments, prog_name="bridgepack", standalone_mode=False, obj=arguments is None
-        )
+        with shown_notes():
+            code: int = bridgepack.main(
+                args=arguments, prog_name="bridgepack", standalone_mode=False, obj=arguments is None
+            )
         if arguments is None:
             stop.ignore()
         return code
@@ -155,19 +156,21 @@ def _message(error: Exception) -> str:
         context, text = getattr(error, "ctx", None), error.format_message()
         stop = "" if text.endswith((".", "?", "?)")) else "."
         return text + stop + (f" `{context.command_path} --help` lists what is allowed." if context else "")
-    if isinstance(error, BridgepackError) and len(error.problems) > 1:
+    if isinstance(error, BridgepackError) and error.problems:
         return _with_lines(error)
     return unusable(error) if isinstance(error, OSError) else str(error)
 
 
 def _with_lines(error: BridgepackError) -> str:
-    """Return the text of an error with several problems, each with its line in the file."""
+    """Return the text of an error, each problem of a file after the file and its line there."""
     from bridgepack.reporting.formats import problems_of  # reports are slow to import
 
     text = str(error)
-    for problem in problems_of(error, ""):
-        if problem.line is not None and problem.field:
-            text = text.replace(f"\n  {problem.message}", f"\n  line {problem.line}: {problem.message}", 1)
+    for problem in problems_of(error):
+        place = f"{problem.file}:{problem.line}: " if problem.file and problem.line is not None else ""
+        if text == problem.message:
+            return place + text
+        text = text.replace(f"\n  {problem.message}", f"\n  {place}{problem.message}", 1)
     return text
 
 

@@ -1,6 +1,7 @@
 """What all commands share: exit codes, printing, and how a command ends on a signal."""
 
 import json
+import logging
 import math
 import os
 import signal
@@ -17,6 +18,7 @@ import click
 
 from bridgepack import api
 from bridgepack.errors import ConfigError
+from bridgepack.reporting.text import printable
 
 CLEAN, FINDINGS, COULD_NOT_RUN, INTERRUPTED = 0, 1, 2, 130
 #: Signals within this time of one another count as one.
@@ -42,6 +44,25 @@ def tell_if_newer(bridge_version: str | None) -> None:
     newer = api.note_of_newer(bridge_version) if bridge_version else ""
     if newer:
         echo(newer, err=True)
+
+
+class _Notes(logging.Handler):
+    """Prints what the package says of its work on standard error."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a record."""
+        echo(printable(record.getMessage()), err=True)
+
+
+@contextmanager
+def shown_notes() -> Iterator[None]:
+    """Print notes and warnings of the package meanwhile."""
+    log, handler = logging.getLogger("bridgepack"), _Notes(logging.WARNING)
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
 
 
 @contextmanager

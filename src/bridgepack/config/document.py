@@ -29,6 +29,15 @@ class Document(Section):
         Raises:
             ConfigError: naming every wrong field, its value, what is allowed and what to do.
         """
+        return cls.validated(values)
+
+    @classmethod
+    def validated(cls, values: Mapping[str, Any]) -> Self:
+        """Return the document of plain values, whether or not its author wrote all of them.
+
+        Raises:
+            ConfigError: as `from_mapping`, which also refuses what only an author can write.
+        """
         try:
             return cls.model_validate(_with_texts(values))
         except ValidationError as error:
@@ -63,7 +72,11 @@ class Document(Section):
                 for name in set(node) - _KEPT:
                     del node[name]
             node[leaf] = copy.deepcopy(changes[path])
-        return type(self).from_mapping(values)
+        return self._with_changes(values, changes)
+
+    def _with_changes(self, values: dict[str, Any], changes: Mapping[str, Any]) -> Self:  # noqa: ARG002 (of subclasses)
+        """Return the document of plain values in which changes stand."""
+        return self.validated(values)
 
 
 def _with_texts(value: Any) -> Any:

@@ -112,6 +112,35 @@ _SHAPES: Mapping[str, str] = MappingProxyType(
 )
 #: Index of a list entry; an unknown field in several entries is reported once.
 _INDEX = re.compile(r"\.\d+\.")
+#: Dotted path of a field at the start of a line.
+_FIELD_AT_START = re.compile(r"[a-z_]+(?:\.\w+)*(?= is )")
+#: Name that other tools have for a field -> its own.
+_OTHER_NAMES: Mapping[str, str] = MappingProxyType(
+    {
+        "learning_rate": "lr",
+        "max_lr": "lr",
+        "peak_lr": "lr",
+        "random_seed": "seed",
+        **dict.fromkeys(("batch_size", "train_batch_size", "gbs"), "global_batch_size"),
+        **dict.fromkeys(("mbs", "per_device_train_batch_size"), "micro_batch_size"),
+        **dict.fromkeys(("max_steps", "num_steps", "steps", "num_iters", "iters"), "train_iters"),
+        **dict.fromkeys(("epochs", "num_train_epochs", "max_epochs"), "num_epochs"),
+        **dict.fromkeys(("warmup_ratio", "lr_warmup_fraction"), "warmup_fraction"),
+        **dict.fromkeys(("lr_scheduler_type", "decay_style", "lr_scheduler"), "lr_decay_style"),
+        **dict.fromkeys(("seq_length", "sequence_length", "max_seq_length", "max_length"), "packed_sequence_size"),
+        **dict.fromkeys(("max_grad_norm", "gradient_clip", "grad_clip"), "clip_grad"),
+        **dict.fromkeys(("lora_rank", "lora_r", "rank", "lora_dim"), "dim"),
+        "lora_alpha": "alpha",
+        "lora_dropout": "dropout",
+        "tp": "tensor_model_parallel_size",
+        "pp": "pipeline_model_parallel_size",
+        "cp": "context_parallel_size",
+        "ep": "expert_model_parallel_size",
+        "tensor_parallel_size": "tensor_model_parallel_size",
+        "pipeline_parallel_size": "pipeline_model_parallel_size",
+        "pretrained_checkpoint": "pretrained",
+    }
+)
 _SOURCE = "a path, a section {path: PATH} or {dataset: ID}, or a list of these"
 _ROWS_CURE = (
     " Write rows to a file and name it; in Python, `build` and its like take a Dataset, a DataFrame or a list of dicts."
@@ -167,10 +196,10 @@ def config_error(
         key = _INDEX.sub(".", place.path) if is_unknown else place.path
         if not _is_echo(detail):
             found.setdefault(key, (place, []))[1].append(detail)
-    lines = {place.path: _line(place, details, what, option) for place, details in found.values()}
+    lines = {place.path: _line(place, details, what, option, model) for place, details in found.values()}
     listed = f"{len(lines)} fields are wrong:\n" + "\n".join(f"  {line}" for line in lines.values())
     wrong = ConfigError(next(iter(lines.values())) if len(lines) == 1 else listed)
-    wrong.problems = tuple(Problem(field=path, message=line) for path, line in lines.items())
+    wrong.problems = tuple(Problem(field=_field_of(path, line), message=line) for path, line in lines.items())
     return wrong
 
 
@@ -205,14 +234,20 @@ def _is_echo(detail: ErrorDetails) -> bool:
     return detail["type"] == "too_short" and len(detail["input"]) >= detail.get("ctx", {}).get("min_length", 0)
 
 
-def _line(place: Place, details: list[ErrorDetails], what: str, option: str) -> str:
+def _field_of(path: str, line: str) -> str:
+    """Return the field that a line is about: of a section's, the one that it begins with."""
+    first = _FIELD_AT_START.match(line)
+    return first[0] if first is not None and first[0].startswith(path) else path
+
+
+def _line(place: Place, details: list[ErrorDetails], what: str, option: str, model: type[BaseModel]) -> str:
     """Return the message line of one field; several errors of one field are its alternative types."""
     detail, path = details[0], place.path
     kinds = tuple(kind for one in place.types if _is_model(one) for kind in _kinds_of(one))
     value, kind, context = detail["input"], detail["type"], detail.get("ctx", {})
     if kind == "extra_forbidden":
         others = f" Other entries with it: {len(details) - 1}." if len(details) > 1 else ""
-        return _unknown_field(place, str(detail["loc"][-1])) + others
+        return _unknown_field(place, str(detail["loc"][-1]), model) + others
     if kind == "missing":
         return _missing(place, what, option)
     if kind == "value_error":
@@ -232,16 +267,31 @@ def _shape(detail: ErrorDetails) -> str:
     return _allowed_text(detail).partition(". ")[0].partition(", without")[0].removesuffix(".")
 
 
-def _unknown_field(place: Place, name: str) -> str:
+def _unknown_field(place: Place, name: str, model: type[BaseModel]) -> str:
     kind, known = place.kind, place.known
     others = [other for other, fields in place.fields_of_kinds.items() if name in fields]
     text = f"{place.path} is not a field{f' of {kind}' if kind else ''}"
+    if not others and (other := _field_elsewhere(model, name)) is not None:
+        return f"{text}; allowed: {', '.join(known)}. Did you mean {other}?"
     if not others:
         return f"{text}; {known_names(name, known)}"
     section = place.path.rpartition(".")[0]
     hint = did_you_mean(name, known, f"Set {section}.kind to {' or '.join(others)}, or remove it.")
     have = f"{', '.join(others[:-1])} and {others[-1]} have" if len(others) > 1 else f"{others[0]} has"
     return f"{text}; {have} it. {hint} {kind} has: {', '.join(known)}."
+
+
+def _field_elsewhere(model: type[BaseModel], name: str) -> str | None:
+    """Return the path of the field that a name has in another section, or that is meant by it; the shortest path."""
+    names = (name, _OTHER_NAMES.get(name.lower(), name))
+    sections: list[tuple[str, type[BaseModel]]] = [("", model)]
+    for prefix, section in sections:
+        for field, info in section.model_fields.items():
+            if field in names:
+                return f"{prefix}{field}"
+            kinds = list(alternatives(info.annotation))
+            sections += [(f"{prefix}{field}.", kind) for kind in kinds if all(map(_is_model, kinds))]
+    return None
 
 
 def _missing(place: Place, what: str, option: str) -> str:

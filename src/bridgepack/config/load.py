@@ -7,6 +7,7 @@ when one of its recipes is loaded.
 import ast
 import contextlib
 import inspect
+import logging
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,11 +28,12 @@ from bridgepack.config.reading import (
     run_user_code,
     written_in,
 )
-from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.config.recipe.recipe import SFTRecipe, checked_object
 from bridgepack.errors import ConfigError
 
 __all__ = ["catalogue", "catalogue_folders", "catalogue_names", "catalogue_target", "load_recipe", "parse_overrides"]
 
+_LOG = logging.getLogger(__name__)
 LOCAL_FOLDER = "recipes"
 #: Folder of the recipes in the wheel, beside this package's modules.
 PACKAGED_FOLDER = "recipes_catalogue"
@@ -248,8 +250,17 @@ def load_recipe(
         recipe = SFTRecipe.from_mapping(target)
     else:
         with contextlib.redirect_stdout(sys.stderr):  # what a recipe's code prints is no answer of the command
-            recipe = target if isinstance(target, SFTRecipe) else _load(str(target))
-    return (recipe.override(overrides) if overrides else recipe).for_installed_host()
+            recipe = checked_object(target) if isinstance(target, SFTRecipe) else _load(str(target))
+    if overrides:
+        recipe = recipe.override(overrides)
+        tell_replacements(recipe)
+    return recipe.for_installed_host()
+
+
+def tell_replacements(recipe: SFTRecipe) -> None:
+    """Say which of a recipe's settings overrides have replaced."""
+    for pair in recipe.replacements:
+        _LOG.warning("%s", pair.text())
 
 
 def _load(target: str) -> SFTRecipe:
@@ -263,4 +274,4 @@ def _load(target: str) -> SFTRecipe:
             return SFTRecipe.from_mapping(values)
     if not function and suffix != ".py":
         return _load(catalogue_target(target))
-    return as_recipe(load_object(target), target)
+    return checked_object(as_recipe(load_object(target), target))

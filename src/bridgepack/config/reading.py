@@ -119,9 +119,8 @@ def written_in(path: Path) -> Iterator[None]:
         yield
     except ConfigError as error:
         lines = [] if error.problems else re.findall(r"\bline (\d+)", str(error))
-        line = int(lines[-1]) if lines else None
-        problems = error.problems or (Problem(message=str(error)),)
-        error.problems = tuple(replace(one, file=str(path), line=line) for one in problems)
+        problems = error.problems or (Problem(message=str(error), line=int(lines[-1]) if lines else None),)
+        error.problems = tuple(replace(problem, file=str(path)) for problem in problems)
         raise
 
 
@@ -151,7 +150,12 @@ def _parse_yaml(text: str, where: str) -> Any:
     except (YAMLError, ValueError, KeyError, RecursionError) as error:
         message = " ".join(str(error).split()).replace('in "<unicode string>",', "at")
         message = _OF_DUPLICATES.sub("", message)
-        raise ConfigError(f"{where} is not YAML: {message[:300]}. Correct it.") from None
+        mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+        line = None if mark is None else int(mark.line) + 1
+        place = "" if line is None or f"line {line}," in message[:300] else f" (line {line})"
+        wrong = ConfigError(f"{where} is not YAML: {message[:300]}{place}. Correct it.")
+        wrong.problems = (Problem(message=str(wrong), line=line),)
+        raise wrong from None
 
 
 def _num_values(node: Any, known: dict[int, float]) -> float:

@@ -21,7 +21,6 @@ WORKED_OUT: Mapping[str, tuple[str, ...]] = {
 }
 #: Setting that depends on another one -> (that setting, its value that disables it).
 DEPENDENT: Mapping[str, tuple[str, Any]] = {
-    "model.sequence_parallel": ("model.tensor_model_parallel_size", 1),
     "model.cuda_graph_modules": ("model.cuda_graph_impl", "none"),
     "model.cuda_graph_scope": ("model.cuda_graph_impl", "none"),
 }

@@ -1,6 +1,6 @@
 """A recipe with every value that it sets or that follows from it, and where each comes from."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -9,8 +9,13 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter
 
 from bridgepack.bridge.artifact_paths import packs_in
-from bridgepack.bridge.wiring import Packs, Setting, host_settings
+from bridgepack.bridge.bases import base_of
+from bridgepack.bridge.plain import value_at
+from bridgepack.bridge.recipe import run_of_recipe
+from bridgepack.bridge.wiring import OVERRIDES, Packs, Setting, host_settings
 from bridgepack.bridge.wiring.settings import Scope
+from bridgepack.config.document import written
+from bridgepack.config.recipe.quantities import SAME, is_none, settings_in
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.forecast import forecast_packs
 from bridgepack.errors import BridgepackError, ConfigError
@@ -27,7 +32,17 @@ class FieldValue:
 
     field: str  #: dotted path
     value: Any  #: plain value
-    origin: str  #: `recipe` if set in the recipe, else `default`
+    origin: str  #: `recipe` if set in the recipe, else `default`; or the other setting that decides it
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BaseChange:
+    """A value of the base recipe that the recipe does not set, and that is changed all the same."""
+
+    path: str  #: dotted, in the ConfigContainer
+    base: Any  #: the base's value
+    value: Any  #: the run's
+    because: str  #: why
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,7 +52,8 @@ class ResolvedView:
     recipe: SFTRecipe  #: the recipe
     fields: tuple[FieldValue, ...]  #: every field
     derived: Mapping[str, Mapping[str, Any]]  #: values that `resolve` computes: name -> value and reason
-    settings: tuple[Setting, ...]  #: what the recipe sets in Megatron-Bridge
+    settings: tuple[Setting, ...]  #: what is set in Megatron-Bridge
+    base_changes: tuple[BaseChange, ...]  #: those of them that change a value of the base unasked
     packs: str  #: origin of the number of packs
     num_packs: Mapping[str, int]  #: split -> number of packs; empty if unknown
 
@@ -58,6 +74,11 @@ class ResolvedView:
                 }
                 for entry in self.settings
             ],
+            "base_changes": [
+                {**asdict(change), "base": plain_value(change.base), "value": plain_value(change.value)}
+                for change in self.base_changes
+            ],
+            "replacements": [pair.text() for pair in self.recipe.replacements],
         }
 
 
@@ -69,11 +90,13 @@ def resolved_view(recipe: SFTRecipe, *, artifact: Path | None = None) -> Resolve
         ArtifactError: the manifest cannot be read.
     """
     packs, because = _packs(recipe, artifact)
+    settings = tuple(_settings(recipe, packs, is_forecast=because.startswith(_FORECAST)))
     return ResolvedView(
         recipe=recipe,
-        fields=tuple(_fields(recipe)),
+        fields=tuple(map(_Deciders.of(recipe, settings).effective, _fields(recipe))),
         derived={**recipe.resolve().explain(), **_shares(recipe)},
-        settings=tuple(_settings(recipe, packs, is_forecast=because.startswith(_FORECAST))),
+        settings=settings,
+        base_changes=tuple(_base_changes(recipe, settings)),
         packs=because,
         num_packs=packs.num_packs if packs else {},
     )
@@ -111,12 +134,12 @@ def _project_packs(recipe: SFTRecipe) -> dict[str, int] | None:
 
 
 def _shares(recipe: SFTRecipe) -> dict[str, dict[str, Any]]:
-    scope = Scope(recipe=recipe, packs=None)
+    scope = Scope.of(recipe, None)
     size = scope.data_parallel_size()
     if size is None:
         return {}
     batch = next(entry.value for entry in host_settings(recipe) if entry.path == "train.global_batch_size")
-    micro, topology = recipe.batch.micro_batch_size, recipe.parallelism
+    micro, topology = scope.recipe.batch.micro_batch_size, scope.recipe.parallelism
     product = " x ".join(str(getattr(topology, name)) for name in _SIZES)
     because = f"{topology.num_gpus} GPUs / ({product} tensor x pipeline x context ranks)"
     shares = {"data_parallel_size": {"value": size, "because": because}}
@@ -128,9 +151,45 @@ def _shares(recipe: SFTRecipe) -> dict[str, dict[str, Any]]:
 
 def _settings(recipe: SFTRecipe, packs: Packs | None, *, is_forecast: bool) -> Iterator[Setting]:
     without = {setting.path: setting for setting in host_settings(recipe)}
-    for setting in host_settings(recipe, packs=packs):
+    for setting in run_of_recipe(recipe, packs).settings:
         counts = not setting.path.startswith("dataset.") and without.get(setting.path) != setting
-        yield replace(setting, because=f"{setting.because}; {_FORECAST}") if is_forecast and counts else setting
+        of_packs = is_forecast and counts and setting.path in without
+        yield replace(setting, because=f"{setting.because}; {_FORECAST}") if of_packs else setting
+
+
+def _base_changes(recipe: SFTRecipe, settings: Iterable[Setting]) -> Iterator[BaseChange]:
+    base, of_recipe = base_of(recipe), {setting.path: setting for setting in host_settings(recipe)}
+    for setting in settings:
+        written_setting = of_recipe.get(setting.path)
+        if written_setting is None or (written_setting.origin == "recipe" and setting.origin == "derived"):
+            before = value_at(base, setting.path) if written_setting is None else written_setting.value
+            yield BaseChange(path=setting.path, base=before, value=setting.value, because=setting.because)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Deciders:
+    """What decides a field of a recipe in its place."""
+
+    rivals: Mapping[str, str]  #: field -> the other setting of its quantity that is written
+    settings: Mapping[str, Setting]  #: field -> the run's setting of the same meaning
+
+    @classmethod
+    def of(cls, recipe: SFTRecipe, settings: Iterable[Setting]) -> "_Deciders":
+        """Return what decides the fields of a recipe."""
+        rivals = {name: item.place for item in settings_in(written(recipe), recipe.release) for name in item.quantity}
+        by_field = {SAME[setting.path]: setting for setting in settings if setting.path in SAME}
+        return cls(rivals=rivals, settings=by_field)
+
+    def effective(self, field: FieldValue) -> FieldValue:
+        """Return a field with the value that counts, and where it comes from."""
+        rival, setting = self.rivals.get(field.field, field.field), self.settings.get(field.field)
+        value = None if setting is None else plain_value(setting.value)
+        if field.value is None or is_none(field.field, field.value):
+            return field
+        if rival != field.field and (field.origin == "default" or rival.startswith(f"{OVERRIDES}.")):
+            return replace(field, value=value, origin=rival)
+        is_other = setting is not None and setting.origin == "derived" and value not in (None, field.value)
+        return replace(field, value=value, origin=f"derived: {setting.because}") if is_other and setting else field
 
 
 def _fields(section: BaseModel, prefix: str = "") -> Iterator[FieldValue]:

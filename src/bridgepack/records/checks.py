@@ -33,8 +33,9 @@ class Refusal:
     """A setting of a recipe with which no ConfigContainer can be made, or which the host would not keep."""
 
     #: an override of a field that the host does not have; one of a wrong type; one that the host ignores or writes
-    #: over; a reading of the data that the host does not do itself; a model that cannot be trained on text
-    kind: Literal["nowhere", "unfit", "not_kept", "reading", "model"]
+    #: over; a reading of the data that the host does not do itself; a model that cannot be trained on text; a setting
+    #: that the host takes and switches off
+    kind: Literal["nowhere", "unfit", "not_kept", "reading", "model", "no_effect"]
     path: str  #: dotted path of the host, up to the first name that it does not have; or the recipe's field
     found: str  #: the value, or what the path names instead, e.g. `no field of GPTModelProvider`.
     allowed: str  #: the allowed values

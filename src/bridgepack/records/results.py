@@ -1,5 +1,6 @@
 """Base of the results that users get: conversion to plain values and to a table."""
 
+import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
@@ -80,3 +81,13 @@ def leaves(section: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, 
             yield from leaves(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
+
+
+def put(values: dict[str, Any], path: str, value: Any) -> None:
+    """Set a dotted path of nested values; a missing section, or one that is no mapping, is created."""
+    *sections, leaf = path.split(".")
+    for name in sections:
+        if not isinstance(values.get(name), dict):
+            values[name] = {}
+        values = values[name]
+    values[leaf] = copy.deepcopy(value)

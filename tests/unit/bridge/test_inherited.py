@@ -75,7 +75,14 @@ def test_splits_over_stages_are_kept_for_the_same_stages(
 
 @pytest.mark.parametrize(
     ("layout", "without"),
-    [("Ett|tmL", "Ett|tL"), ([["embedding", "decoder"], ["decoder", "mtp", "loss"]], None), (None, None)],
+    [
+        ("Ett|tmL", "Ett|tL"),
+        ("Et*2|(t|)*2,m*2|L", "Et*2|(t|)*2|L"),
+        ("Et|t(m)*2L", "Et|tL"),
+        ([["embedding", "decoder"], ["decoder", "mtp", "loss"]], None),
+        ([["embedding", "decoder"], ["decoder", {"_name_": "mtp"}, "loss"]], None),
+        (None, None),
+    ],
 )
 def test_prediction_layers_go_with_their_places_in_the_layout(layout: Any, without: Any) -> None:
     base = {"mtp_num_layers": 1, "pipeline_model_parallel_layout": layout}
@@ -217,3 +224,22 @@ def test_a_fusion_that_the_recipe_turns_on_is_an_error() -> None:
         ("BP849", "bridge_overrides.model.gradient_accumulation_fusion")
     ]
     assert errors_of(recipe) == ()
+
+
+def over(model: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
+    """Return path -> value of what is written over a base with a model, by a recipe with overrides of the model."""
+    recipe = SFTRecipe.from_mapping({**SMALL, "bridge_overrides": {"model": overrides}})
+    settings = settings_over({"model": model, "mixed_precision": "bf16_mixed"}, recipe, None, {})
+    return {path.removeprefix("model."): setting.value for path, setting in settings.items()}
+
+
+def test_a_layout_of_the_recipe_loses_the_prediction_layers_that_the_base_loses() -> None:
+    base = {"mtp_num_layers": 1, "pipeline_model_parallel_layout": "EttmL"}
+    layout = {"pipeline_model_parallel_layout": "Etm*1L"}
+
+    removed, kept = over(base, layout), over(base, {**layout, "mtp_num_layers": 1})
+    of_base = over(base, {"mtp_num_layers": 1})
+
+    assert (removed["pipeline_model_parallel_layout"], removed["mtp_num_layers"]) == ("EtL", None)
+    assert (kept["pipeline_model_parallel_layout"], kept["mtp_num_layers"]) == ("Etm*1L", 1)
+    assert "pipeline_model_parallel_layout" not in of_base

@@ -104,9 +104,7 @@ def test_a_run_has_the_steps_of_its_packs(changes: dict[str, Any], num_packs: in
 )
 def test_batches_of_tokens_are_multiples_of_the_ranks(tokens: int, num_gpus: int | None, batch: int) -> None:
     sizes = {"packing__packed_sequence_size": 4096, "packing__max_sequence_length": None}
-    found = values_of(
-        **sizes, batch__global_batch_size=1, batch__tokens_per_step=tokens, parallelism__num_gpus=num_gpus
-    )
+    found = values_of(**sizes, batch={"tokens_per_step": tokens}, parallelism__num_gpus=num_gpus)
 
     assert found["train.global_batch_size"] == batch
 
@@ -292,3 +290,45 @@ def test_the_learning_rate_follows_the_method() -> None:
     assert settings()["optimizer.lr"].value == 5e-6
     assert settings(method={"kind": "lora"})["optimizer.lr"].value == 1e-4
     assert settings(optimizer={"lr": 2e-5})["optimizer.lr"].origin == "recipe"
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (
+            {"bridge_overrides__train__global_batch_size": 4},
+            {"train.global_batch_size": 4, "validation.eval_global_batch_size": 4, "train.train_iters": 16},
+        ),
+        (
+            {"bridge_overrides__train__train_iters": 20},
+            {"train.num_epochs": None, "scheduler.lr_warmup_iters": 1, "validation.eval_interval": 2},
+        ),
+        (
+            {"bridge_overrides__train__num_epochs": 2},
+            {"train.train_iters": None, "train.num_epochs": 2, "validation.eval_interval": 1},
+        ),
+        (
+            {"bridge_overrides__scheduler__lr_warmup_fraction": 0.5},
+            {"scheduler.lr_warmup_iters": 0, "scheduler.lr_warmup_fraction": 0.5},
+        ),
+        (
+            {"bridge_overrides__scheduler__lr_warmup_iters": 3},
+            {"scheduler.lr_warmup_iters": 3, "scheduler.lr_warmup_fraction": None},
+        ),
+        (
+            {"bridge_overrides__model__context_parallel_size": 2},
+            {"model.context_parallel_size": 2, "dataset.offline_packing_specs.pad_seq_to_mult": 1},
+        ),
+        ({"parallelism__sequence_parallel": True}, {"model.sequence_parallel": False}),
+        ({"bridge_overrides__model__sequence_parallel": True}, {"model.sequence_parallel": False}),
+        (
+            {"parallelism__sequence_parallel": True, "bridge_overrides__model__tensor_model_parallel_size": 2},
+            {"model.sequence_parallel": True},
+        ),
+    ],
+    ids=str,
+)
+def test_what_follows_from_an_override_follows_it(changes: dict[str, Any], expected: dict[str, Any]) -> None:
+    values = values_of({"training": 64, "validation": 8}, **changes)
+
+    assert {path: values[path] for path in expected} == expected

@@ -114,7 +114,6 @@ def _sized(**packing: int) -> dict[str, Any]:
         ("data.train", {"dataset": 5}, "data.train.dataset is 5; allowed: text. Put it in quotes."),
         ("data", {"train": "a", "validation": "b", "validation_fraction": 0.5}, "only one of them"),
         ("packing", {"packed_sequence_size": 16, "max_sequence_length": 17}, "1 to packed_sequence_size, 16."),
-        ("parallelism.sequence_parallel", True, "tensor_model_parallel_size is 1; it needs at least 2."),
         ("batch", {"micro_batch_size": 3, "global_batch_size": 8}, "a multiple of micro_batch_size, 3."),
         ("preprocessing", {"kind": "chat", "assistant_markers": JOINED}, "is true and other_role_starts is empty"),
         ("preprocessing", {"kind": "chat", "message_weights": "mask", "loss_mode": "full"}, "which trains everything"),

@@ -74,8 +74,8 @@ def _at(values: Any, path: tuple[str | int, ...]) -> Any:
 
 #: What a recipe says of two fields, which no schema can.
 OF_TWO_FIELDS = (
-    *("only one of them can be set", "modules are for", "it needs at least 2", "to packed_sequence_size", "0 to lr"),
-    *("must be a multiple of micro_batch_size", "role_aliases[", "they must differ"),
+    *("only one of them can be set", "modules are for", "to packed_sequence_size", "0 to lr"),
+    *("must be a multiple of micro_batch_size", "role_aliases[", "they must differ", "a run takes one of them"),
 )
 
 

@@ -1,7 +1,7 @@
 """The settings of a recipe in Megatron-Bridge: under the host's paths, each with the origin of its value."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bridgepack import geometry
@@ -14,6 +14,7 @@ from bridgepack.bridge.wiring.training import (
     optimizer_settings,
     schedule_settings,
 )
+from bridgepack.config.recipe.quantities import OFF, rivals_of
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.host.names import canonical_name
@@ -33,6 +34,9 @@ __all__ = [
 
 #: Maximum depth, more than any config of the host; stops cycles.
 _MAX_DEPTH = 12
+_SEQUENCE, _TENSOR = "model.sequence_parallel", "model.tensor_model_parallel_size"
+#: Source: megatron/bridge/models/transformer_config.py of 0.6.2, finalize.
+ONE_TENSOR_RANK = "there is one tensor-parallel rank, so Megatron-Bridge switches it off"
 _SECTIONS = (
     topology_settings,
     dataset_settings,
@@ -86,11 +90,21 @@ def host_settings(recipe: SFTRecipe, *, packs: Packs | None = None) -> tuple[Set
     Raises:
         ConfigError: `bridge_overrides` nest too deep.
     """
-    scope = Scope(recipe=recipe, packs=packs)
+    scope = Scope.of(recipe, packs)
     settings = {setting.path: setting for section in _SECTIONS for setting in section(scope)}
-    for user_path, value in _leaves(recipe.bridge_overrides):
-        path = canonical_name(recipe.release, user_path)
-        settings[path] = Setting(path=path, value=value, origin="recipe", field=f"{OVERRIDES}.{user_path}")
+    overrides = {
+        canonical_name(recipe.release, name): Setting(
+            path=canonical_name(recipe.release, name), value=value, origin="recipe", field=f"{OVERRIDES}.{name}"
+        )
+        for name, value in _leaves(recipe.bridge_overrides)
+    }
+    for override in overrides.values():
+        for path in rivals_of(override.path) if override.value is not None else ():
+            if path in settings and path not in overrides:
+                settings[path] = derived_setting(path, OFF.get(path), f"{override.field} is set")
+    settings |= overrides
+    if settings[_SEQUENCE].value is True and settings[_TENSOR].value == 1:
+        settings[_SEQUENCE] = replace(settings[_SEQUENCE], value=False, origin="derived", because=ONE_TENSOR_RANK)
     return tuple(settings.values())
 
 
@@ -104,7 +118,7 @@ def run_length(recipe: SFTRecipe, packs: Packs) -> RunLength:
         num_steps=settings["train.train_iters"].value,
         field=batch.place,
         tokens_per_pack=recipe.packing.packed_sequence_size,
-        smallest_batch=recipe.batch.micro_batch_size * (Scope(recipe=recipe, packs=packs).data_parallel_size() or 1),
+        smallest_batch=settings["train.micro_batch_size"].value * (Scope.of(recipe, packs).data_parallel_size() or 1),
     )
 
 

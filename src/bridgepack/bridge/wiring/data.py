@@ -98,7 +98,7 @@ def _multiple(scope: Scope) -> Setting:
     if multiple is not None:
         return Setting(path=path, value=multiple, origin="recipe", field=field)
     because = "lcm of 2 x context parallelism and, with sequence parallelism, context x tensor parallelism"
-    return derived_setting(path, scope.recipe.parallelism.multiple, because, field)
+    return derived_setting(path, scope.multiple, because, field)
 
 
 def _preprocessing(scope: Scope) -> dict[str, Any] | None:

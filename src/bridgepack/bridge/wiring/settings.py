@@ -1,12 +1,16 @@
 """A setting of the host, and the inputs that settings are derived from."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from bridgepack import geometry
+from bridgepack.config.document import written
 from bridgepack.config.recipe.host_paths import SPECS as SPECS
+from bridgepack.config.recipe.quantities import overrides_in, with_field
 from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.errors import ConfigError
 from bridgepack.records.checks import OVERRIDES as OVERRIDES
 
 
@@ -35,6 +39,16 @@ class Setting:
         return self.field or f"{OVERRIDES}.{self.path}"
 
 
+def with_overrides_in_fields(recipe: SFTRecipe) -> SFTRecipe:
+    """Return a recipe with a field's value from the override that says the same quantity, where the field takes it."""
+    for path in overrides_in(recipe.bridge_overrides, recipe.release):
+        values = written(recipe)
+        if with_field(values, path, recipe.release):
+            with suppress(ConfigError):
+                recipe = SFTRecipe.validated(values)
+    return recipe
+
+
 def derived_setting(path: str, value: Any, because: str, field: str = "") -> Setting:
     """Return a setting that is derived from others."""
     return Setting(path=path, value=value, origin="derived", field=field, because=because)
@@ -44,8 +58,14 @@ def derived_setting(path: str, value: Any, because: str, field: str = "") -> Set
 class Scope:
     """The inputs that settings are derived from."""
 
-    recipe: SFTRecipe
+    recipe: SFTRecipe  #: what overrides say of a field stands in the field
     packs: Packs | None  #: the packs of the run; None if unknown
+    multiple: int  #: that a build aligns sequences to, which reads fields alone
+
+    @classmethod
+    def of(cls, recipe: SFTRecipe, packs: Packs | None) -> "Scope":
+        """Return the scope of a recipe."""
+        return cls(recipe=with_overrides_in_fields(recipe), packs=packs, multiple=recipe.parallelism.multiple)
 
     @property
     def has_validation(self) -> bool:

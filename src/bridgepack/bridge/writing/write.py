@@ -21,7 +21,7 @@ from bridgepack.bridge.wiring import SPECS, Packs, Setting, derived_setting
 from bridgepack.bridge.writing.assign import assign
 from bridgepack.config.errors import quoted
 from bridgepack.config.recipe.data import DEFAULT_SPLIT, DataSource, Source, as_sources, path_of
-from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.config.recipe.recipe import SFTRecipe, checked_object
 from bridgepack.config.recipe.training import AdapterMethod, ModelConfig
 from bridgepack.errors import ConfigError
 from bridgepack.host import HostRelease
@@ -69,7 +69,7 @@ def host_config(recipe: SFTRecipe, *, artifact: str | Path | None = None) -> Hos
         ConfigError: `check` refuses the recipe, for more than its topology; or the base cannot be loaded here, or does
             not have a setting of which only the host itself knows.
     """
-    recipe = _with_installed_release(recipe)
+    recipe = _with_installed_release(checked_object(recipe))
     _refuse(recipe, OF_RECIPE)
     return _host_config(recipe, artifact)
 

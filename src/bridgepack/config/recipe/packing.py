@@ -93,7 +93,7 @@ class ParallelismConfig(Section):
     num_gpus: PositiveInt | None = None
     """GPUs of the run; without it, rules on data parallelism need `check --world-size`."""
     sequence_parallel: Flag = False
-    """Split activations along the sequence over the tensor-parallel ranks."""
+    """Split activations along the sequence over the tensor-parallel ranks; without effect if there is one."""
 
     @property
     def ranks_of_copy(self) -> int:
@@ -114,15 +114,6 @@ class ParallelismConfig(Section):
             eval_context_parallel_size=self.eval_context_parallel_size,
         )
 
-    @model_validator(mode="after")
-    def _check_sequence_parallel(self) -> Self:
-        if self.sequence_parallel and self.tensor_model_parallel_size == 1:
-            raise ValueError(
-                "sequence_parallel is true and tensor_model_parallel_size is 1; it needs at least 2. "
-                "Set sequence_parallel to false or raise tensor_model_parallel_size."
-            )
-        return self
-
 
 class BatchConfig(Section):
     """Batch sizes; with offline packing they count packs."""
@@ -141,7 +132,7 @@ class BatchConfig(Section):
 
     @model_validator(mode="after")
     def _check_divisible(self) -> Self:
-        if self.global_batch_size % self.micro_batch_size:
+        if self.tokens_per_step is None and self.global_batch_size % self.micro_batch_size:
             raise ValueError(
                 f"global_batch_size is {self.global_batch_size}; it must be a multiple of micro_batch_size, "
                 f"{self.micro_batch_size}. Set micro_batch_size to 1."

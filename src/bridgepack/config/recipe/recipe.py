@@ -7,10 +7,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from bridgepack import geometry
-from bridgepack.config.document import Document
+from bridgepack.config.document import Document, written
 from bridgepack.config.installed import installed_version
 from bridgepack.config.recipe.data import DataConfig, TokenizerConfig, as_sources, sets_amount, source_entries
 from bridgepack.config.recipe.packing import BatchConfig, PackingConfig, ParallelismConfig
@@ -20,6 +20,7 @@ from bridgepack.config.recipe.preprocessing import (
     mended_by_host,
     trims_thought_openings,
 )
+from bridgepack.config.recipe.quantities import Replaced, refuse_two_settings, with_changes
 from bridgepack.config.recipe.readings import Reading, check_layouts, kind_of, written_layouts
 from bridgepack.config.recipe.resolved import Derived, ResolvedRecipe
 from bridgepack.config.recipe.serving import ServingConfig
@@ -93,6 +94,8 @@ class SFTRecipe(Document):
     ignore: dict[str, str] = Field(default_factory=dict)
     """Rule to ignore -> the reason, e.g. `{BP014: "compared with an old run"}`. Unknown codes, and codes without a
     finding, are reported."""
+
+    _replacements: tuple[Replaced, ...] = PrivateAttr(default=())
 
     @field_validator("bridge_version")
     @classmethod
@@ -207,7 +210,17 @@ class SFTRecipe(Document):
         Raises:
             ConfigError: naming every wrong field, its value, what is allowed and what to do.
         """
-        return super().from_mapping(values)  # defined here: nemo-run serialises a method by its module and class
+        return checked_object(super().from_mapping(values))  # defined here: nemo-run names a method by module and class
+
+    @property
+    def replacements(self) -> tuple[Replaced, ...]:
+        """The settings in whose place overrides stand."""
+        return self._replacements
+
+    def _with_changes(self, values: dict[str, Any], changes: Mapping[str, Any]) -> Self:
+        recipe, replacements = with_changes(values, changes, self.release, self.validated)
+        recipe._replacements = (*self._replacements, *replacements)
+        return recipe
 
     def to_bridge(self, artifact: str | Path | None = None) -> Any:
         """Return the ConfigContainer of the installed Megatron-Bridge, ready for `finetune(config, forward_step)`.
@@ -296,3 +309,13 @@ class SFTRecipe(Document):
                 f"Remove it, or set it to {nearest}."
             )
         return Derived(value=multiple, because="packing.pad_seq_to_mult is set in the recipe")
+
+
+def checked_object[R: SFTRecipe](recipe: R) -> R:
+    """Return a recipe unless its author wrote two settings of one quantity.
+
+    Raises:
+        ConfigError: naming both.
+    """
+    refuse_two_settings(written(recipe), recipe.release)
+    return recipe

@@ -3,11 +3,16 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pydantic import BaseModel
+
+from bridgepack.config.errors import alternatives
 from bridgepack.config.recipe.data import REMOVED_ENGINES
 from bridgepack.config.recipe.fingerprint import NOT_IN_ROWS
 from bridgepack.config.recipe.preprocessing import PREPROCESSING_KINDS
+from bridgepack.config.recipe.quantities import without_idle
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.section import younger_fields
+from bridgepack.host import release_for
 from bridgepack.records import Manifest
 from bridgepack.records.results import leaves
 
@@ -19,9 +24,10 @@ def recorded_recipe_values(manifest: Manifest) -> dict[str, Any]:
     """Return the plain values of a manifest's recipe; a field of `preprocessing` younger than it has its `Before`.
 
     Without that, a default that came later would claim other rows than the artifact has. An engine that was removed
-    since is left out: the choice never changes a token.
+    since is left out: the choice never changes a token. So is a default beside which another setting of the same
+    quantity stands, because a manifest has every field.
     """
-    values = dict(manifest.recipe)
+    values = _without_idle(manifest.recipe)
     tokenizer = values.get("tokenizer")
     if isinstance(tokenizer, Mapping) and tokenizer.get("engine") in REMOVED_ENGINES:
         values["tokenizer"] = {name: value for name, value in tokenizer.items() if name != "engine"}
@@ -30,6 +36,18 @@ def recorded_recipe_values(manifest: Manifest) -> dict[str, Any]:
     if section is None or not isinstance(preprocessing, Mapping):
         return values
     return {**values, "preprocessing": {**younger_fields(section), **preprocessing}}
+
+
+def _without_idle(values: Mapping[str, Any]) -> dict[str, Any]:
+    version = values.get("bridge_version")
+    defaults = {
+        f"{name}.{field}": info.default
+        for name, section in SFTRecipe.model_fields.items()
+        for kind in alternatives(section.annotation)
+        if isinstance(kind, type) and issubclass(kind, BaseModel)
+        for field, info in kind.model_fields.items()
+    }
+    return without_idle(values, defaults, release_for(version if isinstance(version, str) else None))
 
 
 def other_settings(recipe: SFTRecipe, packs: SFTRecipe) -> Iterator[tuple[str, Any, Any]]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from bridgepack.checking.overview import Overview, SplitOverview
 from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.config.recipe.recorded import recorded_recipe_values
 from bridgepack.config.write import recipe_to_yaml
 from bridgepack.errors import ConfigError
 from bridgepack.records import Manifest, SplitRecord
@@ -200,6 +201,6 @@ def tokenizer_text(manifest: Manifest) -> str:
 
 def _recipe_text(manifest: Manifest) -> str:
     try:
-        return recipe_to_yaml(SFTRecipe.from_mapping(manifest.recipe))
+        return recipe_to_yaml(SFTRecipe.from_mapping(recorded_recipe_values(manifest)))
     except ConfigError:  # recipe of another version of bridgepack; JSON is valid YAML
         return json.dumps(manifest.recipe, indent=2)

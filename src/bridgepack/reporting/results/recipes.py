@@ -71,6 +71,8 @@ def resolved_blocks(view: ResolvedView) -> Iterator[Block]:
     counts = f"{counts.removesuffix(', ')}; " if counts else ""
     yield Title(view.recipe.name)
     yield Line(f"packs: {counts}{view.packs}")
+    if view.recipe.replacements:
+        yield Section("", (Line("overrides:", tuple(pair.text() for pair in view.recipe.replacements)),))
     fields = [(field.field, flow(field.value), field.origin) for field in view.fields]
     yield Section("", (_origins("fields of the recipe", fields),))
     values = [(name, flow(item["value"]), f"derived: {item['because']}") for name, item in view.derived.items()]
@@ -84,6 +86,12 @@ def resolved_blocks(view: ResolvedView) -> Iterator[Block]:
         for setting in view.settings
     ]
     yield Section("", (_origins("set in Megatron-Bridge", settings),))
+    if view.base_changes:
+        changes = [
+            (change.path, flow(plain_value(change.value)), f"was {flow(plain_value(change.base))}: {change.because}")
+            for change in view.base_changes
+        ]
+        yield Section("", (_origins("changed in the base, which the recipe does not ask for", changes),))
 
 
 def _origins(title: str, rows: Sequence[tuple[str, str, str]]) -> Table:

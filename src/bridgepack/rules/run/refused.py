@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from bridgepack.records import Refusal
 from bridgepack.rules.judging.context import CannotJudgeError
 from bridgepack.rules.judging.environment import BRIDGE
-from bridgepack.rules.judging.rule import ERROR, EXECUTED, Found, Violation, fixable_rule, place, rule, wrong
+from bridgepack.rules.judging.rule import ADVICE, ERROR, EXECUTED, Found, Violation, fixable_rule, place, rule, wrong
 from bridgepack.rules.judging.subject import Run
 
 _NOTICED = "never; to_bridge does, before training"
@@ -91,3 +91,16 @@ def model_not_for_text(run: Run) -> Found:
     Fix: Use the recipe of a language model.
     """
     yield from _violations(run, "model")
+
+
+@rule("BP812", ADVICE, "bridge/models/transformer_config.py:180", evidence=EXECUTED)
+def sequence_parallel_without_effect(run: Run) -> Found:
+    """sequence_parallel is true, and there is one tensor-parallel rank.
+
+    Why: Nothing: Megatron-Bridge switches it off when the run starts, as there is nothing to split over.
+    Bad: tensor_model_parallel_size 1, sequence_parallel true. Good: sequence_parallel false.
+    Fix: Set {model.sequence_parallel} to false, or raise {model.tensor_model_parallel_size}.
+    """
+    is_off = any(refusal.kind == "no_effect" for refusal in run.config.refusals)
+    if is_off or (run.flag("model.sequence_parallel") and run.tensor_model_parallel_size == 1):
+        yield wrong("model.sequence_parallel", "true with one tensor-parallel rank", "false")

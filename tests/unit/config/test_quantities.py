@@ -1,0 +1,168 @@
+"""Settings of one quantity: a file has one of them, and an override replaces the others."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from bridgepack.config.document import written
+from bridgepack.config.load import catalogue_names, load_recipe
+from bridgepack.config.recipe.data import TokenizerConfig
+from bridgepack.config.recipe.packing import BatchConfig, PackingConfig
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.errors import ConfigError
+from bridgepack.records.results import put
+from tests.support.catalogue import SMALL
+from tests.support.messages import mentions
+
+#: Two settings of one quantity in a file.
+PAIRS: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
+    ({"batch.global_batch_size": 8}, {"batch.tokens_per_step": 65536}),
+    ({"batch.tokens_per_step": 65536}, {"bridge_overrides.train.global_batch_size": 8}),
+    ({"batch.global_batch_size": 16}, {"bridge_overrides.train.global_batch_size": 8}),
+    ({"schedule.num_epochs": 2.0}, {"schedule.train_iters": 500}),
+    ({"schedule.num_epochs": 2.0}, {"bridge_overrides.train.train_iters": 500}),
+    ({"schedule.train_iters": 500}, {"bridge_overrides.train.train_samples": 4000}),
+    ({"bridge_overrides.train.num_epochs": 2}, {"bridge_overrides.train.train_iters": 500}),
+    ({"schedule.warmup_fraction": 0.1}, {"bridge_overrides.scheduler.lr_warmup_iters": 0}),
+    (
+        {"bridge_overrides.scheduler.lr_warmup_iters": 10},
+        {"bridge_overrides.scheduler.lr_warmup_fraction": 0.1},
+    ),
+    (
+        {"bridge_overrides.scheduler.lr_decay_iters": 10},
+        {"bridge_overrides.scheduler.lr_decay_samples": 80},
+    ),
+    ({"schedule.eval_iters": 2}, {"bridge_overrides.validation.eval_iters": 3}),
+    ({"parallelism.tensor_model_parallel_size": 2}, {"bridge_overrides.model.tensor_model_parallel_size": 4}),
+    ({"optimizer.lr": 1e-5}, {"bridge_overrides.optimizer.lr": 2e-5}),
+    ({"precision.recipe": "bf16_mixed"}, {"bridge_overrides.mixed_precision": "fp16_mixed"}),
+    ({"checkpoint.folder": "runs/a"}, {"bridge_overrides.checkpoint.save": "runs/b"}),
+    ({"environment.NCCL_DEBUG": "WARN"}, {"bridge_overrides.env_vars.NCCL_DEBUG": "INFO"}),
+    ({"packing.packed_sequence_size": 4096}, {"bridge_overrides.model.seq_length": 2048}),
+    ({"data.validation": "b.jsonl"}, {"data.validation_fraction": 0.1}),
+)
+
+
+def file_of(*settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the plain values of a recipe file with some settings."""
+    values = copy.deepcopy(SMALL)
+    for path, value in ((path, value) for part in settings for path, value in part.items()):
+        put(values, path, value)
+    return values
+
+
+@pytest.mark.parametrize(("first", "second"), PAIRS, ids=str)
+def test_a_file_with_both_is_refused_with_both_names(first: dict[str, Any], second: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError) as raised:
+        SFTRecipe.from_mapping(file_of(first, second))
+
+    assert mentions(str(raised.value), *(path.rpartition(".")[2] for path in first | second))
+    assert raised.value.problems[0].field
+
+
+#: The first setting of the others may be absent, too.
+EITHER_WAY = [pair for pair in PAIRS if "packing.packed_sequence_size" not in pair[0]]
+
+
+@pytest.mark.parametrize(("old", "new"), [*PAIRS, *((second, first) for first, second in EITHER_WAY)], ids=str)
+def test_an_override_replaces_and_says_so(
+    old: dict[str, Any], new: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    recipe = load_recipe(file_of(old), new)
+    (old_path,), ((new_path, value),) = old, new.items()
+    values = dict(_leaves(written(recipe)))
+
+    assert [(pair.old.place, pair.new.place) for pair in recipe.replacements] == [(old_path, new_path)]
+    assert caplog.messages == [recipe.replacements[0].text()]
+    assert values.get(new_path, values.get(old_path)) == value
+    assert new_path not in values or old_path not in values
+    assert written(SFTRecipe.from_mapping(written(recipe))) == written(recipe)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"bridge_overrides.train.global_batch_size": 8},
+        {"parallelism.tensor_model_parallel_size": 2, "bridge_overrides.model.tensor_model_parallel_size": 2},
+        {"schedule.train_iters": 5, "bridge_overrides.train.num_epochs": None},
+        {"bridge_overrides.scheduler.lr_warmup_iters": 0, "bridge_overrides.scheduler.lr_warmup_fraction": 0.1},
+        {"packing.seed": 7, "bridge_overrides.dataset.seed": 5},
+        {"checkpoint.folder": "runs/a", "bridge_overrides.checkpoint.load": "runs/b"},
+        {"precision.recipe": "bf16_mixed", "bridge_overrides.mixed_precision.grad_reduce_in_fp32": False},
+        {"batch.tokens_per_step": 98304, "batch.micro_batch_size": 3},
+        {"data.validation": "b.jsonl", "data.validation_fraction": 0.0},
+    ],
+    ids=str,
+)
+def test_what_is_no_contradiction_is_taken(settings: dict[str, Any]) -> None:
+    recipe = SFTRecipe.from_mapping(file_of(settings))
+
+    assert recipe.replacements == ()
+
+
+@pytest.mark.parametrize(("first", "second"), PAIRS, ids=str)
+def test_two_overrides_of_one_quantity_are_refused(first: dict[str, Any], second: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        load_recipe(SMALL, first | second)
+
+
+def test_a_value_that_only_the_host_takes_stays_an_override() -> None:
+    recipe = load_recipe(
+        file_of({"cuda_graphs.implementation": "none"}), {"bridge_overrides.model.cuda_graph_impl": "local"}
+    )
+
+    assert recipe.bridge_overrides == {"model": {"cuda_graph_impl": "local"}}
+    assert "implementation" not in recipe.cuda_graphs.model_fields_set
+
+
+def test_a_source_s_share_replaces_its_epochs() -> None:
+    recipe = load_recipe(file_of({"data.train": [{"path": "a.jsonl", "epochs": 2.0}]}), {"data.train.0.weight": 0.5})
+
+    assert written(recipe)["data"]["train"] == [{"path": "a.jsonl", "weight": 0.5}]
+
+
+def test_objects_of_python_are_refused_as_files_are() -> None:
+    recipe = SFTRecipe(
+        name="small",
+        data=SMALL["data"],
+        tokenizer=TokenizerConfig(name_or_path="t"),
+        packing=PackingConfig(packed_sequence_size=4096),
+        batch=BatchConfig(global_batch_size=8, tokens_per_step=65536),
+    )
+
+    with pytest.raises(ConfigError, match=r"global_batch_size is 8, and batch\.tokens_per_step is 65536"):
+        load_recipe(recipe)
+
+
+def test_a_batch_size_changes_every_recipe_of_the_catalogue() -> None:
+    recipes = [load_recipe(name, {"batch.global_batch_size": 8}) for name in catalogue_names()]
+
+    assert len(recipes) > 140
+    assert all((recipe.batch.global_batch_size, recipe.batch.tokens_per_step) == (8, None) for recipe in recipes)
+
+
+@pytest.mark.parametrize(
+    ("path", "meant"),
+    [
+        ("schedule.learning_rate", "optimizer.lr"),
+        ("seed", "packing.seed"),
+        ("model.tensor_model_parallel_size", "parallelism.tensor_model_parallel_size"),
+        ("batch.train_iters", "schedule.train_iters"),
+        ("max_steps", "schedule.train_iters"),
+        ("lora_rank", "method.dim"),
+    ],
+)
+def test_a_field_of_another_section_is_pointed_to(path: str, meant: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        load_recipe(SMALL, {path: 1})
+
+    assert str(raised.value).endswith(f"Did you mean {meant}?")
+
+
+def _leaves(values: dict[str, Any], prefix: str = "") -> Any:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
