@@ -64,16 +64,19 @@ def complaints_of(findings: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> li
 
 
 def table_of(findings: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
-    """Return a line for each who of each work; ratios above 1 say how many times faster it is."""
+    """Return a line for each who of each work; ratios above 1 say how many times faster it is.
+
+    Against upstream only where it did as many: of fewer rows, what a start takes is a larger share of each.
+    """
     rows = [_HEADER, ("---",) * 2 + ("---:",) * (len(_HEADER) - 2)]
     for work, taken in findings.items():
         done = [one for one in taken.values() if one["is_finished"]]
-        theirs = [_each(one) for one in done if one["role"] == "upstream"]
         ours = [one for one in done if one["role"] == "bridgepack"]
         for who, one in taken.items():
             ratios = ("", "")
             if one["is_finished"] and one["role"] == "bridgepack":
                 first = next(_each(other) for other in ours if other["variant"] == one["variant"])
+                theirs = [_each(other) for other in done if other["role"] == "upstream" and other["num"] == one["num"]]
                 ratios = (_times(min(theirs, default=None), one), _times(first, one))
             rows.append((work, who, *_numbers(one), *ratios))
     return "".join(f"| {' | '.join(cells)} |\n" for cells in rows)

@@ -78,6 +78,16 @@ def test_other_rows_and_more_packs_are_complained_of() -> None:
         assert complaints_of({"w": {other["role"]: other, "new": ours}}) == [f"w: {complaint}"]
 
 
+def test_no_ratio_is_shown_to_an_upstream_of_fewer_rows() -> None:
+    table_of = runpy.run_path(str(PROJECT / "scripts" / "bench" / "report.py"))["table_of"]
+    ours = {"role": "bridgepack", "variant": "", "num": 100, "seconds": 1.0, "cpu_s": 1.0, "is_finished": True}
+
+    same, fewer = (table_of({"w": {"we": ours, "they": {**ours, "role": "upstream", "num": num}}}) for num in (100, 10))
+
+    assert [line.count("1x") for line in same.splitlines()[2:]] == [2, 0]
+    assert [line.count("1x") for line in fewer.splitlines()[2:]] == [1, 0]
+
+
 @pytest.mark.full
 def test_engines_are_compared(chatml_tokenizer: Path) -> None:
     command = [sys.executable, "scripts/bench/engines.py", str(chatml_tokenizer), "--sizes", "50", "50", "50"]

@@ -55,6 +55,11 @@ def _check(arguments: Sequence[str] | None) -> int:
     say(render_report(report))
     say(f"report: {file}")
     is_missing = any(finding.code == _NO_CHECKPOINT for finding in report.findings)
+    if is_missing and not report.has_errors:
+        say(
+            f"the training does not start: {_NO_CHECKPOINT} is a warning where a recipe is written, but here the run "
+            "would start, and checkpoint.pretrained is missing. Import the weights, or correct the path."
+        )
     return FINDINGS if report.has_errors or is_missing else SUCCEEDED
 
 

@@ -9,6 +9,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.rules.judging.subject import Environment
 from bridgepack.running import check as task
 from bridgepack.running.assignment import ArtifactPlace, Assignment, RunFolder, encode
+from tests.support.messages import mentions
 from tests.support.small_builds import build, tokenized_recipe, tokenized_row, write_json_lines
 
 
@@ -60,7 +61,9 @@ def test_a_checkpoint_that_is_missing_where_the_run_will_be_gives_1(
     starting = recipe.override({"checkpoint.pretrained": str(weights)})
 
     assert run(starting, tmp_path, artifact=str(packs)) == 1
-    assert "warning[BP861]" in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert "warning[BP861]" in output
+    assert mentions(output, "does not start", "checkpoint.pretrained")
     weights.mkdir()
     (weights / "latest_checkpointed_iteration.txt").touch()
     assert run(starting, tmp_path, artifact=str(packs)) == 0

@@ -120,7 +120,7 @@ def _ledger(overview: Overview, manifest: Manifest | None) -> Iterator[Block]:
         else:
             yield Section(split.name, tuple(_record_blocks(manifest, split.record)))
     if manifest is not None and manifest.served is not None and manifest.served.num_answers:
-        yield kinds_table(manifest.served)
+        yield Section("of the training files", (kinds_table(manifest.served),))
     if manifest is not None:
         yield Line("Every dropped row is in plan/dropped.jsonl, every loss in plan/lost_content.jsonl.")
 

@@ -136,7 +136,7 @@ def _why(plan: Plan) -> Iterator[Line]:
             f"{best.global_batch_size:,}. Use more data or fewer GPUs, or lower batch.{field}."
         )
     if plan.online:
-        head = "online packing (Megatron-Bridge 0.7 packs at run time), with the best layout and pack size:"
+        head = "online packing (proposed for Megatron-Bridge, in no release yet), with the best layout and pack size:"
         yield Line(head, tuple(_online(plan)), 6)
     yield Line(f"not compared: {LEFT_OUT}")
     packs = best.global_batch_size // best.layout.data

@@ -102,8 +102,16 @@ def gpus_not_a_multiple_of_model_parallelism(run: Run) -> Found:
         if run.data_parallel_size_with(context) == 0:
             size = run.model_parallel_size_with(context)
             allowed_values = f"a multiple of {size} GPUs, e.g. {nearest_multiples(run.world_size, size)}"
-            yield wrong(path, f"{run.world_size} GPUs with {size} per copy of the model", allowed_values)
+            place = path if path == _EVAL_CONTEXT else _size_in_the_way(run)
+            yield wrong(place, f"{run.world_size} GPUs with {size} per copy of the model", allowed_values)
             return
+
+
+def _size_in_the_way(run: Run) -> str:
+    """Return the path of the size that does not divide the GPUs, or of the largest if their product alone does not."""
+    names = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
+    sizes = {f"model.{name}": int(getattr(run, name)) for name in names}
+    return max(sizes, key=lambda path: (run.world_size % sizes[path] > 0, sizes[path]))
 
 
 @rule("BP628", ERROR, "PSB602, PSB603; bridge/training/config.py:1335", noticed="setup, mostly validate() already")

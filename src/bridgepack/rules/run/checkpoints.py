@@ -1,8 +1,10 @@
 """Rules on the checkpoints that a run starts from: whether the host finds them, and takes them."""
 
+import json
 import re
+import shlex
 
-from bridgepack.host.checkpoints import HF_CONFIG, IMPORT, MARKERS, checkpoint_kind
+from bridgepack.host.checkpoints import HF_CONFIG, IMPORT, IMPORT_SCRIPT, MARKERS, checkpoint_kind
 from bridgepack.records.messages import say
 from bridgepack.rules.judging.environment import BRIDGE
 from bridgepack.rules.judging.rule import ADVICE, ERROR, EXECUTED, WARNING, Found, fixable_rule, rule, wrong
@@ -18,6 +20,8 @@ _FOLDERS = frozenset(
         *("outputs", "results", "runs", "scratch", "tmp", "weights", "work", "workspace"),
     }
 )
+#: Stands in a command for a model whose id the settings do not say.
+_ANY_MODEL = "MODEL"
 _CURRENT = {BRIDGE: ">=0.6"}
 _IS_ONE = f"a checkpoint: a folder with one of {', '.join(MARKERS)}, or with {HF_CONFIG} and weights of Hugging Face"
 
@@ -60,7 +64,15 @@ def pretrained_checkpoint_not_there(run: Run) -> Found:
     """
     path = _local(run, _PRETRAINED)
     if path is not None and not run.require_files().exists(path) and not _is_hub_id(run, path):
-        yield wrong(_PRETRAINED, f"{path}, which does not exist", _IS_ONE)
+        model = run.text_or_none("model.hf_model_id") if run.is_stated("model.hf_model_id") else None
+        script = IMPORT_SCRIPT.format(model=json.dumps(model or _ANY_MODEL), folder=json.dumps(path))
+        command = shlex.join(["python", "-c", script])
+        for_model = "" if model else f", with the model's id on the hub, or its folder, for {_ANY_MODEL}"
+        fix = (
+            f"Correct the path. Or import the weights, where a GPU is{for_model}: {command} . "
+            "Or check with --no-files if they are on another machine."
+        )
+        yield wrong(_PRETRAINED, f"{path}, which does not exist", _IS_ONE, fix=fix)
 
 
 @rule("BP862", ERROR, versions=_CURRENT, noticed="setup of the model", evidence="executed with the real 0.6.2")
