@@ -14,10 +14,11 @@ from bridgepack.config.layouts.detect import Detection
 from bridgepack.config.load import CatalogueEntry, catalogue
 from bridgepack.config.load import load_recipe as load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.config.starting import Wish, recipes_of_model, write_new
+from bridgepack.config.starting import Wish, write_new
 from bridgepack.config.write import recipe_to_toml, recipe_to_yaml, schema_text, written_values
 from bridgepack.planning.detecting import detect_data_or_files, require_data
 from bridgepack.planning.fitting import Fit, fitted_batch, why_not_here
+from bridgepack.planning.folders import entries_of
 from bridgepack.planning.plan import new_recipe as text_of_new
 from bridgepack.planning.plan import with_splits
 from bridgepack.planning.resolved import ResolvedView, resolved_view
@@ -238,7 +239,7 @@ def _command(wish: Wish, *, data: str | None, layout: str | None, tokenizer: str
 
 def recipes_like(model: str) -> Sequence[SFTRecipe]:
     """Return the catalogue's recipes for a model, as `new_recipe` takes it."""
-    return [entry.recipe for entry in recipes_of_model(catalogue(), model) if entry.recipe]
+    return [entry.recipe for entry in entries_of(catalogue(), model) if entry.recipe]
 
 
 def recipe_schema() -> str:

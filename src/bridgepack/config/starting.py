@@ -39,6 +39,7 @@ class Wish:
     data: str | tuple[str, ...] = "data/chats.jsonl"  #: training data
     validation: tuple[str, ...] = ()  #: validation data; none to set a fraction of the training rows aside
     tokenizer: str | None = None  #: hub id or folder; None for the model's
+    weights: str | None = None  #: folder with the model's weights; None for where they will be imported
     validation_fraction: float = 0.02  #: fraction of the rows (0-1) set aside for evaluation
     detection: Detection | None = None  #: layout of the data; None if it is not known, or its files have several
     #: path of a file or folder -> layout of its rows, if the data's files have several layouts
@@ -50,13 +51,18 @@ class Wish:
         return self.method or ("lora" if "_peft_" in self.model else "full")
 
 
+def starting_entries(entries: Sequence[CatalogueEntry]) -> list[CatalogueEntry]:
+    """Return the recipes of the catalogue that a new one can start from: plain offline packing of a model."""
+    return [entry for entry in entries if entry.recipe and entry.recipe.model and _is_plain(entry.recipe)]
+
+
 def recipes_of_model(entries: Sequence[CatalogueEntry], model: str) -> list[CatalogueEntry]:
-    """Return the catalogue's offline recipes for a model's architecture; `model` as in `Wish`."""
-    plain = [entry for entry in entries if entry.recipe and entry.recipe.model and _is_plain(entry.recipe)]
+    """Return the catalogue's offline recipes for a model's architecture; `model` as in `Wish`, but no folder."""
+    plain = starting_entries(entries)
     entries_of_name = [entry for entry in plain if entry.name in {model, f"{model}{RECIPE_SUFFIX}"}]
     if entries_of_name:
         return [entry for entry in plain if _architecture(entry) == _architecture(entries_of_name[0])]
-    words = _significant(model) if "/" in model or Path(model).is_dir() else ()
+    words = _significant(model) if "/" in model else ()
     entries_of_model = [entry for entry in plain if _contains(words, _architecture(entry)) or _is_base(entry, model)]
     longest = max((len(_architecture(entry)) for entry in entries_of_model), default=0)
     return [entry for entry in entries_of_model if len(_architecture(entry)) == longest]
@@ -217,6 +223,8 @@ def _own_comments(recipe: SFTRecipe) -> dict[str, str]:
     }
     base = "the architecture; weights come from checkpoint.pretrained"
     weights = "the model's weights in Megatron's format, as AutoBridge.import_ckpt writes it"
+    if recipe.checkpoint.pretrained == recipe.model.name:
+        weights = "the model's weights, which Megatron-Bridge reads as they are"
     return {
         **(documents if recipe.preprocessing.kind == "text" else {}),
         "method.kind": f"or {', or '.join(kind for kind in _METHODS if kind != recipe.method.kind)}",
@@ -241,7 +249,7 @@ def values_like(recipes_of_kind: Sequence[CatalogueEntry], wish: Wish) -> tuple[
     """
     name, recipe = starting_recipe(recipes_of_kind, wish)
     values = {name: value for name, value in written_values(recipe).items() if name != "artifact"}
-    if "/" in wish.model or Path(wish.model).is_dir():
+    if "/" in wish.model:
         values["tokenizer"] = {**values["tokenizer"], "name_or_path": wish.model}
     elif wish.model.endswith("_config"):
         values["model"] = {**values["model"], "name": wish.model.removeprefix("bridge:")}
@@ -286,7 +294,7 @@ def recipe_for(wish: Wish, values: Mapping[str, Any]) -> SFTRecipe:
             "packing": {**values.get("packing", {}), "packed_sequence_size": wish.seq_length},
             "parallelism": {**values.get("parallelism", {}), "num_gpus": wish.num_gpus},
             "method": {**values.get("method", {}), "kind": wish.kind},
-            "checkpoint": {"pretrained": f"checkpoints/{weights}", "folder": f"runs/{wish.name}"},
+            "checkpoint": {"pretrained": wish.weights or f"checkpoints/{weights}", "folder": f"runs/{wish.name}"},
         }
     )
 

@@ -10,12 +10,13 @@ import numpy as np
 from bridgepack.config.errors import nearest_name, quoted
 from bridgepack.config.load import CatalogueEntry
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.config.starting import SHIPPED_MARKS, Wish, recipe_for, recipe_text, recipes_of_model, values_like
+from bridgepack.config.starting import SHIPPED_MARKS, Wish, recipe_for, recipe_text, values_like
 from bridgepack.data.reading.splits import splits_of
 from bridgepack.errors import ConfigError
 from bridgepack.planning.candidate import Candidate
 from bridgepack.planning.estimate import Speed
 from bridgepack.planning.fitting import Fit, fitted_batch
+from bridgepack.planning.folders import entries_of, has_known_layers, of_folder, with_folder
 from bridgepack.planning.layout import DEFAULT_GPU, Gpu, gpu_by_name
 from bridgepack.planning.lengths import Lengths
 from bridgepack.planning.limits import limits_of
@@ -202,13 +203,8 @@ def new_recipe(wish: Wish, entries: Sequence[CatalogueEntry], fit: Callable[[SFT
         DataError: a saved DatasetDict does not have one training split.
     """
     wish, note = with_splits(wish)
-    entries_of_model = recipes_of_model(entries, wish.model)
-    if entries_of_model:
-        values, origin = values_like(entries_of_model, wish)
-    else:
-        _check_names(wish, entries)
-        values, estimated_gb = _plan_values(wish)
-        origin = f"topology by an estimate of {estimated_gb:.0f} GB for each GPU; try it before you rely on it"
+    wish = with_folder(wish)
+    values, origin = _starting_values(wish, entries)
     fit_of_data = fit(recipe_for(wish, values))
     sections = {name: {**values.get(name, {}), **section} for name, section in fit_of_data.values.items()}
     if "batch" in sections:  # a recipe here may set packs per step
@@ -216,6 +212,27 @@ def new_recipe(wish: Wish, entries: Sequence[CatalogueEntry], fit: Callable[[SFT
     if fit_of_data.validation_fraction is not None:
         wish = replace(wish, validation_fraction=fit_of_data.validation_fraction)
     return recipe_text(wish, {**values, **sections}, origin + note, fit_of_data.comments)
+
+
+def _starting_values(wish: Wish, entries: Sequence[CatalogueEntry]) -> tuple[dict[str, Any], str]:
+    """Return the values of the catalogue's recipe that a new one starts from, or of a plan, and their origin in words.
+
+    A model in a folder is planned where the catalogue's recipes for its sizes do not fit the wish.
+
+    Raises:
+        ConfigError: the model is unknown, or does not fit the GPUs or the length.
+    """
+    entries_of_model, is_folder = entries_of(entries, wish.model), Path(wish.model).is_dir()
+    if entries_of_model:
+        try:
+            values, origin = values_like(entries_of_model, wish)
+            return (of_folder(values, wish) if is_folder else values), origin
+        except ConfigError:
+            if not is_folder or not has_known_layers(wish.model):
+                raise
+    _check_names(wish, entries)
+    values, estimated_gb = _plan_values(wish)
+    return values, f"topology by an estimate of {estimated_gb:.0f} GB for each GPU; try it before you rely on it"
 
 
 def with_splits(wish: Wish) -> tuple[Wish, str]:

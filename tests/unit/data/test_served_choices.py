@@ -12,7 +12,7 @@ from bridgepack.data.served.choices import ChoiceRows
 from bridgepack.data.served.rows import ServedRows
 from bridgepack.data.served.shares import AnswerSample, shares_of
 from bridgepack.data.served.switches import SwitchRows, find_switches
-from bridgepack.planning.serving import serving_of
+from bridgepack.planning.fitting import serving_of
 from bridgepack.records import ServedRecord, Shares
 from tests.support.small_builds import small_recipe, write_json_lines
 from tests.zoo.families import FAMILIES, Family, write_tokenizer
