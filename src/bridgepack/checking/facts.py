@@ -7,6 +7,7 @@ from typing import Any
 
 from bridgepack.bridge.targets import Target
 from bridgepack.checking.options import CheckOptions
+from bridgepack.checking.tokenizers import tokenizers_of
 from bridgepack.config.errors import quoted
 from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
@@ -47,6 +48,7 @@ def with_facts(run: Run, target: Target, packs: ArtifactFacts | None, options: C
             waiting=cache(partial(_waiting, target, options, str(run.versions[BRIDGE]))),
             other_settings=cache(partial(_other_settings, recipe, packs)),
             balance_refusal=cache(partial(_balance_refusal, recipe)),
+            tokenizers=cache(partial(tokenizers_of, run, recipe, packs, looks_at_files=options.looks_at_files)),
         ),
     )
 

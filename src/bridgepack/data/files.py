@@ -123,11 +123,19 @@ def hub_or_cache(name: str) -> Iterator[None]:
 
 def has_in_cache(name: str, files: Iterable[str], revision: str | None = None) -> bool:
     """Return whether the cache of Hugging Face's libraries has any of the files of a repository; asks no hub."""
-    from huggingface_hub import try_to_load_from_cache
+    return folder_in_cache(name, files, revision) is not None
+
+
+def folder_in_cache(name: str, files: Iterable[str], revision: str | None = None) -> Path | None:
+    """Return the folder with a repository's files in the cache, if it has any of these; asks no hub."""
+    from huggingface_hub import constants, try_to_load_from_cache
 
     with suppress(ValueError):  # not a name that a repository can have
-        return any(isinstance(try_to_load_from_cache(name, file, revision=revision), str) for file in files)
-    return False
+        for file in files:
+            path = try_to_load_from_cache(name, file, cache_dir=constants.HF_HUB_CACHE, revision=revision)
+            if isinstance(path, str):
+                return Path(path).parent
+    return None
 
 
 @contextmanager

@@ -32,11 +32,6 @@ def _fast(vocabulary: Any = _WORDS, *extra: tuple[int, str]) -> dict[str, Any]:
             {"tokenizer.json": _fast(), "tokenizer_config.json": {"added_tokens_decoder": {"5": {"content": "<y>"}}}},
             {0: "a", 1: "b", 2: "</s>", 5: "<y>"},
         ),
-        # special tokens without ids get the next ones
-        (
-            {"tokenizer.json": _fast(), "tokenizer_config.json": {"eos_token": "</s>", "pad_token": {"content": "P"}}},
-            {0: "a", 1: "b", 2: "</s>", 3: "P"},
-        ),
         ({"tokenizer.model": "pieces"}, {}),
         ({"tokenizer.json": "{", "tokenizer_config.json": "["}, {}),
         ({"tokenizer.json": _fast({"a": "x"}, (3, "<x>"))}, {}),
@@ -48,6 +43,14 @@ def test_ids_and_tokens(tmp_path: Path, files: dict[str, Any], tokens: dict[int,
     assert content is not None
     assert content.tokens == tokens
     assert content.num_ids == (max(tokens) + 1 if tokens else None)
+
+
+def test_special_tokens_without_an_id_get_the_next_ones(tmp_path: Path) -> None:
+    special = {"eos_token": "</s>", "pad_token": {"content": "<pad>"}}
+    content = _write(tmp_path, {"tokenizer.json": _fast(), "tokenizer_config.json": special})
+
+    assert content is not None
+    assert (len(content.tokens), content.num_ids) == (3, 4)
 
 
 def test_a_folder_without_a_vocabulary_has_no_tokenizer(tmp_path: Path) -> None:

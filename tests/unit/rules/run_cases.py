@@ -14,6 +14,8 @@ A case is a mapping with, all optional:
 - `files`: path -> number of lines, or `"folder"`; the checkpoint of the healthy run exists beside them; `modified`:
   path -> seconds; `read_only`: folders.
 - `waiting`: ratios by name, and what differs in `built` (null for not balanced) and `run` from one balance.
+- `tokenizers`: `of_run` and `of_model`, as `TokenizerFacts` with keys of JSON, and what `TokenizerPair` has beside
+  them; without it they are compared as far as the settings and the artifact tell.
 - `other_settings`: settings about rows that differ from the packs'.
 - `artifact`: an artifact's case, as in `in_memory_artifact`.
 """
@@ -29,6 +31,7 @@ from typing import Any
 from packaging.version import Version
 from scripts.bench.balance import RUN
 
+from bridgepack.checking.tokenizers import tokenizers_of
 from bridgepack.host import TARGET
 from bridgepack.records import Refusal, RunConfig, StepRatios, Waiting
 from bridgepack.rules.judging.context import NO_PACKS
@@ -36,6 +39,7 @@ from bridgepack.rules.judging.environment import Versions
 from bridgepack.rules.judging.facts import SlowFacts
 from bridgepack.rules.judging.rule import Rule
 from bridgepack.rules.judging.subject import Environment, Run
+from bridgepack.rules.judging.tokenizers import TokenizerFacts, TokenizerPair
 from tests.unit.rules.in_memory_artifact import artifact_facts
 
 #: A recipe, which states less than a ConfigContainer.
@@ -77,7 +81,7 @@ def subject_of(case: Mapping[str, Any]) -> Run:
         del section[leaf]
     for path, value in case.get("set", {}).items():
         set_value(values, path, _with_paths(value))
-    return Run(
+    run = Run(
         config=RunConfig(
             values=values,
             is_complete=not case.get("recipe", False),
@@ -108,6 +112,26 @@ def subject_of(case: Mapping[str, Any]) -> Run:
             waiting=lambda: _waiting(**case["waiting"]) if "waiting" in case else NO_PACKS,
         ),
     )
+
+    def tokenizers() -> TokenizerPair | str:
+        if "tokenizers" in case:
+            return _pair(**case["tokenizers"])
+        return tokenizers_of(run, None, run.artifact, looks_at_files=False)
+
+    return replace(run, slow_facts=replace(run.slow_facts, tokenizers=tokenizers))
+
+
+def _pair(of_run: Mapping[str, Any], of_model: Mapping[str, Any], **others: Any) -> TokenizerPair:
+    facts = {"vocab_size": None, "is_of_weights": True, "is_named_alike": False, **others}
+    return TokenizerPair(of_run=_tokenizer(**of_run), of_model=_tokenizer(**of_model), **facts)
+
+
+def _tokenizer(**facts: Any) -> TokenizerFacts:
+    for name in ("tokens", "more_tokens"):
+        facts[name] = {int(index): token for index, token in facts.get(name, {}).items()}
+    facts["tokens"] |= facts["more_tokens"]
+    facts |= {name: frozenset(ids) for name, ids in facts.items() if name.endswith("_ids") and name != "num_ids"}
+    return TokenizerFacts(**{"name": "some/tokenizer", "num_ids": max(facts["tokens"], default=-1) + 1 or None} | facts)
 
 
 def _waiting(built: Mapping[str, Any] | None, run: Mapping[str, Any], **ratios: float) -> Waiting:

@@ -26,45 +26,54 @@ class TokenizerFiles:
     file: str  #: name of the file that ids come from, e.g. `tokenizer.json`
 
     @cached_property
-    def sha256(self) -> str | None:
-        """Hash of the file that ids come from; None if it cannot be read."""
-        with suppress(OSError):
-            return hashlib.sha256((self.folder / self.file).read_bytes()).hexdigest()
-        return None
+    def hashes(self) -> Mapping[str, str]:
+        """Name -> sha256 of each file in the folder that ids can come from, the surest first."""
+        hashes: dict[str, str] = {}
+        for pattern in _VOCABULARIES:
+            with suppress(OSError):
+                files = sorted(path for path in self.folder.glob(pattern) if path.is_file())
+                hashes |= {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+        return hashes
 
     @cached_property
     def tokens(self) -> Mapping[int, str]:
-        """Id -> token, with added and special tokens; empty if its form is not read here, or cannot be.
-
-        Special tokens that no file gives an id have the next ids, as transformers loads them.
-        """
+        """Id -> token, with added tokens; empty if the file's form is not read here, or cannot be."""
         try:
-            tokens = {int(index): str(text) for text, index in self._vocabulary()}
-            special = [text for name in _NAMES if (text := self._special_text(name)) is not None]
+            vocabulary = {int(index): str(text) for text, index in self._vocabulary()}
         except _WRONG_FORM:
             return {}
-        for text in dict.fromkeys(special):
-            if tokens and text not in tokens.values():
-                tokens[max(tokens) + 1] = text
-        return tokens
+        return {**vocabulary, **self.more_tokens} if vocabulary else {}
 
-    @property
+    @cached_property
+    def more_tokens(self) -> Mapping[int, str]:
+        """Id -> token, of the tokens that were added to the vocabulary, special or not."""
+        try:
+            return {int(index): str(text) for text, index in self._more_tokens()}
+        except _WRONG_FORM:
+            return {}
+
+    @cached_property
     def num_ids(self) -> int | None:
-        """Number of ids, of which each is smaller; None if not known."""
-        return max(self.tokens) + 1 if self.tokens else None
+        """Number of ids, of which each is smaller; None if not known.
+
+        Special tokens that no file gives an id get the next ones, as transformers loads them.
+        """
+        if not self.tokens:
+            return None
+        special = {text for name in _NAMES if (text := self._special_text(name)) is not None}
+        return max(self.tokens) + 1 + len(special.difference(self.tokens.values()))
 
     def special_id(self, name: str) -> int | None:
         """Return the id of `bos`, `eos`, `pad` or another special token; None if the files do not tell."""
-        with suppress(*_WRONG_FORM):
-            text = self._special_text(name)
-            return (
-                None if text is None else next((index for index, token in self.tokens.items() if token == text), None)
-            )
-        return None
+        text = self._special_text(name)
+        ids = {token: index for index, token in self._listed_tokens.items()}
+        if text is not None and text not in ids:
+            ids = {token: index for index, token in {**self.tokens, **self.more_tokens}.items()}
+        return ids.get(text or "")
 
     @cached_property
     def chat_template(self) -> str | None:
-        """The chat template, the default one of several; None if there is none."""
+        """Text of the chat template, the default one of several; None if there is none."""
         with suppress(OSError, ValueError):
             return (self.folder / "chat_template.jinja").read_text(encoding="utf-8")
         for name in (_CONFIG, "chat_template.json"):
@@ -76,20 +85,30 @@ class TokenizerFiles:
                 return template
         return None
 
+    @cached_property
+    def _content(self) -> Any:
+        return json.loads((self.folder / self.file).read_text(encoding="utf-8"))
+
     def _vocabulary(self) -> Iterator[tuple[str, int]]:
-        """Yield (token, id); later ones replace earlier ones of the same id."""
-        if self.file not in _VOCABULARIES[:2]:
-            return
-        content = json.loads((self.folder / self.file).read_text(encoding="utf-8"))
+        """Yield (token, id) of the tokens that texts are cut into."""
         if self.file == "tokenizer.json":
-            vocabulary = content["model"]["vocab"]
+            vocabulary = self._content["model"]["vocab"]
             yield from vocabulary.items() if isinstance(vocabulary, dict) else _pieces(vocabulary)
-            yield from ((str(token["content"]), int(token["id"])) for token in content.get("added_tokens") or ())
-        else:
-            yield from content.items()
-            yield from read_object(self.folder / _MORE_TOKENS).items()
-        for index, token in (self._config.get("added_tokens_decoder") or {}).items():
-            yield str(token["content"]), int(index)
+        elif self.file == "vocab.json":
+            yield from self._content.items()
+
+    def _more_tokens(self) -> Iterator[tuple[str, int]]:
+        """Yield (token, id) of the tokens that were added to them."""
+        if self.file == "tokenizer.json":
+            yield from ((token["content"], token["id"]) for token in self._content.get("added_tokens") or ())
+        yield from read_object(self.folder / _MORE_TOKENS).items()
+        yield from ((text, index) for index, text in self._listed_tokens.items())
+
+    @cached_property
+    def _listed_tokens(self) -> Mapping[int, str]:
+        """Id -> token, of those that the small config lists."""
+        decoder = self._config.get("added_tokens_decoder")
+        return {int(index): str(token["content"]) for index, token in decoder.items()} if decoder else {}
 
     def _special_text(self, name: str) -> str | None:
         """Return the text of a special token, which is written as itself or with its flags."""
@@ -125,5 +144,5 @@ def read_object(path: Path) -> Mapping[str, Any]:
 
 
 def _pieces(pieces: Any) -> Iterator[tuple[str, int]]:
-    """Yield the pieces of a vocabulary with scores, `[["<unk>", 0.0], ..]`, with their places."""
+    """Yield (piece, id) of a vocabulary with scores, `[["<unk>", 0.0], ..]`."""
     yield from ((str(piece[0]), index) for index, piece in enumerate(pieces))

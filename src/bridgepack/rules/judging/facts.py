@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from bridgepack.records import LOSS_MASK, ROW_COLUMNS, Manifest, MetadataFacts, ShardFacts, Waiting
 from bridgepack.rules.judging.context import NO_PACKS, CannotJudgeError, CheckContext, require
 from bridgepack.rules.judging.overlap import SharedSequences
+from bridgepack.rules.judging.tokenizers import NO_TOKENIZERS, TokenizerPair
 from bridgepack.rules.judging.truth import SplitTruth
 
 MANIFEST_FILE = "manifest.json"
@@ -28,6 +29,8 @@ class SlowFacts:
     other_settings: Callable[[], tuple[str, ...] | str] = lambda: NO_RECIPE
     #: why `build` refuses the recipe's balance; None if it accepts it
     balance_refusal: Callable[[], str | None] = lambda: None
+    #: the run's tokenizer beside its model's, or why they are not compared
+    tokenizers: Callable[[], TokenizerPair | str] = lambda: NO_TOKENIZERS
 
     def require_waiting(self) -> Waiting:
         """Return how long ranks wait for each other, or raise `CannotJudgeError`."""
@@ -36,6 +39,10 @@ class SlowFacts:
     def require_other_settings(self) -> tuple[str, ...]:
         """Return the settings about rows that differ from the packs', or raise `CannotJudgeError`."""
         return _judgeable(self.other_settings())
+
+    def require_tokenizers(self) -> TokenizerPair:
+        """Return the run's tokenizer beside its model's, or raise `CannotJudgeError`."""
+        return _judgeable(self.tokenizers())
 
 
 def _judgeable[T](value: T | str) -> T:

@@ -3,20 +3,18 @@
 import hashlib
 import re
 from collections.abc import Mapping
-from pathlib import PurePath
 
-from bridgepack import geometry
 from bridgepack.rules.judging.context import CannotJudgeError
 from bridgepack.rules.judging.rule import ERROR, WARNING, Found, place, rule, wrong
 from bridgepack.rules.judging.subject import PACKS_OFFLINE, Run
+from bridgepack.rules.judging.tokenizers import short_name
 from bridgepack.rules.run.data.semantics import preprocessing_kind
 from bridgepack.rules.run.reading import truths
 
 _NULL_TOKENIZERS = frozenset({"NullTokenizer", "NullMultimodalTokenizer"})
+_VOCAB_SIZE = "model.vocab_size"
 #: Files with a vocabulary, or with code that creates one.
 _VOCABULARY = re.compile(r"^tokenizer\.json$|^tekken\.json$|^vocab|\.(?:model|vocab|tiktoken|bpe|py)$")
-#: Folder of a model in the Hugging Face cache: `models--meta-llama--Llama-3.2-1B`.
-_CACHE_FOLDER = re.compile(r"models--[^/]+?--(.+)")
 
 
 @rule("BP503", ERROR, when=PACKS_OFFLINE, noticed="first step")
@@ -50,18 +48,20 @@ def tokenizer_without_vocabulary(run: Run) -> Found:
 
 @rule("BP525", ERROR, "PSB525; bridge/training/setup.py:707", noticed="setup, after the model parallel groups exist")
 def model_vocabulary_smaller_than_tokenizer(run: Run) -> Found:
-    """model.vocab_size is set and smaller than the tokenizer's vocabulary, added tokens included.
+    """The tokenizer's vocabulary, added tokens included, is larger than model.vocab_size or the weights' embedding.
 
-    Why: Crash at setup: ValueError, model vocab_size cannot be smaller than tokenizer's vocab_size.
+    Why: Crash at setup: ValueError, model vocab_size cannot be smaller than tokenizer's vocab_size. Where it is not
+        set, the model gets the tokenizer's size, and the weights do not fit.
     Bad: model.vocab_size 128000, a tokenizer of 128256 ids. Good: model.vocab_size 128256.
     Fix: Set {model.vocab_size} to at least the tokenizer's and resize the embedding, or use the checkpoint's tokenizer.
     """
-    size = run.integer_or_none("model.vocab_size")
-    if size is None or run.flag("tokenizer.use_tokenizer_vocab_size"):
+    if run.flag("tokenizer.use_tokenizer_vocab_size"):
         return
-    vocab_size = _tokenizer_vocab_size(run)
-    if size < vocab_size:
-        yield wrong("model.vocab_size", str(size), f"at least {vocab_size}, the tokenizer's size")
+    size, num_ids = run.stated_integer(_VOCAB_SIZE), _num_ids(run)
+    if size is not None and size < num_ids:
+        yield wrong(_VOCAB_SIZE, str(size), f"at least {num_ids}, the tokenizer's size")
+    elif size is None and (rows := run.slow_facts.require_tokenizers().vocab_size) is not None and rows < num_ids:
+        yield wrong("tokenizer.tokenizer_model", f"{num_ids} ids", f"at most {rows}, the rows of the model's embedding")
 
 
 @rule("BP530", ERROR, when=PACKS_OFFLINE, noticed="first step, or never")
@@ -69,16 +69,18 @@ def token_beyond_model_vocabulary(run: Run) -> Found:
     """A token id of the packs is outside the model's embedding.
 
     Why: Silent with tensor parallelism: embedding and label's logit are zero. Crash without: CUDA device-side assert.
+        The host does not pad a {model.vocab_size} that is set, whatever {model.should_pad_vocab} says.
     Bad: model.vocab_size 100, packs with the id 120. Good: model.vocab_size 128.
     Fix: Use packs made with the model's tokenizer.
-    Source: PSB311; core/tensor_parallel/layers.py:338, core/tensor_parallel/cross_entropy.py:45
+    Evidence: executed: 0.6.2 turns should_pad_vocab off.
+    Source: PSB311; bridge/training/setup.py:295, core/tensor_parallel/layers.py:338,
+        core/tensor_parallel/cross_entropy.py:45
     """
-    actual, size = truths(run), run.integer_or_none("model.vocab_size")
+    actual, size = truths(run), run.stated_integer(_VOCAB_SIZE)
+    if size is None:
+        size = run.slow_facts.require_tokenizers().vocab_size
     if size is None or run.flag("tokenizer.use_tokenizer_vocab_size"):
         raise CannotJudgeError("the model uses the tokenizer's vocabulary size, which is unknown")
-    if run.flag("model.should_pad_vocab"):
-        multiple = run.integer("model.make_vocab_size_divisible_by", default=1)
-        size = geometry.ceil_to_multiple(size, max(1, multiple) * run.tensor_model_parallel_size)
     for truth in actual:
         if truth.max_token_id >= size:
             yield wrong(place(truth.split), f"token id {truth.max_token_id}", f"0 to {size - 1}")
@@ -94,7 +96,7 @@ def packs_of_another_tokenizer(run: Run) -> Found:
     Fix: Build the packs with the run's tokenizer, or set {tokenizer.tokenizer_model} to the packs' tokenizer.
     """
     made_with, run_with = _tokenizers(run)
-    if _short_name(made_with) != _short_name(run_with):
+    if short_name(made_with) != short_name(run_with):
         yield wrong("tokenizer.tokenizer_model", run_with, f"{made_with}, as in the packs")
 
 
@@ -149,19 +151,12 @@ def _tokenizers(run: Run) -> tuple[str, str]:
     return made_with, run_with
 
 
-def _short_name(name_or_path: str) -> str:
-    """Return a model's short name: `meta-llama/Llama-3.2-1B` and `/models/Llama-3.2-1B/` -> `llama-3.2-1b`."""
-    parts = PurePath(name_or_path).parts
-    snapshot = next((match[1] for match in map(_CACHE_FOLDER.fullmatch, parts) if match), None)
-    return (snapshot or (parts[-1] if parts else "")).lower()
-
-
-def _tokenizer_vocab_size(run: Run) -> int:
+def _num_ids(run: Run) -> int:
+    """Return the number of ids of the run's tokenizer."""
     if run.text_or_none("tokenizer.tokenizer_type") in _NULL_TOKENIZERS:
         return run.integer("tokenizer.vocab_size")
-    manifest = run.require_artifact().require_manifest()
-    made_with, run_with = _tokenizers(run)
-    size = manifest.tokenizer.get("vocab_size")
-    if _short_name(made_with) != _short_name(run_with) or type(size) is not int:
+    num_ids = run.slow_facts.require_tokenizers().of_run.num_ids
+    has_manifest = run.artifact is not None and run.artifact.manifest is not None
+    if num_ids is None or (has_manifest and len(set(map(short_name, _tokenizers(run)))) > 1):
         raise CannotJudgeError("the vocabulary size of the run's tokenizer is unknown")
-    return size
+    return num_ids
