@@ -25,7 +25,7 @@ _ACTIVATE = 'export PATH="$PWD/.venv/bin:$PATH"\n'
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder as scripts/quickstart leaves it, with fewer conversations and a smaller tokenizer.
+    """Return a folder as scripts/quickstart leaves it, with fewer conversations.
 
     Its command runs in forks that have the libraries; that one in a process alone works, test_quickstart.py asks.
     """
@@ -35,7 +35,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / ".venv/bin/activate").write_text(_ACTIVATE)
     forked = f'exec "{sys.executable}" -m tests.support.host_forks tests.support.forked_command "$@"'
     (folder / ".venv/bin/bridgepack").write_text(f"#!/bin/sh\nPYTHONPATH={PROJECT} {forked}\n")
-    write_examples(folder / "quickstart", limit=2500, vocab_size=600)
+    write_examples(folder / "quickstart", limit=2500, vocab_size=8192)
     return folder
 
 
