@@ -16,7 +16,7 @@ _TOKENIZER = "tokenizer.tokenizer_model"
 def tokenizer_of_another_model(run: Run) -> Found:
     """The tokenizer, or the one that the packs were made with, has another vocabulary than the model's.
 
-    Why: Silent: every id stands for another text than the one that the model learned; the host compares sizes only.
+    Why: Silent: its ids stand for other texts than those that the model learned; the host compares sizes only.
     Bad: DeepSeek-V3's tokenizer on Qwen3-8B, whose folder holds its own. Good: the tokenizer of Qwen3-8B.
     Fix: Set {tokenizer.tokenizer_model} to the model's tokenizer and build the packs again, or set
         {checkpoint.pretrained_checkpoint} to the model that this tokenizer belongs to.
@@ -32,7 +32,7 @@ def tokenizer_of_another_model(run: Run) -> Found:
 def tokenizer_unlike_the_base(run: Run) -> Found:
     """The tokenizer hardly is the model's: it uses a small part of the embedding, or differs from the base's.
 
-    Why: Silent, if it is another model's: every id stands for another text than the one that the model learned.
+    Why: Silent, if it is another model's: its ids stand for other texts than those that the model learned.
     Bad: a tokenizer of 8,192 ids on a model with an embedding of 151,936. Good: one of 151,669 ids.
     Fix: Set {tokenizer.tokenizer_model} to the model's tokenizer and build the packs again. If the weights were
         trained with this one, put its files beside them.
@@ -149,7 +149,7 @@ def tokenizer_extends_the_model(run: Run) -> Found:
 def tokenizer_not_compared_with_the_model(run: Run) -> Found:
     """Nothing here tells whether the tokenizer is the model's, beyond the size of the embedding.
 
-    Why: Silent, if it is another model's of a similar size: every id stands for another text than the model learned.
+    Why: Silent, if it is another model's of a similar size: its ids stand for other texts than the model learned.
     Bad: a tokenizer of another name than the model's, whose weights are elsewhere. Good: tokenizer.json beside them.
     Fix: Put the model's tokenizer files beside its weights, or fetch them into the hub's cache, and check again.
     """
