@@ -104,10 +104,12 @@ class _Values:
         packs = Packs(folder=source.artifact or "", num_packs=num_packs)
         self.flat = {setting.path: setting.value for setting in host_settings(source, packs=packs)}
 
-    def value(self, path: str, default: Any = None, *, kinds: tuple[type, ...] = (), allowed: str = "") -> Any:
+    def value(self, path: str, default: Any = None, *, kinds: tuple[type, ...] = (), allowed_values: str = "") -> Any:
         value = self.flat.get(path)
         if value is not None and kinds and type(value) not in kinds:
-            message = say("{path} is {value!r}; allowed: {allowed}.", path=setting(path), value=value, allowed=allowed)
+            message = say(
+                "{path} is {value!r}; allowed: {allowed}.", path=setting(path), value=value, allowed=allowed_values
+            )
             raise ConfigError(message)
         return default if value is None else value
 
@@ -124,11 +126,11 @@ class _Values:
         return value
 
     def integer_or_none(self, path: str, default: int | None = None) -> int | None:
-        number: int | None = self.value(path, default, kinds=(int,), allowed="a whole number")
+        number: int | None = self.value(path, default, kinds=(int,), allowed_values="a whole number")
         return number
 
     def flag(self, path: str, *, default: bool) -> bool:
-        return bool(self.value(path, default, kinds=(bool,), allowed="true or false"))
+        return bool(self.value(path, default, kinds=(bool,), allowed_values="true or false"))
 
     def evaluation(self, name: str) -> int | None:
         """Return a setting of `validation`; as in the host, `train`, its place before 0.4, takes precedence."""
@@ -216,7 +218,7 @@ def _num_steps(values: _Values, num_samples: int) -> int | None:
 
     Source: megatron-bridge 0.6.2, training/config.py (TrainingConfig.finalize, _resolve_num_epochs).
     """
-    epochs: float | None = values.value("train.num_epochs", kinds=(int, float), allowed="a number")
+    epochs: float | None = values.value("train.num_epochs", kinds=(int, float), allowed_values="a number")
     samples = values.integer_or_none("train.train_samples")
     size = values.integer("train.global_batch_size")
     require_positive("train.global_batch_size", size)

@@ -22,13 +22,13 @@ def judge_step(
     """Return the record of a step against the reference, the unpacked step, and its findings."""
     findings = named_faults(outcome, packs)
     if not outcome.is_complete:
-        measured = Measured(
+        measurement = Measured(
             precision=bound.precision,
             bound=bound.relative,
             outcome="differs" if findings else "could not run",
             reason=outcome.reason if findings else f"{outcome.reason}\n{outcome.tail}",
         )
-        return measured, findings
+        return measurement, findings
     step = packed_step(outcome, packs)
     far = distance(step, reference)
     is_same = far.is_within(bound.relative)
@@ -37,7 +37,7 @@ def judge_step(
     still = adapters_without_gradient(step)
     if still and not adapters_without_gradient(reference):
         findings.append(finding(ADAPTERS_WITHOUT_GRADIENT, packs.topology.title, still))
-    measured = Measured(
+    measurement = Measured(
         precision=bound.precision,
         bound=bound.relative,
         outcome="same" if is_same and not findings else "differs",
@@ -47,7 +47,7 @@ def judge_step(
         sequence=far.sequence[2] if far.sequence is not None else None,
         gradients=far.gradients,
     )
-    return measured, findings
+    return measurement, findings
 
 
 def adapters_without_gradient(step: WholeStep) -> str | None:
@@ -55,17 +55,17 @@ def adapters_without_gradient(step: WholeStep) -> str | None:
 
     The experts of a layer are one adapter, as a token need not reach each of them.
     """
-    moved: dict[str, bool] = {}
+    has_gradient_by_adapter: dict[str, bool] = {}
     for name, gradient in step.gradients.items():
-        if (found := _ADAPTER.match(name)) is not None:
-            adapter = _EXPERT.sub("local_experts", found[0])
-            moved[adapter] = moved.get(adapter, False) or bool(gradient.any())
-    still = [adapter for adapter, has_gradient in moved.items() if not has_gradient]
+        if (match := _ADAPTER.match(name)) is not None:
+            adapter = _EXPERT.sub("local_experts", match[0])
+            has_gradient_by_adapter[adapter] = has_gradient_by_adapter.get(adapter, False) or bool(gradient.any())
+    still = [adapter for adapter, has_gradient in has_gradient_by_adapter.items() if not has_gradient]
     if not still:
         return None
-    shown = ", ".join(still[:_NUM_NAMED])
+    examples = ", ".join(still[:_NUM_NAMED])
     more = f" and {len(still) - _NUM_NAMED} more" if len(still) > _NUM_NAMED else ""
-    return f"the gradient is 0 in {len(still)} of {len(moved)} adapters: {shown}{more}"
+    return f"the gradient is 0 in {len(still)} of {len(has_gradient_by_adapter)} adapters: {examples}{more}"
 
 
 def _named_by_numbers(
@@ -81,7 +81,7 @@ def _named_by_numbers(
         tokens = f"by {counted(step.num_trained, 'token')}, and unpacked by {reference.num_trained:,}"
         times = "" if factor is None else f"; every gradient is {factor:.6g} times that of the unpacked step"
         return finding(faults.LOSS_NORMALISED, packs.topology.title, f"the loss is divided {tokens}{times}")
-    return _unexplained(far, packs, bound)
+    return _unknown_difference(far, packs, bound)
 
 
 def _common_factor(step: WholeStep, reference: WholeStep, bound: Bound) -> float | None:
@@ -93,7 +93,7 @@ def _common_factor(step: WholeStep, reference: WholeStep, bound: Bound) -> float
             factors.append((name, float((gradient * step.gradients[name]).sum()) / square, square))
     if not factors:
         return None
-    _, factor, _ = max(factors, key=lambda one: one[2])
+    _, factor, _ = max(factors, key=lambda factor_and_distance: factor_and_distance[2])
     for name, gradient in reference.gradients.items():
         measure = max(reference.magnitudes[name] / num_trained, TINY)
         largest = max(largest, float(np.linalg.norm(step.gradients[name] - factor * gradient)) / measure)
@@ -115,11 +115,11 @@ def _leak(far: Distance, packs: PackedInput, bound: Bound) -> str | None:
     )
 
 
-def _unexplained(far: Distance, packs: PackedInput, bound: Bound) -> CanaryFinding:
+def _unknown_difference(far: Distance, packs: PackedInput, bound: Bound) -> CanaryFinding:
     """Return a finding for numbers that differ although every rank had the right inputs."""
     largest = list(far.gradients.items())[:_NUM_NAMED]
-    shown = ", ".join(f"{name} by {value:.1e}" for name, value in largest)
-    text = f"gradients differ in {bound.precision}, most of all {shown}; the bound is {bound.relative:.1e}"
+    examples = ", ".join(f"{name} by {value:.1e}" for name, value in largest)
+    text = f"gradients differ in {bound.precision}, most of all {examples}; the bound is {bound.relative:.1e}"
     if far.sequence is not None and far.sequence[2] > bound.relative:
         pack, sequence, size = far.sequence
         text = f"the loss of sequence {sequence} of pack {packs.numbers[pack]} differs by {size:.1e}; {text}"

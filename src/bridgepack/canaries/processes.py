@@ -39,10 +39,10 @@ class HostProcess(AbstractContextManager["HostProcess"]):
     """A process that answers one request after another, until the block ends."""
 
     def __init__(self, folder: Path, *, is_on_cpu: bool) -> None:
-        hidden = {"CUDA_VISIBLE_DEVICES": ""} if is_on_cpu else {}
+        hidden_gpus = {"CUDA_VISIBLE_DEVICES": ""} if is_on_cpu else {}
         # It finds what this process has found, wherever either of them was started.
         paths = os.pathsep.join(filter(None, sys.path))
-        own = {"PYTHONPATH": paths, "MEGATRON_CONFIG_LOCK_DIR": str(folder), "TORCHINDUCTOR_CACHE_DIR": str(folder)}
+        folders = {"PYTHONPATH": paths, "MEGATRON_CONFIG_LOCK_DIR": str(folder), "TORCHINDUCTOR_CACHE_DIR": str(folder)}
         self._log = folder / _LOG
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
@@ -52,7 +52,7 @@ class HostProcess(AbstractContextManager["HostProcess"]):
                 stderr=log,
                 text=True,
                 encoding="utf-8",
-                env={**os.environ, **COMPUTING, **hidden, **own},
+                env={**os.environ, **COMPUTING, **hidden_gpus, **folders},
             )
 
     def __exit__(self, *_: object) -> None:
@@ -114,7 +114,7 @@ def main() -> int:
         request = json.loads(line)
         try:
             if request["kind"] == "open":
-                config, answer = _opened(request)
+                config, answer = _open_container(request)
             else:
                 answer = _run(
                     config, RunRequest(**{**request["run"], "topology": Topology(**request["run"]["topology"])})
@@ -131,7 +131,7 @@ def die_with_parent() -> None:
         ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
 
 
-def _opened(request: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+def _open_container(request: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     from bridgepack.canaries.host import open_container
 
     config, facts = open_container(request)
@@ -153,19 +153,19 @@ def _run(config: Any, request: RunRequest) -> dict[str, Any]:
     for process in ranks:
         process.start()
     end = time.monotonic() + request.timeout_s
-    while (left := end - time.monotonic()) > 0 and not any(process.exitcode for process in ranks):
+    while (remaining_s := end - time.monotonic()) > 0 and not any(process.exitcode for process in ranks):
         running = [process.sentinel for process in ranks if process.exitcode is None]
         if not running:
             break
-        wait(running, left)
+        wait(running, remaining_s)
     codes = [process.exitcode for process in ranks]
     for process in ranks:
         process.kill()
         process.join()
-    failed = next((rank for rank, code in enumerate(codes) if code), None)
-    tail = [] if failed is None else _last_lines(Path(request.folder) / f"rank{failed}.log")
-    reason = _reason(tail, failed, codes)
-    if failed is None and None in codes:
+    failed_rank = next((rank for rank, code in enumerate(codes) if code), None)
+    tail = [] if failed_rank is None else _last_lines(Path(request.folder) / f"rank{failed_rank}.log")
+    reason = _reason(tail, failed_rank, codes)
+    if failed_rank is None and None in codes:
         reason = f"it did not end within {request.timeout_s:.0f} s"
     return {"exit_codes": codes, "tail": "\n".join(tail), "reason": reason}
 
@@ -177,8 +177,8 @@ def _rank(config: Any, request: RunRequest, rank: int, port: int) -> None:
     os.dup2(log, 1)
     os.dup2(log, 2)
     faulthandler.dump_traceback_later(0.95 * request.timeout_s)
-    own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": request.topology.world_size, "MASTER_PORT": port}
-    os.environ.update({"MASTER_ADDR": "127.0.0.1", **{name: str(value) for name, value in own.items()}})
+    variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": request.topology.world_size, "MASTER_PORT": port}
+    os.environ.update({"MASTER_ADDR": "127.0.0.1", **{name: str(value) for name, value in variables.items()}})
     if request.kernel == "reference":
         from bridgepack.canaries.cpu.training import run_cuda_calls_on_cpu, run_the_rest_on_cpu
 
@@ -198,16 +198,16 @@ def _last_lines(path: Path) -> list[str]:
     return [line for line in lines if line.strip()][-_TAIL_LINES:]
 
 
-def _reason(tail: list[str], failed: int | None, codes: Sequence[int | None]) -> str:
-    if failed is None:
+def _reason(tail: list[str], failed_rank: int | None, codes: Sequence[int | None]) -> str:
+    if failed_rank is None:
         return ""
-    code = codes[failed]
+    code = codes[failed_rank]
     if code is not None and code < 0:
         name = signal.Signals(-code).name
         hint = ", most often because memory ran out" if -code == signal.SIGKILL else ""
-        return f"rank {failed} was killed by {name}{hint}"
+        return f"rank {failed_rank} was killed by {name}{hint}"
     error = next((line for line in reversed(tail) if not line.startswith((" ", "["))), "no message")
-    return f"rank {failed}: {error}"
+    return f"rank {failed_rank}: {error}"
 
 
 if __name__ == "__main__":

@@ -148,9 +148,9 @@ def _is_there(path: str) -> bool:
 
 
 def _fallback_fit(recipe: SFTRecipe, reason: str) -> Fit:
-    words = "".join(one if one.isprintable() else " " for one in reason).replace(_OFFLINE, "")
+    words = "".join(character if character.isprintable() else " " for character in reason).replace(_OFFLINE, "")
     why, _, what_to_do = words.partition(". ")
-    words, cure = (shorten(one, _MOST_CHARACTERS, placeholder=" ...") for one in (why.rstrip("."), what_to_do))
+    words, cure = (shorten(text, _MOST_CHARACTERS, placeholder=" ...") for text in (why.rstrip("."), what_to_do))
     packs = max(round((recipe.batch.tokens_per_step or 0) / recipe.packing.packed_sequence_size), 1)
     line = f"the batch is not fitted to the data: {words}{f'. {cure}' if cure else ''}"
     return Fit(line=line, comments={_TOKENS: f"about {packs:,} packs; not fitted to the data: {words}"})
@@ -169,7 +169,7 @@ def _fit(evaluation: Evaluation) -> Fit:
     batch = {"tokens_per_step": packs * run.tokens_per_pack}
     values = {"batch": batch, **_balance_that_works(recipe, batch)}
     about = "about " if preview.is_sample else ""
-    rows = f"{about}{counted(sum(one.num_rows for one in preview.sources if one.split == TRAIN), 'row')}"
+    rows = f"{about}{counted(sum(source.num_rows for source in preview.sources if source.split == TRAIN), 'row')}"
     all_packs = f"{about}{counted(run.num_packs, 'pack')}"
     noun = "sequence" if recipe.splits_conversations else "conversation"
     conversations = f"about {counted(round(packs * per_pack), noun)}"
@@ -194,8 +194,8 @@ def _fit(evaluation: Evaluation) -> Fit:
 def _packs_per_step(run: RunLength, per_pack: float, *, is_sample: bool) -> int:
     unit = run.smallest_batch
     nearest = int(_USUAL_SEQUENCES / per_pack / unit + 0.5) * unit
-    most = int(run.num_packs * (_SURE_SHARE if is_sample else 1) / _LEAST_STEPS)
-    return max(min(nearest, floor_to_multiple(most, unit)), unit)
+    maximum = int(run.num_packs * (_SURE_SHARE if is_sample else 1) / _LEAST_STEPS)
+    return max(min(nearest, floor_to_multiple(maximum, unit)), unit)
 
 
 def _balance_that_works(recipe: SFTRecipe, batch: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

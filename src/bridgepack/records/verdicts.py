@@ -47,8 +47,8 @@ class HostVerdict:
         if not self.is_judged:
             return f"not validated by Megatron-Bridge itself: {self.reason}"
         gpus = f"{self.world_size} GPU{'s' if self.world_size != 1 else ''}" if self.world_size else ""
-        asked = ", ".join(filter(None, (gpus, f"{self.seconds or 0:.0f} s")))
+        circumstances = ", ".join(filter(None, (gpus, f"{self.seconds or 0:.0f} s")))
         if self.state == "accepted":
-            return f"{host} itself accepts the run ({asked})"
+            return f"{host} itself accepts the run ({circumstances})"
         words = self.reason if len(self.reason) <= _MAX_WORDS else f"{self.reason[:_MAX_WORDS].rpartition(' ')[0]} ..."
-        return f"{host} itself refuses the run ({asked}): {words}"
+        return f"{host} itself refuses the run ({circumstances}): {words}"

@@ -62,22 +62,24 @@ def pack_for(config: Any, artifact: str | Path | None = None, world_size: int | 
     """
     if not is_container(config):
         raise ConfigError(f"config is {kind_of(config)}; allowed: a ConfigContainer. Pass one.")
-    packed = copy_of(config)
-    if type(packed.dataset).__name__ in TEXT_DATASETS:
-        settings = _offline_settings(packed, Path(artifact) if artifact is not None else None)
+    packed_config = copy_of(config)
+    if type(packed_config.dataset).__name__ in TEXT_DATASETS:
+        settings = _offline_settings(packed_config, Path(artifact) if artifact is not None else None)
     else:
-        settings = _in_batch_settings(packed, artifact, world_size)
-    made = {item.path: item for item in _write(packed, settings)}
-    made |= {item.path: item for item in _write(packed, prediction_settings(packed))}
-    for finding in findings_on(packed, world_size=world_size, codes=_REFUSALS):
+        settings = _in_batch_settings(packed_config, artifact, world_size)
+    changes_by_path = {item.path: item for item in _write(packed_config, settings)}
+    changes_by_path |= {item.path: item for item in _write(packed_config, prediction_settings(packed_config))}
+    for finding in findings_on(packed_config, world_size=world_size, codes=_REFUSALS):
         raise ConfigError(
             f"{finding.where} is {finding.found}; allowed: {finding.allowed} ({finding.code}). "
             "Train this model without packing, as its recipes do."
         )
-    for item in correct(packed, world_size=world_size):
-        made[item.path] = replace(item, old=made.get(item.path, item).old)
-    changes = tuple(item for item in made.values() if item.old != item.value)
-    return PackedConfig(config=packed, changes=changes, findings=findings_on(packed, world_size=world_size))
+    for item in correct(packed_config, world_size=world_size):
+        changes_by_path[item.path] = replace(item, old=changes_by_path.get(item.path, item).old)
+    changes = tuple(item for item in changes_by_path.values() if item.old != item.value)
+    return PackedConfig(
+        config=packed_config, changes=changes, findings=findings_on(packed_config, world_size=world_size)
+    )
 
 
 def _write(config: Any, settings: Iterator[Setting]) -> Iterator[Change]:
