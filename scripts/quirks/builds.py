@@ -66,7 +66,6 @@ class Builder:
         sources: Sequence[tuple[Sequence[Mapping[str, Any]], Mapping[str, Any]]],
         preprocessing: Mapping[str, Any],
         settings: Mapping[str, Any],
-        role_aliases: Mapping[str, str],
     ) -> list[list[Outcome]]:
         """Return what becomes of each row of each source; sources are rows with their layout."""
         self._num_builds += 1
@@ -80,7 +79,6 @@ class Builder:
         values = self.values(train)
         markers = self.family.preprocessing if preprocessing["kind"] == "chat" else {}
         values["preprocessing"] = {**markers, **preprocessing}
-        values["data"]["role_aliases"] = dict(role_aliases)
         found = self._built(values, settings, folder)
         return [
             [found[f"{index}.jsonl", row + 1] for row in range(len(rows))] for index, (rows, _) in enumerate(sources)

@@ -17,8 +17,9 @@ from tests.zoo.endless import APERTUS, GLM
 from tests.zoo.families import FAMILIES, Family
 
 from .builds import BLOCKS, Builder, Outcome, is_right
-from .formats_names import Example, lines_by_name
-from .formats_rows import FORMATS, REFUSED, Format, Texts, letters_of
+from .formats_names import Example, detection_of, lines_by_name
+from .formats_rows import FORMATS, REFUSED
+from .formats_texts import Format, Texts, letters_of
 from .rows import Quirk
 
 RIGHT, MENDED, DROPPED, TOLD, SILENT = "right", "fixed", "dropped", "reported", "silently wrong"
@@ -59,7 +60,7 @@ class Cell(NamedTuple):
 def cells_of(family: Family, folder: Path) -> dict[str, Cell]:
     """Return the cell of each format, by its label."""
     builder = Builder(folder, family)
-    found = {label_of(one): detect([one.row(Texts(is_carried=False))]) for one in FORMATS}
+    found = {label_of(one): detection_of(one.name, one.row(Texts(is_carried=False))) for one in FORMATS}
     wrong = [label for label, detection in found.items() if detection.entry.name != label.split("`")[1]]
     assert not wrong, f"detected as others: {wrong}"
     plain = _judged(builder, FORMATS, found, {})
@@ -97,9 +98,8 @@ def _judged(
     for one in formats:
         rows = [one.row(Texts(is_carried=is_carried)) for is_carried in (False, True)]
         sources.append((rows, written(found[label_of(one)].layout)))
-    aliases = {name: role for one in found.values() for name, role in one.role_aliases.items()}
     preprocessing = {"kind": "chat", "message_weights": "mask"}
-    outcomes = builder.build_sources(sources, preprocessing, settings, aliases)
+    outcomes = builder.build_sources(sources, preprocessing, settings)
     judged = {}
     for one, (plain, carried) in zip(formats, outcomes, strict=True):
         texts = Texts(is_carried=True)
@@ -131,7 +131,7 @@ def _letters(texts: Iterable[str]) -> str:
 def _document_cell(builder: Builder) -> Cell:
     """Return the cell of a document, of which all is trained, and EOS; nothing predicts its first token."""
     row = {"text": "1. It is deep.", "url": "https://example.org"}
-    ((found,),) = builder.build_sources([([row], written(detect([row]).layout))], {"kind": "text"}, {}, {})
+    ((found,),) = builder.build_sources([([row], written(detect([row]).layout))], {"kind": "text"}, {})
     eos = load_tokenizer(SFTRecipe.from_mapping(builder.values("rows.jsonl")).tokenizer).special_tokens["eos_token"]
     is_fine = f". It is deep.{eos}" in found.trained and "." not in found.context
     return _cell(right=is_fine, dropped=found.dropped, told=found.told, is_mended=False)
@@ -144,7 +144,7 @@ def _token_cell(builder: Builder) -> Cell:
     padded = {name: [0 if name == "input_ids" else -100, *row[name]] for name in row}
     padded["attention_mask"] = [0] + [1] * len(row["input_ids"])
     layout = written(detect([row, padded]).layout)
-    ((plain, cut),) = builder.build_sources([([row, padded], layout)], {"kind": "tokenized"}, {}, {})
+    ((plain, cut),) = builder.build_sources([([row, padded], layout)], {"kind": "tokenized"}, {})
     is_fine = all("It is deep." in one.trained and "Which lake?" in one.context for one in (plain, cut))
     told = (*plain.told, *cut.told)
     return _cell(right=is_fine, dropped=plain.dropped or cut.dropped, told=told, is_mended=False)

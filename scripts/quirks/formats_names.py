@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bridgepack.config.document import written
-from bridgepack.config.layouts.detect import detect
+from bridgepack.config.layouts.detect import Detection, detect
+from bridgepack.config.layouts.preferences import PREFERENCE_CHOSEN
 from bridgepack.config.layouts.public import PUBLIC_LAYOUTS
 from tests.zoo.families import FAMILIES
 
 from .builds import CUT, Builder
-from .formats_rows import FORMATS, Format, Texts
+from .formats_rows import FORMATS
+from .formats_texts import Format, Texts
 
 _DOCUMENT = {"text": "The lake of Uri is 200 m deep.", "url": "https://example.org"}
 _ANSWER = "It is deep.<|im_end|>"
@@ -41,6 +43,11 @@ def name_of(one: Format) -> str:
     return ", ".join(filter(None, (one.name, one.more.replace("`", ""))))
 
 
+def detection_of(name: str, row: Mapping[str, Any]) -> Detection:
+    """Return the layout of a row; one that rows do not tell is chosen by its name."""
+    return detect([row], name=name if name == PREFERENCE_CHOSEN else None)
+
+
 def _tokens(builder: Builder) -> dict[str, Any]:
     question, answer = (builder.encode(text) for text in ("Which lake? ", _ANSWER))
     return {"input_ids": [*question, *answer], "labels": [-100] * len(question) + answer}
@@ -49,10 +56,9 @@ def _tokens(builder: Builder) -> dict[str, Any]:
 def _built(
     builder: Builder, rows: Mapping[str, Mapping[str, Any]], preprocessing: Mapping[str, Any]
 ) -> dict[str, Example]:
-    detections = {name: detect([row]) for name, row in rows.items()}
+    detections = {name: detection_of(name.partition(",")[0], row) for name, row in rows.items()}
     sources = [([row], written(detections[name].layout)) for name, row in rows.items()]
-    aliases = {name: role for one in detections.values() for name, role in one.role_aliases.items()}
-    outcomes = builder.build_sources(sources, preprocessing, {}, aliases)
+    outcomes = builder.build_sources(sources, preprocessing, {})
     trained = [tuple(text for text in one.trained.split(CUT) if text) for (one,) in outcomes]
     return {name: Example(rows[name], texts) for name, texts in zip(rows, trained, strict=True)}
 

@@ -47,7 +47,7 @@ from bridgepack.records import DropReason, LostKind
 from tests.support.carried_text import carried, faults
 from tests.support.conversations import rows
 from tests.support.installed_host import host_release
-from tests.support.read_rows import read_row
+from tests.support.read_rows import given_row, read_row
 from tests.support.small_builds import chat_row
 from tests.support.upstream_preprocessing import (
     ChatPair,
@@ -113,7 +113,8 @@ def _glaive(folder: Path) -> list[tuple[Row, Row]]:
     found = []
     for row in json.loads((folder / "glaive_toolcall_demo.json").read_text()):
         messages = [_openai_message(turn["from"], turn["value"]) for turn in row["conversations"]]
-        found.append((row, {"messages": messages, "tools": json.loads(row["tools"]) if row["tools"] else []}))
+        schemas = [{"type": "function", "function": one} for one in json.loads(row["tools"] or "[]")]
+        found.append((row, {"messages": messages, "tools": schemas}))
     return found
 
 
@@ -215,7 +216,7 @@ def is_mended(pair: ChatPair, row: Row, mode: str, ours: Outcome, theirs: HostOu
 
 def _faults(pair: ChatPair, row: Row, mode: str, tokens: tuple[list[int], list[int]]) -> list[str]:
     """Return what private-use characters say against a mask; empty too if they can say nothing."""
-    conversation = ConversationReader(ChatPreprocessing(), {}).read(row)
+    conversation = ConversationReader(ChatPreprocessing()).read(given_row(row))
     chat = carried(pair.tokenizer, conversation.messages, conversation.tools)
     answers = [index for index, message in enumerate(conversation.messages) if message["role"] == "assistant"]
     trained = answers[-1:] if mode == "last_turn" else answers
@@ -403,7 +404,7 @@ def test_prefix_that_the_template_refuses(pair_that_needs_a_user: ChatPair) -> N
 
 def _marked_by_template(pair: ChatPair, row: Row) -> tuple[list[int], list[int]]:
     """Return ids and the mask that the template's own generation blocks give, by transformers alone."""
-    conversation = ConversationReader(ChatPreprocessing(), {}).read(read_row(row))
+    conversation = ConversationReader(ChatPreprocessing()).read(read_row(row))
     tokenizer = AutoTokenizer.from_pretrained(pair.tokenizer.config.name_or_path)
     output = tokenizer.apply_chat_template(
         conversation.messages,

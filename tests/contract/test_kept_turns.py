@@ -61,7 +61,7 @@ def test_turns_are_those_of_the_host(bridge: ModuleType) -> None:
     from megatron.bridge.data.conversation_processing import normalize_chat_conversation
 
     habits = mended_by_host(KEEP, host_release())
-    read = ConversationReader(KEEP.model_copy(update=habits), {}, as_host=habits.keys()).read
+    read = ConversationReader(KEEP.model_copy(update=habits), as_host=habits.keys()).read
     num_equal = num_refused = 0
     for turn in _turns():
         column = "conversations" if "from" in turn else "messages"

@@ -16,11 +16,10 @@ from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing, PromptCompletionPreprocessing
 from bridgepack.data.sequences.chat import ChatEncoder
 from bridgepack.data.sequences.encoder import PromptCompletionEncoder
-from bridgepack.data.sequences.encoding import encode_examples
 from bridgepack.data.tokenizers.engines import FAST, probe_texts, use_engine
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
-from tests.support.read_rows import ReadingEncoder
+from tests.support.read_rows import ReadingEncoder, encode_examples
 from tests.zoo.tokenizers import CHATML, FAMILIES, Family, write_tokenizer
 
 DEEPSEEK_MARKERS = {"assistant_start": "<｜Assistant｜>", "assistant_end": "<｜end▁of▁sentence｜>"}
@@ -45,7 +44,7 @@ def _chats(reference_data: Path) -> list[dict[str, Any]]:
 def test_reference_rows(reference_data: Path, name: str) -> None:
     tokenizer = _load(reference_data / "tokenizers" / name)
     markers = DEEPSEEK_MARKERS if name == "deepseek_v3" else None
-    chat = ReadingEncoder(ChatEncoder(tokenizer, ChatPreprocessing(assistant_markers=markers), {}))
+    chat = ReadingEncoder(ChatEncoder(tokenizer, ChatPreprocessing(assistant_markers=markers)))
     settings = PromptCompletionPreprocessing(kind="prompt_completion")
     pairs = ReadingEncoder(PromptCompletionEncoder(tokenizer, settings), settings)
     rows = list(_chats(reference_data))

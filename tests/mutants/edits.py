@@ -313,10 +313,10 @@ EDITS = (
     ),
     _edit(
         "proof:speakers-swapped",
-        _CONVERSATION,
-        '{"human": "user", "gpt": "assistant",',
-        '{"human": "assistant", "gpt": "user",',
-        "human and gpt are taken for each other",
+        "config/layouts/roles.py",
+        '(("user", "human", "prompter"), "user")',
+        '(("user", "human", "prompter"), "assistant")',
+        "human is taken for the assistant",
     ),
     _edit(
         "proof:thoughts-trained",

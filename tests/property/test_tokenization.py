@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing, PromptCompletionPreprocessing
 from bridgepack.data.sequences.chat import ChatEncoder
 from bridgepack.data.sequences.encoder import PromptCompletionEncoder
-from bridgepack.data.sequences.encoding import Encoded, encode_examples
+from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
 from bridgepack.examples.tokenizer import chatml_template
@@ -18,7 +18,7 @@ from bridgepack.records import DropReason
 from tests.support.conversations import ROLES, json_values, rows, texts
 from tests.support.cutting import cut, policy_for
 from tests.support.examples import examples
-from tests.support.read_rows import ReadingEncoder
+from tests.support.read_rows import ReadingEncoder, encode_examples
 from tests.zoo.tokenizers import CHATML, loaded_tokenizer
 
 #: JSON with what no tokenizer encodes: halves of characters.
@@ -60,7 +60,7 @@ def test_rows_are_chats_or_errors_whatever_their_batch(
     tokenizer: ChatTokenizer, batch: list[Any], chosen: dict[str, str]
 ) -> None:
     settings = ChatPreprocessing(**chosen)  # type: ignore[arg-type]
-    encoder = ReadingEncoder(ChatEncoder(tokenizer, settings, {}), settings)
+    encoder = ReadingEncoder(ChatEncoder(tokenizer, settings), settings)
     alone = [encode_examples(encoder, [row]) for row in batch]
 
     assert [_plain(item) for item in encode_examples(encoder, batch)] == [_plain(item) for (item,) in alone]

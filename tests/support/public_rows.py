@@ -216,13 +216,67 @@ CHATS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         },
         {
             "messages": [user_turn("Context:\n{context}", "{question}"), assistant_turn("{answers.text.0}")],
-            "ignore": ["id", "title"],
+            "ignore": ["id", "title", "answers.text.*"],
         },
+    ),
+    (
+        "llama_factory",
+        {"instruction": QUESTION, "input": "", "output": ANSWER, "history": [["Where is it?", "In Uri."]]},
+        {
+            "messages": [
+                {"from_column": "history"},
+                user_turn("{instruction}", "{input}"),
+                assistant_turn("{output}"),
+            ]
+        },
+    ),
+    (
+        "ms_swift",
+        {"query": QUESTION, "response": ANSWER, "history": [["Where is it?", "In Uri."], ["Where is that?", "South."]]},
+        {"messages": [{"from_column": "history"}, user_turn("{query}"), assistant_turn("{response}")]},
+    ),
+    (
+        "xtuner",
+        {
+            "conversation": [
+                {"system": "Be brief.", "input": QUESTION, "output": ANSWER},
+                {"input": "A?", "output": "B."},
+            ]
+        },
+        {"messages": CONVERSATION},
+    ),
+    ("pairs", {"conversation": [{"human": QUESTION, "assistant": ANSWER}]}, {"messages": CONVERSATION}),
+    ("pairs", {"history": [[QUESTION, ANSWER]]}, {"messages": [{"from_column": "history"}]}),
+    (
+        "gemini",
+        {
+            "systemInstruction": {"parts": [{"text": "Be brief."}]},
+            "contents": [
+                {"role": "user", "parts": [{"text": QUESTION}]},
+                {"role": "model", "parts": [{"text": ANSWER}]},
+            ],
+        },
+        {"messages": [{"role": "system", "content": "{systemInstruction.parts}"}, {"from_column": "contents"}]},
+    ),
+    (
+        "sharegpt",
+        {"conversations": {"from": ["human", "gpt"], "value": [QUESTION, ANSWER]}},
+        {"messages": TALK},
+    ),
+    (
+        "messages",
+        {"messages": {"role": ["user", "assistant"], "content": [QUESTION, ANSWER]}},
+        {"messages": TURNS},
+    ),
+    (
+        "question_answer",
+        {"question": QUESTION, "answer": 4},
+        {"messages": [user_turn("{question}"), assistant_turn("{answer}")]},
     ),
     (
         "question_answers",
         {"question": QUESTION, "answer": ["200 m", "200 metres"]},
-        {"messages": [user_turn("{question}"), assistant_turn("{answer.0}")]},
+        {"messages": [user_turn("{question}"), assistant_turn("{answer.0}")], "ignore": ["answer.*"]},
     ),
     (
         "rag",

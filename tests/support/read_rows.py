@@ -12,9 +12,12 @@ from bridgepack.config.recipe.data import DataConfig
 from bridgepack.config.recipe.layout import AnyLayout, Layout
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing, Preprocessing
 from bridgepack.config.recipe.readings import detected_reading, written_reading
-from bridgepack.data.layouts.makers import ReadRow
+from bridgepack.data.layouts.messages import MessageReader
 from bridgepack.data.layouts.reader import RowReader
-from bridgepack.data.sequences.encoding import Encoder, FlatBatch, Prepared
+from bridgepack.data.sequences import encoding
+from bridgepack.data.sequences.encoding import Encoded, Encoder, FlatBatch, Prepared
+from bridgepack.errors import RowError
+from bridgepack.records.rows import ReadRow
 
 Row = dict[str, Any]
 _SYSTEM = {"role": "system", "content": "{system}"}
@@ -61,24 +64,68 @@ def reader_for(settings: Preprocessing | None = None, **data: Any) -> RowReader:
     config = DataConfig.model_validate({"train": "rows.jsonl", **data})
     reading = written_reading(settings or ChatPreprocessing(), config, "rows.jsonl")
     assert reading is not None
-    return RowReader(reading)
+    return RowReader(reading, config.role_aliases)
 
 
-def read_row(row: Mapping[str, Any], settings: Preprocessing | None = None, **layout: Any) -> ReadRow:
+def read_row(
+    row: Mapping[str, Any],
+    settings: Preprocessing | None = None,
+    role_aliases: Mapping[str, str] | None = None,
+    **layout: Any,
+) -> ReadRow:
     """Return a row as a build reads it whose layout is detected: by one reader for all rows with equal settings.
 
     `layout` are arguments of `usual_layouts`.
     """
     chosen = settings or ChatPreprocessing()
     names = tuple((name, str(value)) for name, value in layout.items())
-    return _reader(type(chosen), chosen.model_dump_json(exclude_unset=True), names).read(row)
+    aliases = tuple((role_aliases or {}).items())
+    return _reader(type(chosen), chosen.model_dump_json(exclude_unset=True), names, aliases).read(row)
 
 
 @lru_cache(maxsize=64)
-def _reader(kind: type[Preprocessing], settings: str, fields: tuple[tuple[str, str], ...]) -> RowReader:
+def _reader(
+    kind: type[Preprocessing], settings: str, fields: tuple[tuple[str, str], ...], aliases: tuple[tuple[str, str], ...]
+) -> RowReader:
     preprocessing = kind.model_validate_json(settings)
     layouts = LAYOUTS.validate_python(usual_layouts(preprocessing.kind, **dict(fields)))
-    return RowReader(detected_reading(preprocessing, layouts, [str(written(layout)) for layout in layouts]))
+    return RowReader(
+        detected_reading(preprocessing, layouts, [str(written(layout)) for layout in layouts]), dict(aliases)
+    )
+
+
+def given_row(columns: Mapping[str, Any]) -> ReadRow:
+    """Return a row with the columns that encoders read: its turns as the normaliser reads them, the rest as it is."""
+    if "messages" not in columns:
+        return ReadRow(columns, kind="text" if "text" in columns else "prompt_completion")
+    made = MessageReader({}).read(columns["messages"])
+    return ReadRow(
+        {**columns, "messages": made.messages},
+        is_plain=made.is_plain,
+        unread=made.unread,
+        other_keys=made.other_keys,
+        renamed=made.renamed,
+    )
+
+
+def encode_examples(encoder: Any, examples: Sequence[Any]) -> list[Encoded | RowError]:
+    """Return ids and mask of every sequence, or the row's error, of columns that encoders read."""
+    is_reading = isinstance(encoder, ReadingEncoder)
+    rows, errors = [], {}
+    for index, columns in enumerate(examples):
+        try:
+            rows.append(columns if is_reading or isinstance(columns, ReadRow) else given_row(columns))
+        except RowError as error:
+            errors[index] = error
+    made = iter(encoding.encode_examples(encoder, rows))
+    if not errors:
+        return list(made)
+    return [errors[index] if index in errors else next(made) for index in range(len(examples))]
+
+
+def encode_rows(encoder: Encoder, examples: Sequence[Mapping[str, Any]]) -> list[list[Encoded] | RowError]:
+    """Return the sequences of each example, columns that encoders read, or the row's error."""
+    return encoding.encode_rows(encoder, [given_row(columns) for columns in examples])
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from bridgepack.config.recipe.preprocessing import (
 )
 from bridgepack.data.sequences.chat import ChatEncoder
 from bridgepack.data.sequences.encoder import PromptCompletionEncoder
-from bridgepack.data.sequences.encoding import Encoded, encode_examples
+from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.data.sequences.over_long import SequencePolicy
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
@@ -32,7 +32,7 @@ from bridgepack.records import DropReason
 from tests.support.cutting import cut, policy_for
 from tests.support.host_datasets import load_host_tokenizer
 from tests.support.installed_host import host_release
-from tests.support.read_rows import ReadingEncoder
+from tests.support.read_rows import ReadingEncoder, encode_examples
 from tests.support.small_builds import AS_HOST
 
 #: What the host's preprocessing raises for a row; any of them ends its whole preparation.
@@ -69,7 +69,7 @@ class ChatPair:
         preprocessing = preprocessing.model_copy(update=mended_by_host(preprocessing, host_release()))
         self.tokenizer, self.host_tokenizer = _tokenizers(folder)
         trims = trims_thought_openings(preprocessing, host_release())
-        encoder = ChatEncoder(self.tokenizer, preprocessing, {}, trims_openings=trims)
+        encoder = ChatEncoder(self.tokenizer, preprocessing, trims_openings=trims)
         self.encoder = ReadingEncoder(encoder, preprocessing)
         self._loss_mode = loss_mode
         self._tool_schemas = [dict(schema) for schema in preprocessing.tool_schemas or ()] or None

@@ -303,7 +303,7 @@ def test_new_gives_each_file_its_layout(command: Command) -> None:
         },
         {"path": "data/docs", "layout": {"kind": "text", "ignore": ["url"]}},
     ]
-    assert recipe.data.role_aliases == {"bot": "assistant"}
+    assert recipe.data.role_aliases == {}
     assert recipe.preprocessing.kind == "chat"
     assert [written(one) for one in recipe.preprocessing.others] == [{"kind": "text", "over_long": "split"}]
     assert command("recipes", "show", "mine.yaml").code == 0

@@ -16,10 +16,10 @@ from scripts.quirks.formats import (
     label_of,
     refusal_of,
 )
-from scripts.quirks.formats_names import examples, name_of
-from scripts.quirks.formats_rows import FORMATS, REFUSED, Texts
+from scripts.quirks.formats_names import detection_of, examples, name_of
+from scripts.quirks.formats_rows import FORMATS, REFUSED
+from scripts.quirks.formats_texts import Texts
 
-from bridgepack.config.layouts.detect import detect
 from bridgepack.config.layouts.public import PUBLIC_LAYOUTS
 
 PROJECT = Path(__file__).parents[2]
@@ -58,7 +58,7 @@ def test_every_format_is_there_by_name() -> None:
     assert shown.keys() == read
     assert {name.partition(",")[0] for name in read} == {entry.name for entry in PUBLIC_LAYOUTS if entry.layout}
     for name, row in shown.items():
-        assert detect([json.loads(row)]).entry.name == name.partition(",")[0]
+        assert detection_of(name, json.loads(row)).entry.name == name.partition(",")[0]
 
 
 def test_every_layout_is_in_the_table() -> None:

@@ -230,7 +230,7 @@ def _command(wish: Wish, *, data: str | None, layout: str | None, tokenizer: str
         "seq-length": wish.seq_length,
         "method": wish.kind,
         "data": data,
-        "layout": layout or (None if wish.detection is None else wish.detection.entry.name),
+        "layout": layout or (None if wish.detection is None or wish.detection.more else wish.detection.entry.name),
         "tokenizer": tokenizer,
     }
     options = [word for option, value in choices.items() if value is not None for word in (f"--{option}", str(value))]

@@ -1,4 +1,4 @@
-"""Sections of a new recipe for data as it was detected: its layouts, its roles, the kinds of its rows."""
+"""Sections of a new recipe for data as it was detected: its layouts, the kinds of its rows."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,11 +10,16 @@ from bridgepack.config.layouts.detect import Detection
 def data_for(
     data: str | tuple[str, ...], detection: Detection | None, parts: Mapping[str, Detection]
 ) -> dict[str, Any]:
-    """Return fields of the section `data`: the training data, its layout or those of its parts, and names of roles."""
-    train = [{"path": path, "layout": written(one.layout)} for path, one in parts.items()] or data
-    layout = {"layout": written(detection.layout)} if detection else {}
-    aliases = {name: role for one in _all(detection, parts) for name, role in one.role_aliases.items()}
-    return {"train": train, **layout, **({"role_aliases": aliases} if aliases else {})}
+    """Return fields of the section `data`: the training data, and its layout or those of its parts."""
+    train = [{"path": path, "layout": _written(one)} for path, one in parts.items()] or data
+    layout = {"layout": _written(detection)} if detection else {}
+    return {"train": train, **layout}
+
+
+def _written(detection: Detection) -> Any:
+    """Return a layout, or the list of several, as a recipe has it."""
+    layouts = [written(layout) for layout in detection.layouts]
+    return layouts if detection.more else layouts[0]
 
 
 def preprocessing_for(

@@ -19,6 +19,18 @@ def parse_json(text: str) -> Any:
     return json.loads(text, object_pairs_hook=_object_of)
 
 
+def parsed_json(text: str) -> Any:
+    """Return the list or object that a text is in JSON, to look at; None if it is none.
+
+    Of a key that is repeated, the last value stays: what only looks need not refuse it, as what reads it does.
+    """
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return content if isinstance(content, dict | list) else None
+
+
 def _object_of(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):

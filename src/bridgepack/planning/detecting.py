@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.config.errors import quoted
-from bridgepack.config.layouts.detect import Detection, detect, entry_named
+from bridgepack.config.layouts.detect import Detection, detect, entries_named
 from bridgepack.config.layouts.sayings import NO_LAYOUT
+from bridgepack.config.layouts.shapes import detect_mixed
 from bridgepack.config.recipe.data import DataConfig
 from bridgepack.data.reading.inputs import InputFile, find_inputs
 from bridgepack.data.reading.remote import scheme_of
@@ -52,11 +53,17 @@ def detect_data(data: str | tuple[str, ...], layout: str | None = None) -> Detec
     if layout == NO_LAYOUT:
         return None
     if layout is not None:
-        entry_named(layout)
+        entries_named(layout)
     placed_rows = [*islice(_rows(_files(data)), _MAX_ROWS)]
     if any(value for _, row in placed_rows for value in row.values()):
         places, rows = [place for place, _ in placed_rows], [row for _, row in placed_rows]
-        return detect(rows, name=layout, data_name=f"--data is {quoted(data)}", places=places)
+        try:
+            return detect(rows, name=layout, data_name=f"--data is {quoted(data)}", places=places)
+        except ConfigError:
+            detection = detect_mixed(rows, data_name=quoted(data), places=places) if layout is None else None
+            if detection is None:
+                raise
+            return detection
     if layout is None:
         return None
     raise ConfigError(

@@ -27,6 +27,7 @@ from bridgepack.data.tokenizers.variables import refuse_unread_variables
 from bridgepack.errors import ConfigError, DataError, RowError
 from bridgepack.proof.packs import drawn_of_each
 from bridgepack.records import TRAIN, VALIDATION, DropReason, Manifest, MaskArray, Sequence, TokenArray
+from bridgepack.records.rows import ReadRow
 from bridgepack.records.sequences import token_counts
 
 #: Rows that are tokenised together.
@@ -67,7 +68,9 @@ def found_sources(recipe: SFTRecipe, manifest: Manifest | None = None) -> Iterat
                     place = Path(scratch) / f"{split}-{index}"
                     readings = readings_of.get(split, ())
                     reading = readings[index] if len(readings) == len(sources) else None
-                    view_of = readers_of(recipe) if reading is None else _always(RowReader(reading))
+                    view_of = (
+                        readers_of(recipe) if reading is None else _always(RowReader(reading, recipe.data.role_aliases))
+                    )
                     files_of_source = find_inputs((source,), field, split, place, view_of)
                     split_files += (replace(file, source=index) for file in files_of_source)
                 except DataError as error:
@@ -161,10 +164,11 @@ class SourceRows:
 
 
 #: (row number, from 1; its columns, or why they cannot be read)
-ReadRow = tuple[int, Mapping[str, Any] | RowError]
+NumberedRow = tuple[int, ReadRow | RowError]
 #: (row number, from 1; its columns, empty if unreadable; its ids and mask, uncut, or why there are
 #: none)
-EncodedRow = tuple[int, Mapping[str, Any], Encoded | RowError]
+EncodedRow = tuple[int, ReadRow, Encoded | RowError]
+_UNREADABLE = ReadRow({})
 
 
 def encoded_rows(recipe: SFTRecipe, file: InputFile, rows: set[int] | None = None) -> Iterator[EncodedRow]:
@@ -179,17 +183,17 @@ def encoded_rows(recipe: SFTRecipe, file: InputFile, rows: set[int] | None = Non
     """
     encoder = load_stage(recipe.model_dump_json()).encoder
     for batch in row_batches(recipe, file, rows):
-        outcomes = iter(encode_rows(encoder, [item for _, item in batch if isinstance(item, Mapping)]))
+        outcomes = iter(encode_rows(encoder, [item for _, item in batch if isinstance(item, ReadRow)]))
         for row, item in batch:
-            if not isinstance(item, Mapping):
-                yield row, {}, item
+            if not isinstance(item, ReadRow):
+                yield row, _UNREADABLE, item
                 continue
             sequences = next(outcomes)
             for sequence in [sequences] if isinstance(sequences, RowError) else sequences:
                 yield row, item, sequence
 
 
-def row_batches(recipe: SFTRecipe, file: InputFile, rows: set[int] | None = None) -> Iterator[tuple[ReadRow, ...]]:
+def row_batches(recipe: SFTRecipe, file: InputFile, rows: set[int] | None = None) -> Iterator[tuple[NumberedRow, ...]]:
     """Yield rows of a file as layouts read them, in batches and in row order; arguments as of `encoded_rows`.
 
     Raises:
@@ -242,7 +246,7 @@ def finished_sequences(
     ]
 
 
-def rows_of_file(file: InputFile, rows: set[int] | None, max_row_bytes: int) -> Iterator[ReadRow]:
+def rows_of_file(file: InputFile, rows: set[int] | None, max_row_bytes: int) -> Iterator[tuple[int, Any]]:
     """Yield rows of a file by their numbers, in order, without blank lines; all by default.
 
     Raises:

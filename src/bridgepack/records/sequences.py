@@ -80,6 +80,9 @@ class LostKind(StrEnum):
     EARLIER_REASONING = "earlier_reasoning"
     CUT_HISTORY = "cut_history"
     RENDERED_CHAT = "rendered_chat"
+    EMPTY_ANSWER = "empty_answer"
+    INLINE_THOUGHTS = "inline_thoughts"
+    MEDIA = "media"
 
 
 #: (opening text, closing text of thoughts in chat templates, whether the closing text closes nothing else):
@@ -92,13 +95,23 @@ THOUGHT_MARKERS = (
     ("<|channel>thought\n", "<channel|>", False),
     ("<|channel|>analysis<|message|>", "<|end|>", False),
 )
+#: (opening and closing text of thoughts in answers of data sets, and of what follows them), where a template has other
+#: markers: OpenThoughts and Sky-T1; Reflection and others; Kimi.
+INLINE_THOUGHT_MARKERS = (
+    ("<|begin_of_thought|>", "<|end_of_thought|>", "<|begin_of_solution|>", "<|end_of_solution|>"),
+    ("<reasoning>", "</reasoning>", "<answer>", "</answer>"),
+    ("<thinking>", "</thinking>", "<output>", "</output>"),
+    ("<thought>", "</thought>", "<answer>", "</answer>"),
+    ("<scratchpad>", "</scratchpad>", "<answer>", "</answer>"),
+    ("◁think▷", "◁/think▷", "", ""),
+)
 #: Kinds that are reported but never drop a row: templates may omit thoughts, and the others lose no text.
 TOLERATED_LOSSES = frozenset(
     {
         *(LostKind.REASONING, LostKind.EARLIER_REASONING, LostKind.NO_REASONING, LostKind.INJECTED_TURN),
         *(LostKind.WEIGHT, LostKind.TEMPLATE_KWARGS, LostKind.UNREAD_VARIABLE, LostKind.NO_END),
         *(LostKind.DOUBLED_TOKEN, LostKind.NO_SCHEMAS, LostKind.TOOL_SCHEMA, LostKind.RENDERED_CHAT),
-        LostKind.CUT_HISTORY,
+        *(LostKind.CUT_HISTORY, LostKind.EMPTY_ANSWER, LostKind.INLINE_THOUGHTS),
     }
 )
 _OTHER_TEMPLATE = "set tokenizer.chat_template to a template that writes"
@@ -130,6 +143,14 @@ LOSS_CURES: Mapping[str, str] = {
     LostKind.TOOL_SCHEMA: "write the parameters as {type: object, properties: {city: {type: string}}}",
     LostKind.NO_END: f"{_OTHER_TEMPLATE} an end after every answer, and name it in preprocessing.assistant_markers",
     LostKind.CUT_HISTORY: ("on purpose, by preprocessing.over_long; raise packing.max_sequence_length to keep more"),
+    LostKind.EMPTY_ANSWER: "set preprocessing.empty_answers to drop, or correct the rows",
+    LostKind.INLINE_THOUGHTS: (
+        "set preprocessing.inline_thoughts to move, which puts them where the template has thoughts, or correct the "
+        "rows"
+    ),
+    LostKind.MEDIA: (
+        "such rows are not text alone: set preprocessing.on_lost_content to drop (or error), or remove them"
+    ),
     LostKind.RENDERED_CHAT: "cut the text at its turns into a column messages, and read that with layout kind chat",
     LostKind.EARLIER_REASONING: (
         "the model is trained to answer there without thinking; where the template writes the thought of a last "

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from bridgepack.config.document import written
 from bridgepack.config.layouts.contents import holds
-from bridgepack.config.layouts.detect import Detection, detect, entry_named
+from bridgepack.config.layouts.detect import Detection, detect, entries_named
 from bridgepack.config.layouts.hints import layout_hint
+from bridgepack.config.layouts.preferences import CHOSEN_ANSWERS, PREFERENCE_CHOSEN
 from bridgepack.config.layouts.public import PUBLIC_LAYOUTS
 from bridgepack.config.recipe.layout import columns_of
 from bridgepack.errors import ConfigError
@@ -46,7 +47,7 @@ def test_rows_of_an_entry_are_detected_and_every_column_is_read_or_named(
 ) -> None:
     found = detect([row] * 3)
 
-    assert (found.entry.name, _layout(found)) == (entry_named(name).name, {"kind": "chat", **layout})
+    assert (found.entry.name, _layout(found)) == (entries_named(name)[0].name, {"kind": "chat", **layout})
     assert found.unread == ()
     assert _layout(detect([row], name=name.replace("_", "-"))) == _layout(found)
     read = {column.name for column in columns_of(found.layout)}
@@ -132,8 +133,44 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         "the whole conversation is one text",
     ),
     ("marked_text", {"text": f"### Human: {QUESTION}### Assistant: {ANSWER}"}, "nothing marks the answers"),
-    ("other_turns", {"conversation": [{"user": QUESTION, "assistant": ANSWER}]}, "Rename these fields"),
-    ("other_turns", {"conversations": {"from": ["human"], "value": [QUESTION]}}, "Rename these fields"),
+    ("other_turns", {"conversation": [{"a": QUESTION}, {"b": ANSWER}]}, "who says what"),
+    ("other_turns", {"conversations": {"from": "human", "value": QUESTION}}, "who says what"),
+    (
+        "preference",
+        {
+            "input": {"messages": openai_turns(QUESTION), "tools": []},
+            "preferred_output": [{"role": "assistant", "content": ANSWER}],
+            "non_preferred_output": [{"role": "assistant", "content": "No idea."}],
+        },
+        "preference_chosen",
+    ),
+    (
+        "message_tree",
+        {"id": "1", "parent_id": "0", "content": QUESTION, "role": "prompter"},
+        "message of a conversation tree",
+    ),
+    (
+        "reply_tree",
+        {"message_tree_id": "1", "prompt": {"text": QUESTION, "role": "prompter", "replies": [{"text": ANSWER}]}},
+        "a tree of messages",
+    ),
+    ("reply_node", {"text": QUESTION, "role": "prompter", "replies": [{"text": ANSWER}]}, "a tree of messages"),
+    ("benchmark", {"question_id": 81, "category": "writing", "turns": [QUESTION, "How long?"]}, "a benchmark"),
+    (
+        "benchmark",
+        {"question_id": 81, "turns": [QUESTION, "How long?"], "reference": [ANSWER, "11 km"]},
+        "a benchmark",
+    ),
+    (
+        "batch_output",
+        {"id": "b", "custom_id": "1", "response": {"body": {"choices": [{"message": {"content": ANSWER}}]}}},
+        "custom_id",
+    ),
+    (
+        "batch_input",
+        {"custom_id": "1", "method": "POST", "url": "/v1", "body": {"messages": openai_turns(QUESTION)}},
+        "custom_id",
+    ),
     ("message_rows", {"conversation_id": "1", "role": "user", "content": QUESTION}, "one turn of a conversation"),
     ("prompt_only", {"prompt": openai_turns(QUESTION)}, "no answer to train"),
     (
@@ -153,12 +190,53 @@ def test_what_is_not_read_is_refused_by_name(name: str, row: dict[str, Any], why
         detect([{"question": "Q", "answer": "A"}], name=name)
 
 
+_CHOSEN, _REJECTED = "It is 200 m deep.", "No idea, to be frank."
+_SAID, _SAID_ELSE = [{"role": "assistant", "content": _CHOSEN}], [{"role": "assistant", "content": _REJECTED}]
+
+
+@pytest.mark.parametrize(
+    ("row", "messages"),
+    [
+        (
+            {"prompt": QUESTION, "chosen": _CHOSEN, "rejected": _REJECTED},
+            [user_turn("{prompt}"), assistant_turn("{chosen}")],
+        ),
+        (
+            {"prompt": QUESTION, "chosen": openai_turns(QUESTION, _CHOSEN), "rejected": openai_turns(QUESTION, "No.")},
+            [{"from_column": "chosen"}],
+        ),
+        (
+            {"prompt": openai_turns(QUESTION), "chosen": _SAID, "rejected": _SAID_ELSE},
+            [{"from_column": "prompt"}, {"from_column": "chosen"}],
+        ),
+        (
+            {"prompt": QUESTION, "chosen": _SAID, "rejected": _SAID_ELSE},
+            [user_turn("{prompt}"), {"from_column": "chosen"}],
+        ),
+        (
+            {
+                "input": {"messages": openai_turns(QUESTION)},
+                "preferred_output": _SAID,
+                "non_preferred_output": _SAID_ELSE,
+            },
+            [{"from_column": "input.messages"}, {"from_column": "preferred_output"}],
+        ),
+    ],
+)
+def test_of_preference_pairs_the_chosen_answer_can_be_trained(row: dict[str, Any], messages: list[Any]) -> None:
+    found = detect([row], name=PREFERENCE_CHOSEN)
+
+    assert _layout(found)["messages"] == messages
+    assert {*found.layout.ignore} & {"rejected", "non_preferred_output"}
+    assert found.unread == ()
+
+
 def test_every_entry_has_a_row_here() -> None:
     names = [name for entry in PUBLIC_LAYOUTS for name in entry.all_names]
 
-    shapes = {entry_named(name).name for name, *_ in [*CHATS, *REFUSED]}
-    assert shapes | {"text", "tokenized"} == {entry.name for entry in PUBLIC_LAYOUTS}
-    assert len({*names}) == len(names)
+    shapes = {entries_named(name)[0].name for name, *_ in [*CHATS, *REFUSED]}
+    assert shapes | {"text", "tokenized", PREFERENCE_CHOSEN} == {entry.name for entry in PUBLIC_LAYOUTS}
+    assert len({*names}) == len(names) - len(CHOSEN_ANSWERS) + 1
     assert all(entry.url.startswith("https://") and (entry.layout or entry.refusal) for entry in PUBLIC_LAYOUTS)
 
 
@@ -262,11 +340,8 @@ def test_roles_under_other_names() -> None:
     turns = [{"role": "User", "content": QUESTION}, {"role": "bot", "content": ANSWER}]
     found = detect([{"messages": turns}, {"messages": [*turns, {"role": "critic", "content": "Right."}]}])
 
-    assert found.role_aliases == {"user": "user", "bot": "assistant"}
-    assert mentions(found.why, " names: bot is assistant")
+    assert mentions(found.why, "roles have other names: ", "bot is assistant")
     assert mentions(found.why, "role 'critic' is not known, ", "first row 2; ", "data.role_aliases, ")
-    assert detect([{"messages": openai_turns(*FOUR)}]).role_aliases == {}
-    assert detect([next(row for name, row, _ in CHATS if name == "toolbench")]).role_aliases == {"function": "tool"}
 
 
 def test_rows_of_several_shapes_are_told_with_their_shares() -> None:
@@ -354,9 +429,9 @@ def test_mistakes(name: str, message: str) -> None:
 def test_unknown_columns() -> None:
     with pytest.raises(ConfigError, match=r"no known layout .*they have foo \(text\), n \(identifier, a n"):
         detect([{"foo": "It is a sum.", "n": 1}])
-    with pytest.raises(ConfigError, match=r"they have question \(text\), answer \(text, a number\)\."):
-        detect([{"question": "2 + 2?", "answer": 4}])
-    assert entry_named("Question-Answer").name == "question_answer"
+    with pytest.raises(ConfigError, match=r"they have question \(text, a list\), n \(identifier, a number\)\."):
+        detect([{"question": ["2 + 2?"], "n": 4}])
+    assert entries_named("Question-Answer")[0].name == "question_answer"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.config.section import without_younger
 from bridgepack.data.sequences.chat import ChatEncoder
-from bridgepack.data.sequences.encoding import Encoded, encode_examples, encode_rows
+from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError, TokenizerError
@@ -20,6 +20,7 @@ from bridgepack.proof.mask_check import check_masks
 from bridgepack.records import DropReason, LostKind
 from tests.support.judged_masks import Judged
 from tests.support.messages import mentions
+from tests.support.read_rows import encode_examples, encode_rows
 from tests.support.small_builds import build, dropped, small_recipe, write_json_lines
 from tests.zoo.endless import APERTUS, GLM, LLAMA_2, LLAMA_31
 from tests.zoo.families import Family, write_tokenizer
@@ -311,7 +312,7 @@ def test_a_build_counts_answers_without_end(tmp_path: Path) -> None:
 
 def _encoder(folder: Path, family: Family, **settings: Any) -> tuple[ChatEncoder, ChatTokenizer]:
     tokenizer = load_tokenizer(TokenizerConfig(name_or_path=str(write_tokenizer(folder / "tokenizer", family))))
-    return ChatEncoder(tokenizer, ChatPreprocessing(**{**family.preprocessing, **settings}), {}), tokenizer
+    return ChatEncoder(tokenizer, ChatPreprocessing(**{**family.preprocessing, **settings})), tokenizer
 
 
 def _spans(tokenizer: ChatTokenizer, made: Encoded) -> list[str]:

@@ -12,13 +12,13 @@ from bridgepack.config.recipe.data import DataConfig, TokenizerConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.sequences.chat import ChatEncoder
 from bridgepack.data.sequences.conversation import Conversation, ConversationReader
-from bridgepack.data.sequences.encoding import Encoded, encode_examples
+from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason, LostKind
 from tests.support.messages import mentions
-from tests.support.read_rows import ReadingEncoder, read_row
+from tests.support.read_rows import ReadingEncoder, encode_examples, read_row
 from tests.support.small_builds import chat_row
 from tests.zoo.tokenizers import (
     FAMILIES,
@@ -39,7 +39,7 @@ CONVERSATION = [turn for texts in ROUNDS for turn in chat_row(*texts)["messages"
 
 def read(*turns: Mapping[str, Any], system: Any = None, **settings: Any) -> Conversation:
     columns = read_row({"messages": list(turns), "system": system})
-    return ConversationReader(ChatPreprocessing(**settings), {}).read(columns)
+    return ConversationReader(ChatPreprocessing(**settings)).read(columns)
 
 
 def refusal(*turns: Mapping[str, Any], **settings: Any) -> str:
@@ -50,7 +50,7 @@ def refusal(*turns: Mapping[str, Any], **settings: Any) -> str:
 
 
 def encoded(tokenizer: ChatTokenizer, turns: Sequence[Mapping[str, Any]], **settings: Any) -> Encoded | RowError:
-    encoder = ChatEncoder(tokenizer, ChatPreprocessing(**settings), {})
+    encoder = ChatEncoder(tokenizer, ChatPreprocessing(**settings))
     (found,) = encode_examples(encoder, [{"messages": list(turns)}])
     return found
 
@@ -278,7 +278,7 @@ COLUMN = {"chat_template_kwargs": "variables"}
 
 def texts_of_rows(tokenizer: ChatTokenizer, *variables: Any, **layout: Any) -> list[str | RowError]:
     chosen = ChatPreprocessing()
-    encoder = ReadingEncoder(ChatEncoder(tokenizer, chosen, {}), chosen, layout)
+    encoder = ReadingEncoder(ChatEncoder(tokenizer, chosen), chosen, layout)
     turns = CONVERSATION[:4]
     examples = [{"messages": turns, "variables": item} for item in variables]
     found = encode_examples(encoder, examples)
@@ -316,12 +316,12 @@ def test_variables_of_recipe_and_row_reach_the_template(tmp_path: Path) -> None:
 def test_variables_that_are_not_read_are_told(tmp_path: Path, given: Any, told: str | None) -> None:
     columns, tokenizer = {"messages": CONVERSATION[:2], "chat_template_kwargs": given}, with_config(tmp_path)
 
-    (found,) = encode_examples(ReadingEncoder(ChatEncoder(tokenizer, ChatPreprocessing(), {})), [columns])
+    (found,) = encode_examples(ReadingEncoder(ChatEncoder(tokenizer, ChatPreprocessing())), [columns])
     assert isinstance(found, Encoded)
     detail = f"the column chat_template_kwargs sets {told}, which the template reads"
     assert found.losses == (() if told is None else ((LostKind.TEMPLATE_KWARGS, detail),))
     layout = {"chat_template_kwargs": "chat_template_kwargs"}
-    encoder = ReadingEncoder(ChatEncoder(tokenizer, ChatPreprocessing(), {}), layout=layout)
+    encoder = ReadingEncoder(ChatEncoder(tokenizer, ChatPreprocessing()), layout=layout)
     (read_too,) = encode_examples(encoder, [columns])
     reads = "it reads date_string, enable_thinking"
     unread = f"chat_template_kwargs has theme, which the chat template does not read; {reads}"
@@ -331,7 +331,7 @@ def test_variables_that_are_not_read_are_told(tmp_path: Path, given: Any, told: 
 
 def test_masks_are_found_with_the_variables_of_the_row(tmp_path: Path) -> None:
     tokenizer = with_config(tmp_path, template_date="2025-06-30")
-    encoder = ReadingEncoder(ChatEncoder(tokenizer, ChatPreprocessing(), {}), layout=COLUMN)
+    encoder = ReadingEncoder(ChatEncoder(tokenizer, ChatPreprocessing()), layout=COLUMN)
     turns = [dict(CONVERSATION[0], content="<|im_end|>"), *CONVERSATION[1:4]]  # so that nothing is found by scanning
     columns = {"messages": turns, "variables": {"enable_thinking": False, "date_string": "2 May"}}
 
@@ -434,8 +434,8 @@ CALL = '{"name": "add", "arguments": {"a": 1}}'
 
 def _roles(aliases: dict[str, str], *turns: dict[str, Any]) -> list[str]:
     data = DataConfig(train="chats.jsonl", role_aliases=aliases)
-    reader = ConversationReader(ChatPreprocessing(), data.role_aliases)
-    return [message["role"] for message in reader.read(read_row({"conversations": list(turns)})).messages]
+    row = read_row({"conversations": list(turns)}, role_aliases=data.role_aliases)
+    return [message["role"] for message in ConversationReader(ChatPreprocessing()).read(row).messages]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.identity import tokenization_settings
 from bridgepack.data.repack import plan_repack
 from bridgepack.data.sequences.chat import ChatEncoder
-from bridgepack.data.sequences.encoding import Encoded, encode_rows
+from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.errors import ConfigError, RowError
 from bridgepack.planning.preview import preview_recipe
@@ -24,6 +24,7 @@ from bridgepack.reporting.screen import screen
 from tests.support import small_builds as small
 from tests.support import thoughtful
 from tests.support.messages import mentions
+from tests.support.read_rows import encode_rows
 from tests.support.thoughtful import call, said
 from tests.zoo.tokenizers import write_tokenizer
 
@@ -46,7 +47,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _encoded(tokenizer: Path, messages: Any, longest: int, **settings: Any) -> list[Encoded] | RowError:
     chat = ChatPreprocessing(**{"over_long": "truncate_history", **settings})
     loaded = load_tokenizer(TokenizerConfig(name_or_path=str(tokenizer)))
-    (made,) = encode_rows(ChatEncoder(loaded, chat, {}, max_runtime_length=longest), [{"messages": messages}])
+    (made,) = encode_rows(ChatEncoder(loaded, chat, max_runtime_length=longest), [{"messages": messages}])
     return made
 
 

@@ -12,10 +12,10 @@ from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing, PromptCompletionPreprocessing
 from bridgepack.data.sequences.chat import ChatEncoder
 from bridgepack.data.sequences.encoder import PromptCompletionEncoder
-from bridgepack.data.sequences.encoding import Encoded, encode_examples
+from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
-from tests.support.read_rows import ReadingEncoder
+from tests.support.read_rows import ReadingEncoder, encode_examples, given_row
 from tests.support.small_builds import build, small_recipe, write_json_lines
 from tests.zoo.tokenizers import CHATML, FAMILIES, loaded_tokenizer
 
@@ -108,9 +108,9 @@ def losses_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[st
         family = BY_NAME[name]
         loaded = loaded_tokenizer(tmp_path_factory.mktemp("tokenizer"), family)
         markers = {"assistant_markers": dict(family.assistant_markers)} if family.assistant_markers else {}
-        encoder = ChatEncoder(loaded, ChatPreprocessing(**markers, **settings), {})
+        encoder = ChatEncoder(loaded, ChatPreprocessing(**markers, **settings))
         row = {"messages": [{"role": role, "content": content} for role, content in turns]}
-        return {str(loss.kind): loss.detail for loss in encoder.prepare(row).losses}
+        return {str(loss.kind): loss.detail for loss in encoder.prepare(given_row(row)).losses}
 
     return found
 
@@ -167,10 +167,12 @@ def test_real_templates(reference_data: Path) -> None:
     ):
         loaded = load_tokenizer(TokenizerConfig(name_or_path=str(reference_data / "tokenizers" / name)))
         markers = {"assistant_start": "<｜Assistant｜>", "assistant_end": "<｜end▁of▁sentence｜>"} if bos else None
-        encoder = ChatEncoder(loaded, ChatPreprocessing(assistant_markers=markers), {})
+        encoder = ChatEncoder(loaded, ChatPreprocessing(assistant_markers=markers))
         for question, answer in (("Who?", "I."), ("Who?", "I." + eos), ((bos or "") + "Who?", "I.")):
             row = {"messages": [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]}
-            found.append([loss.detail for loss in encoder.prepare(row).losses if loss.kind == "doubled_token"])
+            found.append(
+                [loss.detail for loss in encoder.prepare(given_row(row)).losses if loss.kind == "doubled_token"]
+            )
 
     assert [bool(details) for details in found] == [False, True, False, False, True, True]
 

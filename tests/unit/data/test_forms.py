@@ -22,7 +22,7 @@ from bridgepack.planning.preview import preview_recipe
 from bridgepack.records import LostKind
 from bridgepack.reporting.results.previews import preview_blocks
 from bridgepack.reporting.screen import screen
-from tests.support.read_rows import read_row
+from tests.support.read_rows import given_row, read_row
 from tests.support.small_builds import AS_HOST, build, small_recipe, write_json_lines
 from tests.zoo.families import FAMILIES, write_tokenizer
 
@@ -148,15 +148,15 @@ SAME_CALLS: Mapping[str, Any] = {
 
 
 def text_of(tokenizer: ChatTokenizer, row: Any, **settings: Any) -> str:
-    encoder = ChatEncoder(tokenizer, ChatPreprocessing(loss_mode="full", **settings), {})
+    encoder = ChatEncoder(tokenizer, ChatPreprocessing(loss_mode="full", **settings))
     columns = row if isinstance(row, Mapping) else {"messages": row}
     text: str = encoder.prepare(read_row(columns)).value.text
     return text
 
 
 def losses_of(tokenizer: ChatTokenizer, turns: Sequence[Any], **settings: Any) -> set[str]:
-    encoder = ChatEncoder(tokenizer, ChatPreprocessing(loss_mode="full", **settings), {})
-    return {loss.kind for loss in encoder.prepare({"messages": turns}).losses} - {LostKind.NO_SCHEMAS}
+    encoder = ChatEncoder(tokenizer, ChatPreprocessing(loss_mode="full", **settings))
+    return {loss.kind for loss in encoder.prepare(given_row({"messages": turns})).losses} - {LostKind.NO_SCHEMAS}
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,10 @@ def test_a_call_without_arguments_has_none(real: tuple[ChatTokenizer, str]) -> N
     bare = {"id": "call00001", "type": "function", "function": {"name": "lookup", "description": None}}
 
     assert text_of(tokenizer, called(None, bare)) == text.format("", "{}")
-    bare["function"]["parameters"] = BERN  # perhaps its arguments: never replaced by none
+    bare["function"]["parameters"] = {}
+    assert text_of(tokenizer, called(None, bare)) == text.format("", "{}")
+    bare["function"]["values"] = BERN  # perhaps its arguments: never replaced by none
+    del bare["function"]["parameters"]
     with pytest.raises(RowError, match="rejects the row"):
         text_of(tokenizer, called(None, bare))
 

@@ -10,12 +10,13 @@ import pytest
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.sequences.chat import ChatEncoder
-from bridgepack.data.sequences.encoding import Encoded, encode_examples
+from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError, TokenizerError
 from bridgepack.records import DropReason
 from tests.support.messages import mentions
+from tests.support.read_rows import encode_examples
 from tests.zoo.families import write_tokenizer as write_quirks_tokenizer
 from tests.zoo.prompted import PHI_4
 from tests.zoo.tokenizers import CHATML, FAMILIES, Family, loaded_tokenizer
@@ -43,7 +44,7 @@ def plain(family: Family, user: str, bot: str, end: str) -> Family:
 
 
 def encoded(tokenizer: ChatTokenizer, turns: list[dict[str, Any]], **settings: Any) -> Encoded | RowError:
-    encoder = ChatEncoder(tokenizer, ChatPreprocessing(**settings), {})
+    encoder = ChatEncoder(tokenizer, ChatPreprocessing(**settings))
     (made,) = encode_examples(encoder, [{"messages": turns}])
     return made
 

@@ -156,5 +156,5 @@ def test_what_cannot_be_done_is_refused(tmp_path: Path) -> None:
     tokenizer = loaded_tokenizer(tmp_path, CHATML)
     tokenizer.backend = None
     with pytest.raises(TokenizerError, match="does not report tokens' positions"):
-        ChatEncoder(tokenizer, ChatPreprocessing(reasoning_loss="mask"), {})
+        ChatEncoder(tokenizer, ChatPreprocessing(reasoning_loss="mask"))
     assert not isinstance(Judged.of(tmp_path / "other", CHATML).encode(_row("One.")), RowError)

@@ -15,7 +15,7 @@ from scripts.quirks.served_rows import SETS
 
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.sequences.encoder import encoder_of
-from bridgepack.data.sequences.encoding import Encoded, encode_examples
+from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.data.sequences.loading import load_stage
 from bridgepack.data.sequences.over_long import SequencePolicy
 from bridgepack.data.sequences.prefixes import CuttingTokens
@@ -25,7 +25,7 @@ from bridgepack.data.served.rows import ServedRows
 from bridgepack.data.served.tokens import KnownText, ServerEncoder
 from bridgepack.errors import ConfigError, RowError
 from tests.support.messages import mentions
-from tests.support.read_rows import read_row
+from tests.support.read_rows import encode_examples, given_row, read_row
 from tests.support.small_builds import small_recipe
 from tests.zoo.families import Family, write_tokenizer
 from tests.zoo.served import SERVED_FAMILIES
@@ -232,7 +232,8 @@ def test_variables_of_server_recipe_and_row(
         {"tokenizer.chat_template_kwargs": trained},
         serving={"chat_template_kwargs": serving},
     )
-    columns = {**read_row(THOUGHTS, served.recipe.preprocessing), "chat_template_kwargs": of_row}
+    read = read_row(THOUGHTS, served.recipe.preprocessing).columns
+    columns = given_row({**read, "chat_template_kwargs": of_row})
     (found,) = served.rows.answers([columns])
     assert not isinstance(found, RowError)
     assert [str(answer.kind) for answer in found] == expected

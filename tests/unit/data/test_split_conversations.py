@@ -9,12 +9,13 @@ from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.config.section import without_younger
 from bridgepack.data.sequences.chat import ChatEncoder
-from bridgepack.data.sequences.encoding import Encoded, encode_rows
+from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.errors import ConfigError, RowError
 from tests.support import small_builds as small
 from tests.support import thoughtful
 from tests.support.messages import mentions
+from tests.support.read_rows import encode_rows
 from tests.support.thoughtful import AGENT, PLAIN, TWO_THOUGHTS, said
 from tests.zoo.tokenizers import FAMILIES, Family, write_tokenizer
 
@@ -30,7 +31,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def _encoded(folder: Path, messages: Any, name: str = "exchanges", **settings: Any) -> list[Encoded] | RowError:
     markers = thoughtful.FAMILIES[name].assistant_markers if name in thoughtful.FAMILIES else {}
     chat = {**SPLIT, **({"assistant_markers": dict(markers)} if markers else {}), **settings}
-    encoder = ChatEncoder(load_tokenizer(TokenizerConfig(name_or_path=str(folder))), ChatPreprocessing(**chat), {})
+    encoder = ChatEncoder(load_tokenizer(TokenizerConfig(name_or_path=str(folder))), ChatPreprocessing(**chat))
     (made,) = encode_rows(encoder, [{"messages": messages}])
     return made
 

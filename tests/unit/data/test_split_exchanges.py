@@ -10,7 +10,7 @@ from bridgepack.api import check
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.sequences.chat import ChatEncoder
-from bridgepack.data.sequences.encoding import Encoded, encode_rows
+from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.errors import RowError
 from bridgepack.proof.mask_check import check_masks
@@ -18,6 +18,7 @@ from bridgepack.proof.masks.masks import MaskOptions
 from bridgepack.proof.served.served import check_served
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
 from tests.support import small_builds as small
+from tests.support.read_rows import encode_rows
 from tests.support.thoughtful import call, said
 from tests.zoo import tokenizers as families
 from tests.zoo.tokenizers import write_tokenizer
@@ -56,7 +57,7 @@ def _encoded(folder: Path, messages: Any, longest: int, **settings: Any) -> list
     loaded = load_tokenizer(TokenizerConfig(name_or_path=str(folder)))
     chat = ChatPreprocessing(**{"over_long": "split_exchanges", **settings})
     row = {"messages": messages, "tools": TOOLS}
-    (made,) = encode_rows(ChatEncoder(loaded, chat, {}, max_runtime_length=longest), [row])
+    (made,) = encode_rows(ChatEncoder(loaded, chat, max_runtime_length=longest), [row])
     assert not isinstance(made, RowError), made
     return made
 

@@ -10,10 +10,10 @@ from scripts.quirks.served_rows import SETS, TOOL
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.sequences.chat import ChatEncoder
-from bridgepack.data.sequences.encoding import encode_examples
 from bridgepack.data.tokenizers import templates
 from bridgepack.data.tokenizers.templates import ChatTemplate
 from bridgepack.errors import RowError
+from tests.support.read_rows import encode_examples
 from tests.zoo.served import SERVED_FAMILIES
 from tests.zoo.tokenizers import FAMILIES, loaded_tokenizer, without_generation_blocks
 
@@ -173,10 +173,10 @@ def test_tokens_and_masks_are_those_of_the_slow_way(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(templates.ChatTemplate, "render", counted)
     monkeypatch.setattr("bridgepack.data.sequences.chat._CHECKED_ROWS", 0)
-    quick = encode_examples(ChatEncoder(tokenizer, settings, {}), rows)
+    quick = encode_examples(ChatEncoder(tokenizer, settings), rows)
     num_quick = len(renders)
     monkeypatch.setattr(templates.ChatTemplate, "is_stepwise", False)
-    slow = encode_examples(ChatEncoder(tokenizer, settings, {}), rows)
+    slow = encode_examples(ChatEncoder(tokenizer, settings), rows)
 
     assert [_plain(one) for one in quick] == [_plain(one) for one in slow]
     assert sum(not isinstance(one, RowError) for one in quick) > 6

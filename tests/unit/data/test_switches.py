@@ -16,7 +16,7 @@ from bridgepack.errors import RowError
 from bridgepack.records import ServedKind, ServedRecord
 from bridgepack.records.served import served_cure
 from tests.support.messages import mentions
-from tests.support.read_rows import read_row
+from tests.support.read_rows import given_row, read_row
 from tests.support.small_builds import build, small_recipe, write_json_lines
 from tests.zoo.families import write_tokenizer
 from tests.zoo.served import SERVED_FAMILIES
@@ -63,7 +63,8 @@ def _rows(folder: Path, name: str, template: str = "", **preprocessing: Any) -> 
 def _found(rows: ServedRows, *given: Row) -> tuple[str, bool, bool]:
     """Return the switch that is found with some rows: (name, value, whether it is partial)."""
     kept = SwitchRows()
-    columns = [{**read_row(row, rows.stage.recipe.preprocessing), **_variables(row)} for row in given]
+    read = [read_row(row, rows.stage.recipe.preprocessing).columns for row in given]
+    columns = [given_row({**columns, **_variables(row)}) for columns, row in zip(read, given, strict=True)]
     for one, answers in zip(columns, rows.answers(columns), strict=True):
         assert not isinstance(answers, RowError)
         kept.add(one, answers)

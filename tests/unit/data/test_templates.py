@@ -83,7 +83,7 @@ def source(request: pytest.FixtureRequest) -> str:
 @given(row=rows())
 def test_any_conversation(source: str, row: Mapping[str, Any]) -> None:
     try:
-        conversation = ConversationReader(ChatPreprocessing(), {}).read(read_row(row))
+        conversation = ConversationReader(ChatPreprocessing()).read(read_row(row))
     except RowError:
         return
     _assert_same(source, ChatTemplate(source, SPECIAL_TOKENS), conversation.messages, conversation.tools)

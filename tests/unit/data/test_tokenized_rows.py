@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridgepack.config.recipe.preprocessing import TokenizedPreprocessing
-from bridgepack.data.sequences.encoding import Encoded, encode_examples
-from bridgepack.data.sequences.plain.one_sample import LAYOUT_COLUMNS
+from bridgepack.config.recipe.sample_columns import SAMPLE_COLUMNS
+from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.data.sequences.plain.tokenized import TokenizedEncoder
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
@@ -21,7 +21,7 @@ from bridgepack.proof.mask_check import check_masks
 from bridgepack.proof.masks.masks import MaskOptions
 from bridgepack.records import DropReason
 from tests.support.messages import mentions
-from tests.support.read_rows import ReadingEncoder
+from tests.support.read_rows import ReadingEncoder, encode_examples
 from tests.support.small_builds import build, dropped, tokenized_recipe, tokenized_row, write_json_lines
 from tests.zoo.tokenizers import CHATML, loaded_tokenizer
 
@@ -62,7 +62,7 @@ def _padded(left: int, right: int, **columns: Any) -> dict[str, Any]:
 #: What must not change: (other columns of a row of four tokens).
 WHOLE: list[dict[str, Any]] = [
     {},
-    dict.fromkeys(LAYOUT_COLUMNS),
+    dict.fromkeys(SAMPLE_COLUMNS),
     {"attention_mask": [1, 1, 1, 1], "position_ids": [0, 1, 2, 3], "token_type_ids": [0, 0, 1, 1]},
     {"attention_mask": [True] * 4, "position_ids": np.arange(4)},
     {"length": 4, "num_tokens": 4.0, "seq_lengths": [4], "lengths": np.array([4]), "seqlens": [4, 0, 0]},
@@ -182,7 +182,7 @@ def test_rows_that_are_no_single_sample_are_refused(tokenizer: ChatTokenizer, ro
     assert detail in _refusal(tokenizer, row)
 
 
-@pytest.mark.parametrize("name", sorted(LAYOUT_COLUMNS))
+@pytest.mark.parametrize("name", sorted(SAMPLE_COLUMNS))
 def test_every_column_is_read(tokenizer: ChatTokenizer, name: str) -> None:
     detail = _refusal(tokenizer, EIGHT | {name: [0, 1, 2, 3, 0, 1, 2, 3]})
 

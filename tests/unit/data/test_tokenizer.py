@@ -12,7 +12,7 @@ from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing, PromptCompletionPreprocessing
 from bridgepack.data.sequences.chat import ChatEncoder
 from bridgepack.data.sequences.encoder import PromptCompletionEncoder
-from bridgepack.data.sequences.encoding import Encoded, encode_examples
+from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.data.tokenizers.load import load_tokenizer, refuse_lost_text
 from bridgepack.data.tokenizers.probe import drops_tool_names, end_of_turn_ids
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
@@ -21,7 +21,7 @@ from bridgepack.examples import train_chatml_tokenizer
 from bridgepack.records import DropReason
 from tests.support.cutting import cut, policy_for
 from tests.support.messages import mentions
-from tests.support.read_rows import ReadingEncoder
+from tests.support.read_rows import ReadingEncoder, encode_examples
 from tests.support.small_builds import AS_HOST, build, chat_row, tokenized_recipe, write_json_lines
 from tests.zoo.tokenizers import CHATML, THINKING, Family, TokenizerJson, loaded_tokenizer, write_tokenizer
 
@@ -90,7 +90,7 @@ def test_template_that_is_not_jinja_stops_the_build(tmp_path: Path) -> None:
 
     for forms in ({}, AS_HOST):
         with pytest.raises(TokenizerError, match=r"line 3 .*chat template .*not valid Jinja"):
-            ChatEncoder(tokenizer, ChatPreprocessing(**forms), {})
+            ChatEncoder(tokenizer, ChatPreprocessing(**forms))
 
 
 _TURNS = (
@@ -123,7 +123,7 @@ def test_template_that_cannot_be_compiled_or_repeated_stops_the_build(
 
     for forms in ({}, AS_HOST):
         with pytest.raises(TokenizerError, match=f"its chat template .*{found}.*or set tokenizer.chat_template"):
-            ChatEncoder(tokenizer, ChatPreprocessing(**forms), {})
+            ChatEncoder(tokenizer, ChatPreprocessing(**forms))
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_chats_need_one_template(tmp_path: Path, templates: list[str], found: st
     path.write_text(json.dumps({**json.loads(path.read_text()), "chat_template": named or None}))
 
     with pytest.raises(TokenizerError, match=found):
-        ChatEncoder(load_tokenizer(TokenizerConfig(name_or_path=str(tmp_path))), ChatPreprocessing(), {})
+        ChatEncoder(load_tokenizer(TokenizerConfig(name_or_path=str(tmp_path))), ChatPreprocessing())
 
 
 #: A tokenizer with code of its own, as Kimi-K3's, which has no template in Jinja.
@@ -189,7 +189,7 @@ def test_chats_that_a_tokenizer_renders_in_python_need_a_template_and_markers(tm
         r"no chat template in Jinja: its class OwnTokenizer renders chats in Python.* preprocessing.assistant_markers"
     )
     with pytest.raises(TokenizerError, match=found):
-        ChatEncoder(load_tokenizer(config), ChatPreprocessing(), {})
+        ChatEncoder(load_tokenizer(config), ChatPreprocessing())
 
 
 @pytest.mark.parametrize("content", [b"\xef\xbb\xbf{{ messages }}", b"\xff\xfe{\0{\0"])
@@ -210,7 +210,7 @@ def test_half_a_character_costs_its_row_and_no_other(tmp_path: Path) -> None:
     asked = {"from": "human", "value": "Smile."}
 
     broken, whole = encode_examples(
-        ReadingEncoder(ChatEncoder(tokenizer, ChatPreprocessing(), {})),
+        ReadingEncoder(ChatEncoder(tokenizer, ChatPreprocessing())),
         [{"conversations": [asked, call]}, {"messages": [QUESTION, ANSWER]}],
     )
 
@@ -222,7 +222,7 @@ def test_half_a_character_costs_its_row_and_no_other(tmp_path: Path) -> None:
 
 def test_half_a_character_that_the_template_leaves_out_does_no_harm(tmp_path: Path) -> None:
     """Old answers of this template are found by a scan only, which looks for markers in all of a row's texts."""
-    encoder = ReadingEncoder(ChatEncoder(loaded_tokenizer(tmp_path, THINKING), ChatPreprocessing(), {}))
+    encoder = ReadingEncoder(ChatEncoder(loaded_tokenizer(tmp_path, THINKING), ChatPreprocessing()))
     tools = json.dumps([{"name": f"<|im_end|>{HALF}"}])
 
     (encoded,) = encode_examples(encoder, [{"messages": [QUESTION, ANSWER] * 2, "tools": tools}])
@@ -408,7 +408,7 @@ def _add_white_space(tokenizer: TokenizerJson) -> None:
 
 def test_white_space_is_no_control_token(tmp_path: Path) -> None:
     tokenizer = loaded_tokenizer(tmp_path, Family(name="gemma", template=CHATML.template, edit=_add_white_space))
-    encoder = ChatEncoder(tokenizer, ChatPreprocessing(control_tokens="drop"), {})
+    encoder = ChatEncoder(tokenizer, ChatPreprocessing(control_tokens="drop"))
     assert "\n\n" in tokenizer.added_tokens
 
     for text, is_kept in (("a\n\nb", True), ("a<|x|>b", False), ("a\t\tb", False), ("a<|im_end|>", False)):

@@ -42,7 +42,7 @@ def _system(text: Any, role: str = "system") -> dict[str, Any]:
 def _found(columns: dict[str, Any], variables: dict[str, Any] | None = None, **settings: Any) -> dict[str, str]:
     layout = {"chat_template_kwargs": "kwargs"} if "kwargs" in columns else {}
     chosen = ChatPreprocessing(**settings)
-    conversation = ConversationReader(chosen, {}).read(read_row(columns, chosen, **layout))
+    conversation = ConversationReader(chosen).read(read_row(columns, chosen, **layout))
     return {str(loss.kind): loss.detail for loss in ToolFindings(variables or {}).find(conversation)}
 
 

@@ -12,10 +12,9 @@ from bridgepack.data.reading.inputs import find_inputs, hash_file
 from bridgepack.data.reading.ranges import iter_ranges
 from bridgepack.data.reading.rows import read_line, read_range
 from bridgepack.data.sequences.chat import ChatEncoder
-from bridgepack.data.sequences.encoding import encode_examples
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.errors import DataError, RowError
-from tests.support.read_rows import ReadingEncoder
+from tests.support.read_rows import ReadingEncoder, encode_examples
 
 ASKED, ANSWERED = {"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}
 KINDS = ".jsonl, .json, .csv, .tsv (each also .gz or .zst), .parquet, .arrow"
@@ -26,7 +25,7 @@ def encoder(chatml_tokenizer: Path) -> ReadingEncoder:
     """Return an encoder of chats with the default settings."""
     settings = ChatPreprocessing()
     tokenizer = load_tokenizer(TokenizerConfig(name_or_path=str(chatml_tokenizer)))
-    return ReadingEncoder(ChatEncoder(tokenizer, settings, {}), settings)
+    return ReadingEncoder(ChatEncoder(tokenizer, settings), settings)
 
 
 @pytest.mark.parametrize(
@@ -70,8 +69,16 @@ def test_lines_that_are_no_row(line: bytes, message: str) -> None:
             [ASKED, {"role": "assistant"}],
             "missing_field: turn 2 has neither role and content nor from and value; it has: role",
         ),
-        ([ASKED, {**ANSWERED, "content": 5}], "invalid_field: turn 2: content is an int; it must be text"),
-        (["Q"], "invalid_field: turn 1 is a str; it must be an object"),
+        ([ASKED, {**ANSWERED, "content": True}], "invalid_field: turn 2: content is a bool; it must be text"),
+        (
+            ["Q"],
+            "invalid_field: turn 1 is a str; it must be an object, or a list of a question and its answer",
+        ),
+        (
+            [ASKED, {**ANSWERED, "tool_calls": [{"name": "f", "args": {}, "input": {}}]}],
+            "invalid_field: turn 2: tool_calls: a call has both args and input, and only one can be its arguments; "
+            "remove one",
+        ),
         (
             [ASKED, {**ANSWERED, "content": "\ud800"}],
             "invalid_field: the text contains U+D800, half of a character that was cut in two",

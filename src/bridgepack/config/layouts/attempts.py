@@ -9,6 +9,10 @@ from bridgepack.config.layouts.candidates import Candidate, Columns, Fit
 from bridgepack.config.layouts.contents import Contents
 from bridgepack.config.layouts.copies import ends_with_answer, is_repeated, without_second_thought
 from bridgepack.config.layouts.forms import Form, Profile, profile_of
+from bridgepack.config.recipe.layout import columns_of
+
+#: End of a path to the first item of a list.
+_FIRST = ".0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,4 +122,7 @@ def layout_of(attempt: Attempt, sample: Sample, *, ignore: Sequence[str] = (), i
         if name not in read and name and ((ignores_identifiers and kinds == {"identifier"}) or name in repeats)
     ]
     fields = [name for name in candidate.entry.ignores if name.startswith("messages.") and name not in ignore]
-    return candidate.layout([*dict.fromkeys([*names, *ignore, *fields])])
+    # of a list of answers, an entry says that only the first is trained
+    firsts = [column.path for column in columns_of(candidate.layout(())) if column.path.endswith(_FIRST)]
+    items = [f"{path.removesuffix(_FIRST)}.*" for path in firsts]
+    return candidate.layout([*dict.fromkeys([*names, *ignore, *fields, *items])])

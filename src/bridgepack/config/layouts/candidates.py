@@ -137,6 +137,8 @@ def _reading(entry: PublicLayout, slot_columns: Mapping[str, tuple[str, ...]], c
     fields["messages"] = turns
     if "tools" in slot_columns and not entry.all_slots["tools"].is_ignored:
         fields["tools"] = slot_columns["tools"][0] if len(slot_columns["tools"]) == 1 else slot_columns["tools"]
+    elif "tools" in fields:
+        fields["tools"] = _path(fields["tools"], slot_columns)
     if "switch" in slot_columns:
         fields["chat_template_kwargs"] = {"enable_thinking": _switch(slot_columns["switch"][0], columns)}
     if "variables" in slot_columns:
@@ -156,14 +158,20 @@ def _turn(turn: Mapping[str, Any], slot_columns: Mapping[str, tuple[str, ...]]) 
         if field == "role":
             turn_fields[field] = value
         elif field in {"from_column", "tool_calls"}:
-            if value in slot_columns:
-                turn_fields[field] = slot_columns[value][0]
+            if path := _path(value, slot_columns):
+                turn_fields[field] = path
         else:
             pieces = [value] if isinstance(value, str) else value
             texts = [text for piece in pieces if (text := _text(piece, slot_columns)) is not None]
             if texts:
                 turn_fields[field] = texts[0] if len(texts) == 1 else tuple(texts)
     return turn_fields if turn_fields.keys() - {"role"} else None
+
+
+def _path(value: str, slot_columns: Mapping[str, tuple[str, ...]]) -> str:
+    """Return a slot, or a path inside it, with its column; empty if it has none: `request.tools` -> `input.tools`."""
+    slot, dot, inside = value.partition(".")
+    return f"{slot_columns[slot][0]}{dot}{inside}" if slot in slot_columns else ""
 
 
 def _text(piece: str, slot_columns: Mapping[str, tuple[str, ...]]) -> str | None:

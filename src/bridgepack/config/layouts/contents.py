@@ -1,16 +1,23 @@
 """What one value of a column or of a turn's field holds: text that can be lost, a flag about the loss, or neither."""
 
-import json
 import re
 from functools import lru_cache
 from typing import Any, Literal
+
+from bridgepack.config.json_text import parsed_json
 
 type Contents = Literal["text", "flag", "identifier"]
 
 #: Names, as `plain_name` writes them, that say whether or how much a turn or a row is trained.
 FLAGS = frozenset(
-    {"loss", "loss_weight", "loss_mask", "loss_scale", "trainable", "mask", "weight", "train", "training"}
+    {
+        *("loss", "loss_weight", "loss_mask", "loss_scale", "trainable", "mask", "weight", "train", "training"),
+        *("is_trained", "is_training", "trained", "train_on_turn", "train_on_turns", "is_correct"),
+        *("ignore_loss", "no_loss", "skip_loss"),
+    }
 )
+#: Those of them that say that something is not trained.
+_NEGATED = frozenset({"ignore_loss", "no_loss", "skip_loss"})
 #: Last words of names of content, of which a single word can be all: `answer`, `system_prompt`.
 _CONTENT_WORDS = """
     answer assistant chosen completion completions content context contexts conversation conversations cot
@@ -37,7 +44,7 @@ TOOL_COLUMNS = (
 #: Names of what is often JSON text: schemas and calls, where `[]` is none.
 _LISTS = frozenset({*TOOL_COLUMNS, "tool_calls", "calls", "answers"})
 #: Names of what is seen or heard, which no tokenizer here reads.
-_MEDIA = frozenset({"image", "images", "audio", "audios", "video", "videos"})
+_MEDIA = frozenset({"image", "images", "audio", "audios", "video", "videos", "image_urls", "pixel_values"})
 #: Last words of names of labels, which can have several words: `license: Creative Commons Attribution 4.0`.
 _LABEL_NAMES = """
     affiliation agent attribution author benchmark category citation city company copyright corpus country created
@@ -71,14 +78,21 @@ _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
 _FLAG_TEXTS = {**dict.fromkeys(("0", "0.0", "false"), 0), **dict.fromkeys(("1", "1.0", "true"), 1)}
 
 
-def flag_of(value: Any) -> Any:
+def flag_of(value: Any, name: str = "") -> Any:
     """Return a flag about the loss, as a number if it is the text of 0 or 1, true or false; an empty text as None.
 
-    `"False"` -> 0; others unchanged.
+    `"False"` -> 0; `True` of `ignore_loss` -> 0; others unchanged.
     """
     if isinstance(value, str):
-        return _FLAG_TEXTS.get(value.strip().lower(), value) if value.strip() else None
+        value = _FLAG_TEXTS.get(value.strip().lower(), value) if value.strip() else None
+    if name and plain_name(name) in _NEGATED and isinstance(value, int | float) and value in (0, 1):
+        return 1 - value
     return value
+
+
+def is_media(name: str) -> bool:
+    """Return whether a column, or a field as `messages.NAME`, has what is seen or heard."""
+    return plain_name(name.rpartition(".")[2]) in _MEDIA
 
 
 def is_mask_claim(name: str, value: Any) -> bool:
@@ -92,6 +106,13 @@ def is_mask_claim(name: str, value: Any) -> bool:
 def plain_name(name: str) -> str:
     """Return a column's name in lower case with underscores: `User-Agent`, `userAgent` -> `user_agent`."""
     return _HUMP.sub("_", name).lower().replace("-", "_").replace(" ", "_")
+
+
+def is_empty(value: Any) -> bool:
+    """Return whether a value holds nothing: null, a text of white space, or an empty list or object."""
+    if isinstance(value, str):
+        return not value or value.isspace()
+    return value is None or (isinstance(value, (list, tuple, dict)) and not value)
 
 
 def holds(name: str, value: Any) -> Contents | None:
@@ -150,19 +171,10 @@ def _of_text(kind: str, text: str, depth: int) -> Contents | None:
     words = text[:_HEAD].split(None, least)
     if not words:
         return None
-    if words[0][0] in "[{" and (content := _parse_json(text)) is not None:
+    if words[0][0] in "[{" and (content := parsed_json(text)) is not None:
         return _holds(kind or "json", content, depth + 1)
     if len(words) >= least and sum(_LETTER.search(word) is not None for word in words) >= least:
         return "text"
     if not text.isascii() and len(_UNSPACED_LETTERS.findall(text[:_HEAD])) >= least + _UNSPACED - _WORDS:
         return "text"
     return "flag" if kind == "flag" else "identifier"
-
-
-def _parse_json(text: str) -> Any:
-    """Return the list or object that a text holds as JSON; None if it holds none."""
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return content if isinstance(content, dict | list) else None

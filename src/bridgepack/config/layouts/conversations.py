@@ -3,6 +3,7 @@
 from bridgepack.config.layouts.entry import TOOLS, DataSet, PublicLayout, slot
 from bridgepack.config.layouts.forms import Form
 from bridgepack.config.layouts.parts import (
+    ANSWER,
     ANSWERS,
     ASSISTANT,
     EITHER,
@@ -78,6 +79,36 @@ CONVERSATIONS: tuple[PublicLayout, ...] = (
         ),
     ),
     PublicLayout(
+        name="pairs",
+        title="questions with their answers, as objects of input and output, or as lists of two",
+        url="https://xtuner.readthedocs.io/en/latest/training/multi_turn_conversation.html",
+        slots={
+            "turns": slot(
+                *("conversation", "conversations", "messages", "dialog", "dialogue", "turns", "rounds", "history"),
+                form=Form.PAIRS,
+            )
+        },
+        layout=WHOLE,
+        data_sets=(
+            DataSet(
+                name="xtuner",
+                title="XTuner's conversations of input and output",
+                url="https://xtuner.readthedocs.io/en/latest/training/multi_turn_conversation.html",
+            ),
+        ),
+    ),
+    PublicLayout(
+        name="gemini",
+        title="contents of parts, as in Gemini's API, whose answers have the role model",
+        url="https://ai.google.dev/api/caching#Content",
+        slots={
+            "turns": slot("contents", form=(Form.OPENAI, Form.SHAREGPT)),
+            "instruction": slot("system_instruction", form=Form.VARIABLES, needs="optional"),
+        },
+        layout=chat({"role": "system", "content": "{instruction.parts}"}, {"from_column": "turns"}),
+        before=("*",),
+    ),
+    PublicLayout(
         name="tools_in_system",
         title="turns whose system text lists the schemas, so that tools is not read",
         url=f"{HUB}/NousResearch/hermes-function-calling-v1",
@@ -134,6 +165,32 @@ SPLICED: tuple[PublicLayout, ...] = (
         },
         layout=chat({"from_column": "turns"}, {"from_column": "answer"}),
         data_sets=(DataSet(name="trl_prompt_completion_turns", title="TRL's conversational format", url=TRL),),
+    ),
+    PublicLayout(
+        name="history",
+        title="a question and its answer, and the earlier ones in a list of pairs, which may be empty",
+        url="https://github.com/hiyouga/LLaMA-Factory/blob/main/data/README.md",
+        slots={
+            "pairs": slot("history", form=Form.PAIRS, needs="sometimes"),
+            "question": slot("instruction", *QUESTIONS),
+            "input": slot("input", needs="optional"),
+            "answer": ANSWER,
+            "thoughts": THOUGHTS,
+        },
+        layout=chat({"from_column": "pairs"}, {"role": "user", "content": ["{question}", "{input}"]}, ASSISTANT),
+        before=("question_answer", "question_thinking_answer", "pairs"),
+        data_sets=(
+            DataSet(
+                name="llama_factory",
+                title="LLaMA-Factory's instruction, input, output and history",
+                url="https://github.com/hiyouga/LLaMA-Factory/blob/main/data/README.md",
+            ),
+            DataSet(
+                name="ms_swift",
+                title="ms-swift's query, response and history",
+                url="https://swift.readthedocs.io/en/latest/Customization/Custom-dataset.html",
+            ),
+        ),
     ),
     PublicLayout(
         name="question_and_turns",

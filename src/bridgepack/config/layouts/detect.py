@@ -10,14 +10,14 @@ from bridgepack.config.layouts.attempts import Attempt, Sample, attempts_at, bes
 from bridgepack.config.layouts.candidates import candidates_of
 from bridgepack.config.layouts.contents import FLAGS, Contents, holds, plain_name
 from bridgepack.config.layouts.entry import PublicLayout
-from bridgepack.config.layouts.public import PUBLIC_LAYOUTS
-from bridgepack.config.layouts.roles import aliases_for
+from bridgepack.config.layouts.public import DETECTED_LAYOUTS, PUBLIC_LAYOUTS
+from bridgepack.config.layouts.roles import renamed_roles, unknown_roles
 from bridgepack.config.layouts.turns import TurnFields, is_obeyed, turn_fields
 from bridgepack.config.recipe.layout import AnyLayout
 from bridgepack.errors import ConfigError
 
 #: Share of the rows that a layout must fit; the others are named.
-_LEAST_SHARE = 0.99
+LEAST_SHARE = 0.99
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,22 +40,27 @@ class Detection:
     why: tuple[str, ...]  #: what tells it, and what else is to be known, in words
     unread: tuple[Unread, ...]  #: text and flags that nobody reads
     has_loss_flags: bool  #: whether turns or rows say 0 or 1, true or false, of their training
-    role_aliases: Mapping[str, str]  #: names of roles in the turns that need an alias -> role
+    more: tuple[AnyLayout, ...] = ()  #: layouts of the rows that the first does not read
+
+    @property
+    def layouts(self) -> tuple[AnyLayout, ...]:
+        """All of its layouts; a row is read by the first that fits it."""
+        return (self.layout, *self.more)
 
 
-def entry_named(name: str) -> PublicLayout:
-    """Return the entry with a name, or with a data set of that name.
+def entries_named(name: str) -> tuple[PublicLayout, ...]:
+    """Return the entries with a name, or with a data set of that name; most names have one.
 
     Raises:
         ConfigError: there is none.
     """
     plain = name.lower().replace("-", "_")
-    entry = next((entry for entry in PUBLIC_LAYOUTS if plain in entry.all_names), None)
-    if entry is None:
+    entries = tuple(entry for entry in PUBLIC_LAYOUTS if plain in entry.all_names)
+    if not entries:
         raise ConfigError(
             sayings.unknown_name(name, [layout_name for entry in PUBLIC_LAYOUTS for layout_name in entry.all_names])
         )
-    return entry
+    return entries
 
 
 def detect(
@@ -72,13 +77,13 @@ def detect(
     Raises:
         ConfigError: no layout fits, several fit equally, the rows have several shapes, or their layout is refused.
     """
-    entries = PUBLIC_LAYOUTS if name is None else (entry_named(name),)
+    entries = DETECTED_LAYOUTS if name is None else entries_named(name)
     sample = Sample.of(rows, places)
     columns = sample.columns()
     attempts = attempts_at(sample, (candidate for entry in entries for candidate in candidates_of(entry, columns)))
     if name is not None and entries[0].layout is None:
         raise ConfigError(sayings.refused_layout(data_name, entries[0]))
-    least = (_LEAST_SHARE if name is None else 0.0) * sample.counts.total()
+    least = (LEAST_SHARE if name is None else 0.0) * sample.counts.total()
     fitting = [attempt for attempt in attempts if attempt.num_fits and attempt.num_fits + attempt.num_lacks >= least]
     if not fitting:
         raise ConfigError(_nothing_fits(attempts, sample, data_name, name))
@@ -87,7 +92,7 @@ def detect(
         raise ConfigError(sayings.equal_fits(data_name, options_of(best, sample), columns.forms))
     if best[0].candidate.reading is None:
         raise ConfigError(sayings.refused_layout(data_name, best[0].candidate.entry))
-    return _detection(best[0], sample, is_chosen=name is not None)
+    return detection_of(best[0], sample, is_chosen=name is not None)
 
 
 def options_of(attempts: Sequence[Attempt], sample: Sample) -> list[tuple[str, AnyLayout | None, frozenset[str]]]:
@@ -103,7 +108,7 @@ def _nothing_fits(attempts: Sequence[Attempt], sample: Sample, data_name: str, n
     kinds = {column: contents for profile in sample.counts for column, contents in profile.contents}
     columns = {column: sayings.kind_of(contents, values[column]) for column, contents in kinds.items()}
     if name is not None:
-        return sayings.lacks_columns(data_name, entry_named(name), columns)
+        return sayings.lacks_columns(data_name, entries_named(name), columns)
     shapes: Counter[str] = Counter()
     examples: dict[str, str] = {}
     by_reach = sorted(attempts, key=lambda attempt: (-len(attempt.covered_columns), -attempt.num_fits))
@@ -123,7 +128,8 @@ def _nothing_fits(attempts: Sequence[Attempt], sample: Sample, data_name: str, n
     )
 
 
-def _detection(attempt: Attempt, sample: Sample, *, is_chosen: bool) -> Detection:
+def detection_of(attempt: Attempt, sample: Sample, *, is_chosen: bool) -> Detection:
+    """Return the layout of an attempt with what is said of it; `is_chosen` by its name."""
     candidate, total = attempt.candidate, sample.counts.total()
     fields = turn_fields(candidate, sample.rows)
     flags = {**_row_flags(attempt, sample), **fields.flags}
@@ -131,15 +137,14 @@ def _detection(attempt: Attempt, sample: Sample, *, is_chosen: bool) -> Detectio
     unread = [
         field for field in (*_unread(attempt, sample), *_unread_fields(fields)) if field.holds != "flag" or not obeys
     ]
-    aliases, unknown_roles = aliases_for(fields.roles)
     why = [*sayings.reasons(candidate, attempt.repeated_columns, total, is_chosen=is_chosen)]
     if attempt.num_lacks:
         why.append(sayings.lacking(attempt.num_lacks, total, _first(attempt, sample, "lacks")))
     if num_others := total - attempt.num_fits - attempt.num_lacks:
         why.append(sayings.other_shapes(num_others, total, _first(attempt, sample, "other")))
     why += filter(None, [sayings.choice_of_pair([candidate.entry.name], "chat")])
-    why += sayings.flags_and_roles(flags if obeys else {}, aliases)
-    why += [sayings.unknown_role(name, sample.places[fields.roles[name]]) for name in unknown_roles]
+    why += sayings.flags_and_roles(flags if obeys else {}, renamed_roles(fields.roles))
+    why += [sayings.unknown_role(name, sample.places[fields.roles[name]]) for name in unknown_roles(fields.roles)]
     turn_fields_ignored = [f"messages.{name}" for name, contents in fields.contents.items() if contents == "identifier"]
     return Detection(
         entry=candidate.entry,
@@ -148,7 +153,6 @@ def _detection(attempt: Attempt, sample: Sample, *, is_chosen: bool) -> Detectio
         why=tuple(why),
         unread=tuple(unread),
         has_loss_flags=obeys,
-        role_aliases=aliases,
     )
 
 

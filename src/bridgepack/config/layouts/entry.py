@@ -55,6 +55,7 @@ class PublicLayout:
     ignores: tuple[str, ...] = ()  #: columns with text that is known to be no content
     before: tuple[str, ...] = ()  #: layouts that are more general, where both read all; `*` for all others
     is_alone: bool = False  #: a row has no text but in its slots
+    is_detected: bool = True  #: rows tell it; else only its name chooses it
 
     @property
     def all_names(self) -> tuple[str, ...]:

@@ -1,22 +1,17 @@
 """The forms of a row's values: texts, turns, tool schemas, calls, token ids; what entries of layouts ask for."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum, auto
 from typing import Any
 
+from bridgepack.config.json_text import parsed_json
 from bridgepack.config.layouts.contents import Contents, holds, plain_name
+from bridgepack.config.layouts.keys import CALL, DECLARATIONS, PAIR, SCHEMA, TURN, listed_turns
 from bridgepack.config.layouts.rendered import has_named_turns, has_rendered_turns
+from bridgepack.config.layouts.roles import CONTEXT_ROLES, FUNCTION_CALL, ROLE_NAMES
 
-#: Roles of turns that are no answer, as data sets name them, in lower case.
-_CONTEXT_ROLES = frozenset(
-    {
-        *("system", "developer", "user", "human", "tool", "observation", "function", "function_response"),
-        *("function_result", "tool_response", "ipython", "environment"),
-    }
-)
 #: Names of the column with a row's system text.
 SYSTEM_COLUMNS = ("system", "system_prompt", "system_message")
 #: Names of the column with a row's token ids.
@@ -39,18 +34,21 @@ class Form(StrEnum):
     SHAREGPT = auto()  #: turns with from and value, one of them an answer
     OPEN_TURNS = auto()  #: turns of either kind of which the last is no answer
     ANSWER_TURNS = auto()  #: turns of either kind of which the first is an answer
-    OTHER_TURNS = auto()  #: a list of objects that has text under other names, or an object of lists
+    PAIRS = auto()  #: questions with their answers: objects whose keys are roles, or lists of two
+    OTHER_TURNS = auto()  #: a list of objects that has text under other names, or one turn
+    TREE = auto()  #: a message with its replies
     SCHEMAS = auto()  #: tool schemas
     LISTED_SCHEMAS = auto()  #: tool schemas whose functions the row's system text lists, too
     CALLS = auto()  #: tool calls: names with arguments
     SPANS = auto()  #: answers in a passage: `text` is a list
     TEXTS = auto()  #: a list of texts
+    NUMBER = auto()  #: a number, as an answer can be
     IDS = auto()  #: token ids, a mask or labels
     VARIABLES = auto()  #: an object
     ANY = auto()  #: every value has this form
 
 
-_TURNS = frozenset({Form.OPENAI, Form.SHAREGPT, Form.OPEN_TURNS, Form.ANSWER_TURNS})
+_TURNS = frozenset({Form.OPENAI, Form.SHAREGPT, Form.OPEN_TURNS, Form.ANSWER_TURNS, Form.PAIRS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,20 +85,16 @@ def forms_of(value: Any) -> frozenset[Form]:
 
 def list_in(value: Any) -> list[Any]:
     """Return the list that a value is, as such or as JSON text; of one object, a list with it; else an empty list."""
-    value = parsed_json(value) if isinstance(value, str) else value
+    value = _content_in(value) if isinstance(value, str) else value
     if isinstance(value, Mapping):
         return [value]
     return list(value) if isinstance(value, list | tuple) else []
 
 
-def parsed_json(text: str) -> Any:
-    """Return the list or object that a text is in JSON; None if it is none."""
-    if text.lstrip()[:1] not in {"[", "{"} or len(text) > _MAX_JSON:
-        return None
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+def _content_in(text: str) -> Any:
+    """Return the list or object that a text is in JSON; None if it is none, or too long to look at."""
+    is_one = text.lstrip()[:1] in {"[", "{"} and len(text) <= _MAX_JSON
+    return parsed_json(text) if is_one else None
 
 
 def function_of(schema: Any) -> Mapping[str, Any]:
@@ -113,7 +107,7 @@ def function_of(schema: Any) -> Mapping[str, Any]:
 def texts_in(value: Any, depth: int = 0) -> Iterator[str]:
     """Yield the texts in a value: its own, those of turns and parts, and of lists."""
     if isinstance(value, str):
-        content = parsed_json(value)
+        content = _content_in(value)
         if content is not None and Form.TEXT not in forms_of(value):
             yield from texts_in(content, depth + 1)
         elif value.strip():
@@ -133,7 +127,7 @@ def texts_in(value: Any, depth: int = 0) -> Iterator[str]:
 
 def role_of(turn: Mapping[str, Any]) -> str:
     """Return the role of a turn, in lower case."""
-    return str(turn.get("role") or turn.get("from") or "").lower()
+    return next((str(turn[name]).lower() for name in TURN.names_in(turn).get("role", ()) if turn[name]), "")
 
 
 def _system_text(row: Mapping[str, Any]) -> str:
@@ -147,7 +141,7 @@ def _system_text(row: Mapping[str, Any]) -> str:
 
 def _forms_of(value: Any) -> Iterator[Form]:
     if isinstance(value, str):
-        inner = set(_forms_of(content)) if (content := parsed_json(value)) is not None else set()
+        inner = set(_forms_of(content)) if (content := _content_in(value)) is not None else set()
         yield from inner
         if not inner & _TURNS:
             yield Form.TEXT
@@ -158,6 +152,8 @@ def _forms_of(value: Any) -> Iterator[Form]:
                 yield Form.RENDERED_TEXT
     elif isinstance(value, bool):
         yield Form.SWITCH
+    elif isinstance(value, int | float):
+        yield Form.NUMBER
     elif isinstance(value, Mapping):
         yield from _forms_of_object(value)
     elif isinstance(value, list | tuple) and value:
@@ -168,7 +164,11 @@ def _forms_of_object(value: Mapping[str, Any]) -> Iterator[Form]:
     yield Form.VARIABLES
     if isinstance(value.get("text"), list):
         yield Form.SPANS
-    if {"role", "content"} <= value.keys() or {"from", "value"} <= value.keys():
+    if isinstance(value.get("replies"), list):
+        yield Form.TREE
+    if turns := listed_turns(value):
+        yield from _forms_of_turns(turns)
+    elif is_turn(value):
         yield Form.OTHER_TURNS
     yield from _forms_of_functions([value])
 
@@ -183,33 +183,66 @@ def _forms_of_list(value: Sequence[Any]) -> Iterator[Form]:
         yield from functions
         if not functions:
             yield from _forms_of_turns(value)
+    elif all(isinstance(item, list | tuple) and len(item) == 2 and all(map(_is_text, item)) for item in value):
+        yield Form.PAIRS
+
+
+def _is_text(value: Any) -> bool:
+    return value is None or isinstance(value, str)
 
 
 def _forms_of_functions(values: Sequence[Mapping[str, Any]]) -> Iterator[Form]:
     functions = [function_of(item) for item in values]
-    if not all(isinstance(item.get("name"), str) for item in functions) or any(
-        {"role", "from"} & item.keys() for item in values
-    ):
+    if any({"role", "from"} & item.keys() for item in values):
         return
-    if all("arguments" in item for item in functions):
+    if all(map(_is_call, functions)):
         yield Form.CALLS
-    elif not any("arguments" in item for item in functions) and all(
-        {"parameters", "description", "inputSchema", "input_schema"} & item.keys() for item in functions
-    ):
+    elif all(_is_schema(item) or any(isinstance(item.get(name), list) for name in DECLARATIONS) for item in functions):
         yield Form.SCHEMAS
 
 
+def _is_call(function: Mapping[str, Any]) -> bool:
+    """Return whether an object has a name and arguments; `parameters` are some where they are no schema."""
+    names = CALL.names_in(function)
+    arguments = names.get("arguments", ())
+    if not arguments or not isinstance(function.get(names.get("name", [""])[0]), str):
+        return False
+    if arguments[0] != "parameters":
+        return True
+    value = function["parameters"]
+    is_schema = isinstance(value, Mapping) and all(isinstance(item, Mapping) for item in value.values())
+    return not (is_schema or "description" in function or (isinstance(value, Mapping) and "type" in value))
+
+
+def _is_schema(function: Mapping[str, Any]) -> bool:
+    keys = {key for key, names in SCHEMA.names_in(function).items() if names != ["arguments"]}
+    return isinstance(function.get("name"), str) and bool(keys & {"parameters", "description"})
+
+
 def _forms_of_turns(turns: Sequence[Mapping[str, Any]]) -> Iterator[Form]:
-    is_openai = all("role" in turn and {"content", "tool_calls"} & turn.keys() for turn in turns)
-    is_sharegpt = not is_openai and all("from" in turn and {"value", "tool_calls"} & turn.keys() for turn in turns)
-    if not is_openai and not is_sharegpt:
-        if any(holds(str(key), item) == "text" for turn in turns for key, item in turn.items()):
+    if not all(map(is_turn, turns)):
+        if _are_pairs(turns):
+            yield Form.PAIRS
+        elif any(holds(str(key), item) == "text" for turn in turns for key, item in turn.items()):
             yield Form.OTHER_TURNS
         return
     roles = [role_of(turn) for turn in turns]
-    if any(role not in _CONTEXT_ROLES for role in roles):
-        yield Form.OPENAI if is_openai else Form.SHAREGPT
-    if roles[-1] in _CONTEXT_ROLES:
+    if any(role not in CONTEXT_ROLES for role in roles):
+        yield Form.OPENAI if all("role" in turn for turn in turns) else Form.SHAREGPT
+    if roles[-1] in CONTEXT_ROLES:
         yield Form.OPEN_TURNS
-    if roles[0] not in _CONTEXT_ROLES:
+    if roles[0] not in CONTEXT_ROLES:
         yield Form.ANSWER_TURNS
+
+
+def is_turn(turn: Mapping[str, Any]) -> bool:
+    """Return whether an object has a role, and a content or calls; null counts as content."""
+    keys = {TURN.key(name) for name in turn}
+    is_of_calls = "tool_calls" in turn or ROLE_NAMES.get(role_of(turn)) == FUNCTION_CALL
+    return "role" in keys and ("content" in keys or is_of_calls)
+
+
+def _are_pairs(items: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether objects are questions with their answers, under the names of roles: `input` and `output`."""
+    keys = [PAIR.names_in(item).keys() for item in items]
+    return all(keys) and {"user", "assistant"} <= {key for names in keys for key in names}

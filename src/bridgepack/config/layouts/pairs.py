@@ -28,7 +28,7 @@ PAIRS: tuple[PublicLayout, ...] = (
         slots={
             "instruction": slot("instruction"),
             "input": slot("input", needs="optional"),
-            "answer": slot("output", "response", "answer", "completion"),
+            "answer": slot("output", "response", "answer", "completion", form=(Form.TEXT, Form.NUMBER)),
             "thoughts": THOUGHTS,
         },
         layout=chat({"role": "user", "content": ["{instruction}", "{input}"]}, ASSISTANT),

@@ -20,11 +20,21 @@ CONTEXTS = ("context", "passage", "document", "reference", "background")
 TURNS = ("messages", "conversations", "conversation", ANY_COLUMN)
 OPEN = ("prompt", "input", "messages", "conversation", "conversations", "history", "context", ANY_COLUMN)
 ANY = (Form.ANY,)
+#: The answers of a preference pair.
+CHOSEN = ("chosen", "chosen_response", "response_chosen", "accepted", "preferred_output", "preferred")
+REJECTED = (
+    "rejected",
+    "rejected_response",
+    "response_rejected",
+    "non_preferred_output",
+    "non_preferred",
+    "dispreferred",
+)
 #: Layouts of columns, which a conversation with the same text comes before.
 OF_COLUMNS = (
     *("alpaca", "instruction_context", "answer_spans", "question_answers", "context_question", "prompt_completion"),
     *("question_thinking_answer", "question_answer", "turns_and_answer", "turns_and_calls", "question_and_turns"),
-    "prompt_completion_turns",
+    *("prompt_completion_turns", "history"),
 )
 THOUGHTS = slot(
     *("reasoning_content", "thinking", "reasoning", "cot", "complex_cot", "rationale", "chain_of_thought", "thought"),
@@ -47,4 +57,6 @@ WHOLE = chat({"from_column": "turns"})
 OPENAI = {"turns": slot(*TURNS, form=Form.OPENAI)}
 SHAREGPT = {"turns": slot(*TURNS, form=(Form.SHAREGPT, Form.OPENAI))}
 EITHER = {"turns": slot(*TURNS, form=(Form.OPENAI, Form.SHAREGPT))}
-PAIR = {"question": slot(*QUESTIONS), "answer": slot(*ANSWERS), "thoughts": THOUGHTS}
+#: An answer, which can be a number.
+ANSWER = slot(*ANSWERS, form=(Form.TEXT, Form.NUMBER))
+PAIR = {"question": slot(*QUESTIONS), "answer": ANSWER, "thoughts": THOUGHTS}

@@ -2,7 +2,7 @@
 
 from bridgepack.config.layouts.entry import ANY_COLUMN, DataSet, PublicLayout, slot
 from bridgepack.config.layouts.forms import Form
-from bridgepack.config.layouts.parts import ANY, HUB, TRL
+from bridgepack.config.layouts.parts import ANY, CHOSEN, HUB, REJECTED, TRL
 
 #: Rows that are not read, and why.
 REFUSED: tuple[PublicLayout, ...] = (
@@ -12,12 +12,12 @@ REFUSED: tuple[PublicLayout, ...] = (
         url=TRL,
         slots={
             "prompt": slot("prompt", "question", "instruction", "input", "query", form=ANY, needs="optional"),
-            "chosen": slot("chosen", "chosen_response", "response_chosen", "accepted", form=ANY),
-            "rejected": slot("rejected", "rejected_response", "response_rejected", form=ANY),
+            "chosen": slot(*CHOSEN, form=ANY),
+            "rejected": slot(*REJECTED, form=ANY),
         },
         layout=None,
         refusal="they are preference pairs for DPO; supervised training would ignore the rejected answer. To train the "
-        "chosen answers alone, name their columns in data.layout, and rejected in its ignore",
+        "chosen answers alone, write the recipe with `bridgepack new --layout preference_chosen`",
         before=("*",),
     ),
     PublicLayout(
@@ -65,13 +65,68 @@ REFUSED: tuple[PublicLayout, ...] = (
         name="message_tree",
         title="one message per row, in a tree of messages",
         url=f"{HUB}/OpenAssistant/oasst1",
-        slots={"text": slot("text"), "role": slot("role", form=ANY)},
+        slots={"text": slot("text", "content"), "role": slot("role", form=ANY)},
         layout=None,
         refusal="each row is one message of a conversation tree. Write one row per path from root to leaf, with its "
         "messages in a column named messages",
-        marks=("message_id", "parent_id"),
+        marks=("parent_id",),
         before=("*",),
         data_sets=(DataSet(name="oasst", title="OpenAssistant", url=f"{HUB}/OpenAssistant/oasst1"),),
+    ),
+    PublicLayout(
+        name="reply_tree",
+        title="a message with its replies, in a tree",
+        url=f"{HUB}/OpenAssistant/oasst1",
+        slots={"root": slot(ANY_COLUMN, form=Form.TREE)},
+        layout=None,
+        refusal="each row is a tree of messages. Write one row per path from root to leaf, with its messages in a "
+        "column named messages",
+        before=("*",),
+    ),
+    PublicLayout(
+        name="reply_node",
+        title="a message with its replies, in a tree",
+        url=f"{HUB}/OpenAssistant/oasst1",
+        slots={"text": slot("text", "content"), "replies": slot("replies", form=ANY)},
+        layout=None,
+        refusal="each row is a tree of messages. Write one row per path from root to leaf, with its messages in a "
+        "column named messages",
+        before=("*",),
+    ),
+    PublicLayout(
+        name="benchmark",
+        title="the questions of a benchmark, whose answers models have yet to give",
+        url="https://github.com/lm-sys/FastChat/tree/main/fastchat/llm_judge",
+        slots={
+            "turns": slot("turns", form=Form.TEXTS),
+            "reference": slot("reference", form=ANY, needs="optional"),
+        },
+        layout=None,
+        refusal="they are questions of a benchmark without answers; reference is for its judge, and of some rows "
+        "alone. Write each question and an answer of a model as turns of a column named messages",
+        before=("*",),
+    ),
+    PublicLayout(
+        name="batch_output",
+        title="answers of OpenAI's batch API, without their questions",
+        url="https://platform.openai.com/docs/guides/batch",
+        slots={"response": slot("response", form=Form.VARIABLES)},
+        layout=None,
+        refusal="the questions are in the file of the batch's requests. Join both by custom_id, and write "
+        "body.messages of the request, then response.body.choices[0].message, to a column named messages",
+        marks=("custom_id",),
+        before=("*",),
+    ),
+    PublicLayout(
+        name="batch_input",
+        title="requests of OpenAI's batch API, without their answers",
+        url="https://platform.openai.com/docs/guides/batch",
+        slots={"body": slot("body", form=Form.VARIABLES)},
+        layout=None,
+        refusal="the answers are in the file of the batch's output. Join both by custom_id, and write body.messages of "
+        "the request, then response.body.choices[0].message, to a column named messages",
+        marks=("custom_id",),
+        before=("*",),
     ),
     PublicLayout(
         name="message_rows",
@@ -123,11 +178,12 @@ REFUSED: tuple[PublicLayout, ...] = (
     ),
     PublicLayout(
         name="other_turns",
-        title="turns whose fields are not role and content, or from and value",
+        title="turns under names that are not known, or one turn alone",
         url="https://platform.openai.com/docs/guides/supervised-fine-tuning",
         slots={"turns": slot(ANY_COLUMN, form=Form.OTHER_TURNS), "system": slot("system", needs="optional")},
         layout=None,
-        refusal="their turns have neither role and content nor from and value. Rename these fields",
+        refusal="nothing tells who says what. Write a column messages in their place, a list with a turn of "
+        "{role: user, content: ..} and one of {role: assistant, content: ..} for each question and its answer",
         is_alone=True,
     ),
     PublicLayout(

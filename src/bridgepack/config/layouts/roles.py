@@ -1,30 +1,36 @@
 """Roles of turns under the names that data sets give them, and what these names mean."""
 
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 
-#: Names that need no alias: those of roles, and those that are built in.
-#: Source: `role_aliases` of `DataConfig`.
-_KNOWN = frozenset(
+ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
+#: What a turn that holds nothing but calls is, in place of a role.
+FUNCTION_CALL = "function_call"
+#: Name, in lower case, of what has no other meaning in public data sets -> role, or `function_call`.
+ROLE_NAMES: Mapping[str, str] = MappingProxyType(
     {
-        *("system", "developer", "user", "assistant", "tool", "human", "gpt", "function_call", "function_response"),
-        "observation",
+        **dict.fromkeys(("tool", "observation", "function_response", "function", "function_result"), "tool"),
+        **dict.fromkeys(("tool_response", "tool_result", "ipython", "environment"), "tool"),
+        **dict.fromkeys(("assistant", "gpt", "bot", "chatbot", "model", "ai", "chatgpt"), "assistant"),
+        **dict.fromkeys(("bard", "bing", "claude"), "assistant"),
+        **dict.fromkeys(("user", "human", "prompter"), "user"),
+        **dict.fromkeys((FUNCTION_CALL, "tool_call", "function-call"), FUNCTION_CALL),
+        **{"system": "system", "developer": "developer"},
     }
 )
-#: Name, in lower case, of what has no other meaning in public data sets -> role.
-_MEANINGS: Mapping[str, str] = {
-    **dict.fromkeys(("function", "function_result", "tool_response", "tool_result", "ipython", "environment"), "tool"),
-    **dict.fromkeys(("assistant", "bot", "chatbot", "model", "ai", "chatgpt", "bard", "bing", "claude"), "assistant"),
-    **dict.fromkeys(("user", "human", "prompter"), "user"),
-    **dict.fromkeys(("tool_call", "function-call"), "function_call"),
-    **{"system": "system", "developer": "developer", "tool": "tool", "gpt": "assistant"},
-}
+#: Roles of turns that are no answer.
+CONTEXT_ROLES = frozenset(name for name, role in ROLE_NAMES.items() if role not in {"assistant", FUNCTION_CALL})
 
 
-def aliases_for(names: Collection[str]) -> tuple[dict[str, str], list[str]]:
-    """Return (alias -> role, names whose role is not known) for roles of turns.
+def unknown_roles(names: Collection[str]) -> list[str]:
+    """Return the names of roles that are not known: [`user`, `Assistant`, `critic`] -> [`critic`]."""
+    return [name for name in names if name.lower() not in ROLE_NAMES]
 
-    [`user`, `Assistant`, `function`, `critic`] -> {`assistant`: `assistant`, `function`: `tool`}, [`critic`]
+
+def renamed_roles(names: Collection[str]) -> dict[str, str]:
+    """Return name -> role, for names that are not the role's own and that few data sets have.
+
+    [`user`, `gpt`, `bot`] -> {`bot`: `assistant`}
     """
-    new_names = [name for name in names if name not in _KNOWN]
-    aliases = {name.lower(): _MEANINGS[name.lower()] for name in new_names if name.lower() in _MEANINGS}
-    return aliases, [name for name in new_names if name.lower() not in aliases]
+    usual = ROLES | {"human", "gpt", "observation", "function_response", FUNCTION_CALL}
+    return {name: ROLE_NAMES[name.lower()] for name in names if name not in usual and name.lower() in ROLE_NAMES}

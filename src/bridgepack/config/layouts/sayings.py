@@ -58,11 +58,11 @@ def equal_fits(
     return f"{data_name}: {fits}:\n" + "\n".join(lines) + f"\n{choice}." + (f" {_BY_HAND}." if is_new else "")
 
 
-def lacks_columns(data_name: str, entry: PublicLayout, columns: Mapping[str, str]) -> str:
+def lacks_columns(data_name: str, entries: Sequence[PublicLayout], columns: Mapping[str, str]) -> str:
     """Return the message for rows that lack the columns of the layout that was asked for."""
-    slot_words = ", ".join(words_of_slots(entry))
+    slot_words = "; or ".join(", ".join(words_of_slots(entry)) for entry in entries)
     has = f"{data_name}, which has {_list_columns(columns)}"
-    return f"--layout is {entry.name}, which reads {slot_words}; {has}. Choose another. {_BY_HAND}."
+    return f"--layout is {entries[0].name}, which reads {slot_words}; {has}. Choose another. {_BY_HAND}."
 
 
 def unknown_columns(data_name: str, columns: Mapping[str, str]) -> str:
@@ -92,6 +92,12 @@ def mixed_shapes(data_name: str, shapes: Counter[str], examples: Mapping[str, st
         f"data.train, each with its layout; or write none with --layout {NO_LAYOUT}, and a build reads each row by "
         "the layout that fits it; or choose one with --layout NAME, which drops the other rows."
     )
+
+
+def several_layouts(shapes: Sequence[tuple[str, int]], total: int) -> str:
+    """Return what to say of rows that several layouts read; `shapes` are their names and numbers of rows."""
+    parts = ", ".join(f"{percent(num_rows, total)} like {name}" for name, num_rows in shapes)
+    return f"its rows have several shapes: {parts}; each is read by the layout that fits it"
 
 
 def reasons(

@@ -8,11 +8,11 @@ from bridgepack.config.document import written
 from bridgepack.config.layouts import sayings
 from bridgepack.config.layouts.attempts import Attempt, Sample, attempts_at, best_of, layout_of
 from bridgepack.config.layouts.candidates import Candidate, Columns, candidate_with, candidates_of
-from bridgepack.config.layouts.detect import options_of
+from bridgepack.config.layouts.detect import LEAST_SHARE, Detection, detection_of, options_of
 from bridgepack.config.layouts.entry import PublicLayout
 from bridgepack.config.layouts.forms import Form, Profile
 from bridgepack.config.layouts.hints import as_prompt_completion
-from bridgepack.config.layouts.public import PUBLIC_LAYOUTS
+from bridgepack.config.layouts.public import DETECTED_LAYOUTS
 from bridgepack.config.recipe.layout import AnyLayout, ChatLayout, TokenizedLayout, columns_of
 from bridgepack.errors import ConfigError
 
@@ -43,6 +43,48 @@ def shapes_of(
         ConfigError: no layout of the kind fits a row, several fit equally, or rows are of a layout that is refused.
     """
     sample = Sample.of(rows, places)
+    return tuple(
+        Shape(
+            name=attempt.candidate.entry.name,
+            layout=_with_usual_columns(layout_of(attempt, sample, ignores_identifiers=False)),
+            num_rows=num_rows,
+        )
+        for attempt, num_rows in _attempts_with_rows(sample, kind, data_name)
+    )
+
+
+def detect_mixed(rows: Sequence[Any], *, data_name: str, places: Sequence[str]) -> Detection | None:
+    """Return the layouts that together read the rows of one source, as conversations; None if one or none does.
+
+    Arguments as of `shapes_of`.
+    """
+    sample = Sample.of(rows, places)
+    try:
+        attempts = _attempts_with_rows(sample, "chat", data_name)
+    except ConfigError:
+        return None
+    num_read = sum(num_rows for _, num_rows in attempts)
+    if len(attempts) < 2 or num_read < LEAST_SHARE * sample.counts.total():
+        return None
+    detections = [detection_of(attempt, sample, is_chosen=False) for attempt, _ in attempts]
+    shapes = [(detection.entry.name, num_rows) for detection, (_, num_rows) in zip(detections, attempts, strict=True)]
+    first = detections[0]
+    read_columns = {name for attempt, _ in attempts for name in attempt.candidate.known_columns}
+    return replace(
+        first,
+        more=tuple(detection.layout for detection in detections[1:]),
+        why=(sayings.several_layouts(shapes, sample.counts.total()),),
+        unread=tuple({u.name: u for d in detections for u in d.unread if u.name not in read_columns}.values()),
+        has_loss_flags=any(detection.has_loss_flags for detection in detections),
+    )
+
+
+def _attempts_with_rows(sample: Sample, kind: str, data_name: str) -> list[tuple[Attempt, int]]:
+    """Return the attempts that read the rows of a sample, each with its rows, the most frequent first.
+
+    Raises:
+        ConfigError: as `shapes_of`.
+    """
     columns = sample.columns()
     attempts = attempts_at(sample, _candidates(kind, columns))
     attempts = [attempt for attempt in attempts if attempt.num_fits]
@@ -57,19 +99,12 @@ def shapes_of(
         attempts_with_rows.append((attempt, sum(sample.counts[profile] for profile in profiles)))
         profiles_unread = [profile for profile in profiles_unread if profile not in profiles]
     _refuse_others(best, [attempt for attempt, _ in attempts_with_rows], sample, data_name, kind)
-    return tuple(
-        Shape(
-            name=attempt.candidate.entry.name,
-            layout=_with_usual_columns(layout_of(attempt, sample, ignores_identifiers=False)),
-            num_rows=num_rows,
-        )
-        for attempt, num_rows in attempts_with_rows
-    )
+    return attempts_with_rows
 
 
 def _candidates(kind: str, columns: Columns) -> Iterator[Candidate]:
     """Yield the candidates whose rows are of a kind, and those whose rows are refused."""
-    for entry in PUBLIC_LAYOUTS:
+    for entry in DETECTED_LAYOUTS:
         own_kind = entry.layout["kind"] if entry.layout is not None else None
         if own_kind in {None, kind}:
             # who says that the rows are documents means their text, whatever else they have
@@ -169,7 +204,7 @@ def _is_in_text(entry: PublicLayout) -> bool:
 
 
 def _all_candidates(columns: Columns) -> Iterator[Candidate]:
-    for entry in PUBLIC_LAYOUTS:
+    for entry in DETECTED_LAYOUTS:
         yield from candidates_of(entry, columns)
 
 

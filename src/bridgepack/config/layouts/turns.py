@@ -1,12 +1,14 @@
 """The turns that a layout reads: their roles, and the fields beside those that are always read."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from bridgepack.config.layouts.candidates import Candidate
 from bridgepack.config.layouts.contents import FLAGS, Contents, flag_of, holds, is_mask_claim, plain_name
-from bridgepack.config.layouts.forms import Form, forms_of, list_in
+from bridgepack.config.layouts.forms import Form, forms_of, function_of, list_in, role_of
+from bridgepack.config.layouts.keys import CALL, PAIR, TURN, listed_turns
+from bridgepack.config.layouts.roles import FUNCTION_CALL, ROLE_NAMES
 
 #: Fields that are read, or that chat templates read.
 _READ = frozenset(
@@ -15,7 +17,7 @@ _READ = frozenset(
         *("thinking", "function_call", "tool_plan", "channel", "recipient", "refusal", "audio"),
     }
 )
-_TURNS = frozenset({Form.OPENAI, Form.SHAREGPT, Form.OPEN_TURNS, Form.ANSWER_TURNS})
+_TURNS = frozenset({Form.OPENAI, Form.SHAREGPT, Form.OPEN_TURNS, Form.ANSWER_TURNS, Form.PAIRS})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,11 +41,12 @@ def turn_fields(candidate: Candidate, rows: Sequence[Mapping[str, Any]]) -> Turn
     for position, row in enumerate(rows):
         names_in_row = set()
         for turn in _turns_of(candidate, row):
-            roles.setdefault(str(turn["role"]) if turn.get("role") else str(turn.get("from")).lower(), position)
-            for name, value in turn.items():
-                if name not in _READ and (kind := holds(str(name), value)) is not None:
-                    values_of_fields.setdefault(str(name), []).append((kind, value))
-                    names_in_row.add(str(name))
+            if role := role_of(turn):
+                roles.setdefault(str(turn["role"]) if turn.get("role") else role, position)
+            for name, value in _fields_of(turn):
+                if (kind := holds(name, value)) is not None:
+                    values_of_fields.setdefault(name, []).append((kind, value))
+                    names_in_row.add(name)
         num_rows |= {name: num_rows.get(name, 0) + 1 for name in names_in_row}
     flags = {
         name: [value for _, value in values] for name, values in values_of_fields.items() if plain_name(name) in FLAGS
@@ -57,18 +60,43 @@ def turn_fields(candidate: Candidate, rows: Sequence[Mapping[str, Any]]) -> Turn
     return TurnFields(contents=contents, num_rows=num_rows, examples=examples, flags=flags, roles=roles)
 
 
+def _fields_of(turn: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the fields of a turn that are not always read, and the keys that its calls and parts should not have."""
+    keys = TURN if role_of(turn) else PAIR
+    for name, value in turn.items():
+        if name not in _READ and not keys.key(name) and not _is_of_call(turn, str(name)):
+            yield str(name), value
+    for call in list_in(turn.get("tool_calls")):
+        if isinstance(call, Mapping):
+            function = function_of(call)
+            inside = ".function" if function is not call else ""
+            yield from ((f"tool_calls{inside}.{name}", function[name]) for name in CALL.unknown_names(function))
+    if ROLE_NAMES.get(role_of(turn)) == FUNCTION_CALL:
+        for call in list_in(turn.get("content") or turn.get("value")):
+            if isinstance(call, Mapping):
+                function = function_of(call)
+                yield from ((f"{FUNCTION_CALL}.{name}", function[name]) for name in CALL.unknown_names(function))
+
+
+def _is_of_call(turn: Mapping[str, Any], name: str) -> bool:
+    """Return whether a field is the call of a turn that is nothing but a call."""
+    return ROLE_NAMES.get(role_of(turn)) == FUNCTION_CALL and bool(CALL.key(name))
+
+
 def _turns_of(candidate: Candidate, row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    turns = []
+    turns: list[Any] = []
     for name in candidate.read:
         value = row.get(name)
-        if isinstance(value, str | list | tuple) and value and forms_of(value) & _TURNS:
-            turns += [turn for turn in list_in(value) if isinstance(turn, Mapping)]
-    return turns
+        if isinstance(value, str | list | tuple | Mapping) and value and forms_of(value) & _TURNS:
+            items = list_in(value)
+            turns += listed_turns(value) if isinstance(value, Mapping) else items
+    return [turn for turn in turns if isinstance(turn, Mapping)]
 
 
 def is_obeyed(name: str, values: Sequence[Any]) -> bool:
     """Return whether `preprocessing.message_weights: mask` takes the values of a flag: 0 and 1, true and false."""
-    flags = [flag_of(value) for value in values]
+    items = [item for value in values for item in (value if isinstance(value, list | tuple) else [value])]
+    flags = [flag_of(value) for value in items]
     return all(flag is None or (isinstance(flag, int | float) and flag in (0, 1)) for flag in flags) and not any(
         is_mask_claim(name, value) for value in values
     )

@@ -108,6 +108,13 @@ class ChatPreprocessing(_Common):
     message_weights: Literal["ignore", "mask"] = "ignore"
     """For turns with `weight: 0`, `train: false` or `training: false`: `ignore` trains them, as Megatron-Bridge does;
     `mask` does not train them, and drops rows with other weights."""
+    empty_answers: Annotated[Literal["keep", "drop"], Before("keep")] = "keep"
+    """For answers without a text, calls or a refusal: `keep` trains them as they are, an end at once, as
+    Megatron-Bridge does (counted); `drop` drops their rows."""
+    inline_thoughts: Annotated[Literal["keep", "move"], Before("keep")] = "keep"
+    """For answers that begin with a thought under markers that the chat template does not know, such as
+    `<|begin_of_thought|>` or `<reasoning>`: `keep` leaves them in the text (counted); `move` puts the thought where the
+    template has thoughts, and leaves the markers out. Thoughts without an end, and nested ones, stay text."""
     split_conversations: Annotated[Literal["never", "when_context_differs"], Before("never")] = "never"
     """For templates that show an answer otherwise once the conversation goes on, e.g. without its reasoning: `never`
     makes one sequence of a conversation; `when_context_differs` makes as few as show every trained answer as a server

@@ -1,20 +1,25 @@
 """Rows as the data has them -> rows with the columns that encoders read, and what nobody reads."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
+from bridgepack.config.layouts.contents import is_empty
 from bridgepack.config.layouts.hints import layout_hint
 from bridgepack.config.recipe.data import Source
 from bridgepack.config.recipe.layout import Column
 from bridgepack.config.recipe.readings import Reading, written_reading
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.layouts.detection import detect_reading
-from bridgepack.data.layouts.makers import ChatMaker, Maker, ReadRow, maker_of
-from bridgepack.data.layouts.values import is_empty
+from bridgepack.data.layouts.makers import ChatMaker, MadeRow, Maker, maker_of
+from bridgepack.data.layouts.messages import MessageReader
 from bridgepack.data.reading.inputs import InputFile, names_of
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
+from bridgepack.records.rows import ReadRow
 
+#: Name of a field, or position in a list -> what is read inside it; empty if all of it is.
+type Inside = dict[str, Inside]
 #: Sets of column names whose unread ones are kept; more do not pay.
 _MAX_KEPT = 1 << 12
 
@@ -22,10 +27,11 @@ _MAX_KEPT = 1 << 12
 class RowReader:
     """Reads the rows of one source by its layouts."""
 
-    def __init__(self, reading: Reading) -> None:
-        """Take how the source's rows are read."""
+    def __init__(self, reading: Reading, role_aliases: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Take how the source's rows are read, and the recipe's names of roles."""
         self.reading = reading
-        self._makers = [maker_of(layout, reading) for layout in reading.layouts]
+        self._makers = [maker_of(layout, reading, role_aliases) for layout in reading.layouts]
+        self._read_messages = MessageReader(role_aliases).read
         self._inside = [_inside_of(maker.read) for maker in self._makers]
         self._ignored_names = frozenset(name for layout in reading.layouts for name in layout.ignore)
         #: (names of columns, position of the maker) -> columns that nobody reads
@@ -53,27 +59,39 @@ class RowReader:
         keys = tuple(row)
         plain, index = self._plain.get(keys) or self._plain_column(keys)
         if plain and type(turns := row[plain]) is list and turns:  # fast path: most rows are turns and nothing else
-            row_read = ReadRow(messages=turns)
-            if index:
-                row_read.layout = index
-            return row_read
+            messages = self._read_messages(turns)
+            if messages.is_plain:
+                return ReadRow({"messages": messages.messages}, "chat", index, True)
+            return self._read_row(MadeRow({"messages": messages.messages}, messages), "chat", index, {})
         index = self._choose(row)
         maker = self._makers[index]
-        row_read = maker.make(row)
-        row_read.layout = index
+        made_row = maker.make(row)
         key = (keys, index)
         names = self._unread.get(key)
         if names is None:
             if len(self._unread) > _MAX_KEPT:
                 self._unread.clear()
             names = self._unread[key] = self._names_unread(row, maker)
-        if self._ignored_names:
-            row_read.ignored_names = self._ignored_names
-        if names:
-            row_read.unread = {name: row[name] for name in names if not is_empty(row[name])}
+        unread = {name: row[name] for name in names if not is_empty(row[name])} if names else {}
         if self._inside[index]:
-            row_read.unread = {**row_read.unread, **dict(self._unread_inside(row, self._inside[index]))}
-        return row_read
+            unread |= self._unread_inside(row, self._inside[index])
+        return self._read_row(made_row, maker.kind, index, unread)
+
+    def _read_row(self, made_row: MadeRow, kind: str, index: int, unread: Mapping[str, Any]) -> ReadRow:
+        if made_row.messages is None:
+            return ReadRow(made_row.columns, kind, index, unread=unread, ignored_names=self._ignored_names)
+        messages = made_row.messages
+        return ReadRow(
+            columns=made_row.columns,
+            kind=kind,
+            layout=index,
+            is_plain=messages.is_plain,
+            unread={**unread, **messages.unread},
+            other_keys={**messages.other_keys, **made_row.other_keys},
+            ignored_names=self._ignored_names,
+            system_name=made_row.system_name,
+            renamed=messages.renamed,
+        )
 
     def _plain_column(self, keys: tuple[str, ...]) -> tuple[str, int]:
         if len(self._plain) > _MAX_KEPT:
@@ -112,26 +130,46 @@ class RowReader:
         read = {column.path if column.path in row else column.name for column in maker.read}
         return tuple(name for name in row if name not in read and name not in self._ignored_names)
 
-    def _unread_inside(self, row: Mapping[str, Any], inside: Mapping[str, frozenset[str]]) -> Iterator[tuple[str, Any]]:
-        """Yield `column.field` and its value for objects of which a layout reads other fields."""
-        for column, fields in inside.items():
-            value = row.get(column)
-            if column in self._ignored_names or not isinstance(value, Mapping):
-                continue
-            for name, item in value.items():
-                path = f"{column}.{name}"
-                if name not in fields and path not in self._ignored_names and not is_empty(item):
-                    yield path, item
+    def _unread_inside(self, row: Mapping[str, Any], inside: Mapping[str, Inside]) -> dict[str, Any]:
+        """Return path -> value of what a layout does not read inside the columns of which it reads a part."""
+        unread: dict[str, Any] = {}
+        for column, parts in inside.items():
+            if column not in self._ignored_names:
+                for path, value in unread_parts(row.get(column), column, parts):
+                    if path not in self._ignored_names and not is_empty(value):
+                        unread.setdefault(path, value)
+        return unread
 
 
-def _inside_of(columns: Sequence[Column]) -> dict[str, frozenset[str]]:
-    """Return column -> its fields that are read, for columns that are not read whole: `answer.text.0` -> text."""
+def unread_parts(value: Any, path: str, parts: Inside) -> Iterator[tuple[str, Any]]:
+    """Yield (path, value) of the fields of an object, and of the items of a list as `PATH.*`, that no path reads.
+
+    [["a"], ["b"]] at `history`, of which `history.0` is read -> (`history.*`, ["b"])
+    """
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            if name not in parts:
+                yield f"{path}.{name}", item
+            elif parts[name]:
+                yield from unread_parts(item, f"{path}.{name}", parts[name])
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            if str(index) not in parts:
+                yield f"{path}.*", item
+            elif parts[str(index)]:
+                yield from unread_parts(item, f"{path}.{index}", parts[str(index)])
+
+
+def _inside_of(columns: Sequence[Column]) -> dict[str, Inside]:
+    """Return column -> what is read inside it, for columns of which a part is: `answer.text.0` -> {text: {0: {}}}."""
     whole_columns = {column.path for column in columns}
-    paths = [column for column in columns if column.path != column.name and column.name not in whole_columns]
-    return {
-        name: frozenset(column.path.split(".")[1] for column in paths if column.name == name)
-        for name in dict.fromkeys(column.name for column in paths)
-    }
+    inside: dict[str, Inside] = {}
+    for column in columns:
+        if column.path != column.name and column.name not in whole_columns:
+            parts = inside.setdefault(column.name, {})
+            for name in column.path.split(".")[1:]:
+                parts = parts.setdefault(name, {})
+    return inside
 
 
 def readers_of(recipe: SFTRecipe) -> Callable[[Source, Sequence[InputFile], str], RowReader]:
@@ -142,6 +180,6 @@ def readers_of(recipe: SFTRecipe) -> Callable[[Source, Sequence[InputFile], str]
 
     def reader_of(source: Source, files: Sequence[InputFile], field: str) -> RowReader:
         reading = written_reading(recipe.preprocessing, recipe.data, source)
-        return RowReader(reading or detect_reading(recipe, files, field))
+        return RowReader(reading or detect_reading(recipe, files, field), recipe.data.role_aliases)
 
     return reader_of

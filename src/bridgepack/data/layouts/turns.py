@@ -3,8 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bridgepack.config.layouts.contents import is_empty
 from bridgepack.config.recipe.layout import Column, TurnFromColumns, TurnsFromColumn
-from bridgepack.data.layouts.values import TextMaker, as_function, is_empty, objects_in, value_of
+from bridgepack.data.layouts.calls import as_function
+from bridgepack.data.layouts.values import TextMaker, objects_in, value_of
 from bridgepack.data.reading.inputs import names_of
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
@@ -13,10 +15,11 @@ from bridgepack.records import DropReason
 class TurnMaker:
     """Makes one turn from columns."""
 
-    def __init__(self, turn: TurnFromColumns, *, is_written: bool) -> None:
-        """Take a turn; of a layout that `is_written` in the recipe, the assistant's must have a text or calls."""
+    def __init__(self, turn: TurnFromColumns) -> None:
+        """Take a turn; the assistant's must have a text or calls."""
         self._role = turn.role
-        self._needs_text = is_written and turn.role == "assistant"
+        self._needs_text = turn.role == "assistant"
+        self.is_question = turn.role == "user"
         self._content = None if turn.content is None else TextMaker(turn.content)
         self._reasoning = None if turn.reasoning_content is None else TextMaker(turn.reasoning_content)
         self._calls = None if turn.tool_calls is None else Column(turn.tool_calls)

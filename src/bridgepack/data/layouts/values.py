@@ -4,9 +4,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bridgepack.config.json_text import RepeatedKey, parse_json
+from bridgepack.config.layouts.contents import is_empty
+from bridgepack.config.layouts.keys import TURN, listed_turns
 from bridgepack.config.recipe.layout import OWN_TEMPLATE_VARIABLES, Column, VariableColumn, parts_of
 from bridgepack.data.reading.inputs import names_of
+from bridgepack.data.reading.json_texts import value_of_json
 from bridgepack.data.tokenizers.texts import check_is_unicode
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
@@ -30,15 +32,8 @@ def value_of(row: Mapping[str, Any], column: Column) -> Any:
     return value
 
 
-def is_empty(value: Any) -> bool:
-    """Return whether a value holds nothing: null, a text of white space, or an empty list or object."""
-    if isinstance(value, str):
-        return not value or value.isspace()
-    return value is None or (isinstance(value, (list, tuple, dict)) and not value)
-
-
-def text_at(row: Mapping[str, Any], column: Column) -> str:
-    """Return a row's text in a column.
+def text_at(row: Mapping[str, Any], column: Column, *, takes_numbers: bool = False) -> str:
+    """Return a row's text in a column; with `takes_numbers` a number is the text that JSON writes, as an answer can be.
 
     Raises:
         RowError: it is missing, null or not text, or half a character.
@@ -47,6 +42,8 @@ def text_at(row: Mapping[str, Any], column: Column) -> str:
     if value is None:
         how = "null" if column.path in row else f"missing; it has: {names_of(row)}"
         raise RowError(DropReason.MISSING_FIELD, f"{column.path} is {how}")
+    if takes_numbers and _is_number(value):
+        return json.dumps(value)
     if not isinstance(value, str):
         detail = f"{column.path} is a {type(value).__name__}; it must be text"
         raise RowError(DropReason.INVALID_FIELD, detail)
@@ -54,11 +51,18 @@ def text_at(row: Mapping[str, Any], column: Column) -> str:
     return value
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
 class TextMaker:
     """A text with columns, or its pieces, ready to be filled from rows."""
 
-    def __init__(self, texts: str | tuple[str, ...], *, strips_spaces: bool = False) -> None:
+    def __init__(
+        self, texts: str | tuple[str, ...], *, strips_spaces: bool = False, takes_numbers: bool = True
+    ) -> None:
         """Take a text, or pieces of which the empty ones are left out; `strips_spaces` around each column."""
+        self._takes_numbers = takes_numbers
         self._parts_of_text = parts_of(texts) if isinstance(texts, str) else None
         self._pieces = [parts_of(piece) for piece in texts] if isinstance(texts, tuple) else []
         self._strips_spaces = strips_spaces
@@ -75,9 +79,11 @@ class TextMaker:
         return bool(self.columns) and all(is_empty(value_of(row, column)) for column in self.columns)
 
     def are_texts(self, row: Mapping[str, Any]) -> bool:
-        """Return whether the columns hold texts or nulls."""
+        """Return whether the columns hold texts, numbers or nulls."""
         values = [value_of(row, column) for column in self.columns]
-        return all(value is None or isinstance(value, str) for value in values)
+        return all(
+            value is None or isinstance(value, str) or (self._takes_numbers and _is_number(value)) for value in values
+        )
 
     def has_texts(self, row: Mapping[str, Any]) -> bool:
         """Return whether the columns hold texts or nulls, and not all of them nothing."""
@@ -120,7 +126,10 @@ class TextMaker:
         return bool(columns) and all(is_empty(value_of(row, column)) for column in columns)
 
     def _fill(self, parts: Sequence[str | Column], row: Mapping[str, Any]) -> str:
-        texts = (text_at(row, part) if isinstance(part, Column) else part for part in parts)
+        texts = (
+            text_at(row, part, takes_numbers=self._takes_numbers) if isinstance(part, Column) else part
+            for part in parts
+        )
         if not self._strips_spaces:
             return "".join(texts)
         return "".join(
@@ -129,14 +138,18 @@ class TextMaker:
 
 
 def holds_turns(value: Any) -> bool:
-    """Return whether a value is a list of objects, or text that may be the JSON of one."""
+    """Return whether a value is a list of turns, one turn, an object of lists, or text that may be the JSON of one."""
     if isinstance(value, str):
-        return value.lstrip()[:1] == "["
-    return isinstance(value, (list, tuple)) and all(isinstance(item, Mapping) for item in value)
+        return value.lstrip()[:1] in ("[", "{")
+    if isinstance(value, Mapping):
+        return bool(TURN.names_in(value))
+    return isinstance(value, (list, tuple)) and all(isinstance(item, (Mapping, list, tuple)) for item in value)
 
 
 def turns_at(row: Mapping[str, Any], column: Column) -> Sequence[Any]:
-    """Return the turns in a column, none if it is null.
+    """Return the turns in a column, none if it is null; one turn alone, and an object of lists, as a list of turns.
+
+    {"role": ["user", "assistant"], "content": ["2 + 2?", "4"]} -> two turns
 
     Raises:
         RowError: it is no list of turns, nor its JSON text.
@@ -144,9 +157,11 @@ def turns_at(row: Mapping[str, Any], column: Column) -> Sequence[Any]:
     value = value_of(row, column)
     if value is None:
         return ()
-    if isinstance(value, str) and value.lstrip()[:1] == "[":
+    if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
         value = value_of_json(value, column.path)
-    if isinstance(value, str) or not isinstance(value, Sequence):
+    if isinstance(value, Mapping) and TURN.names_in(value):
+        return listed_turns(value) or (value,)
+    if isinstance(value, (str, Mapping)) or not isinstance(value, Sequence):
         detail = f"{column.path} is a {type(value).__name__}; it must be a list of turns"
         raise RowError(DropReason.INVALID_FIELD, detail)
     return value
@@ -167,16 +182,6 @@ def objects_in(value: Any, name: str) -> list[Mapping[str, Any]]:
     if not isinstance(value, (list, tuple)) or not all(isinstance(item, Mapping) for item in value):
         raise RowError(DropReason.INVALID_FIELD, f"{name} must be a list of objects, or JSON text of one")
     return list(value)
-
-
-def as_function(item: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a bare tool schema or call in OpenAI's form; others unchanged.
-
-    {"name": "f", "arguments": {}} -> {"type": "function", "function": {"name": "f", "arguments": {}}}
-    """
-    if not isinstance(item.get("name"), str) or "function" in item:
-        return item
-    return {"type": "function", "function": {name: value for name, value in item.items() if name != "type"}}
 
 
 def variables_in(value: Any, name: str) -> dict[str, Any]:
@@ -212,15 +217,3 @@ def variable_at(row: Mapping[str, Any], variable: VariableColumn) -> Any:
             DropReason.INVALID_FIELD, f"{variable.column} is {text!r}; the layout has values for: {values_of_layout}"
         )
     return variable.values[text]
-
-
-def value_of_json(text: str, where: str) -> Any:
-    """Return the value of a JSON text; raises RowError if it is not JSON."""
-    try:
-        return parse_json(text)
-    except RepeatedKey as error:
-        raise RowError(DropReason.INVALID_FIELD, f"{where}: {error}") from None
-    except ValueError as error:
-        raise RowError(DropReason.INVALID_FIELD, f"{where} is not JSON: {error}") from None
-    except RecursionError:
-        raise RowError(DropReason.INVALID_FIELD, f"{where} is nested too deeply") from None

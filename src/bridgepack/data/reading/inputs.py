@@ -20,6 +20,7 @@ from bridgepack.data.reading.saved import DICT_FILE, FILES_WITHOUT_ROWS, STATE_F
 from bridgepack.data.reading.skipped import FilesBelow
 from bridgepack.data.reading.split_names import HELD_OUT_NAMES, refuse_several_splits
 from bridgepack.errors import DataError
+from bridgepack.records.rows import ReadRow
 
 JSON_LINES, JSON_ARRAY, PARQUET, ARROW, CSV, TSV = "jsonl", "json", "parquet", "arrow", "csv", "tsv"
 GZIP, ZSTANDARD = "gz", "zst"
@@ -61,7 +62,7 @@ class RowView(Protocol):
         """The layouts of the rows."""
         ...
 
-    def read(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+    def read(self, row: Mapping[str, Any]) -> ReadRow:
         """Return a row with the columns that encoders read; raises RowError if it cannot be read."""
         ...
 

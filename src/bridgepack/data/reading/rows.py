@@ -19,6 +19,7 @@ from bridgepack.data.reading.lines import broken_array, open_stream, too_large
 from bridgepack.data.reading.ranges import InputRange, arrow_batches, is_table, iter_ranges, one_line, parquet_file
 from bridgepack.errors import DataError, RowError
 from bridgepack.records import DropReason
+from bridgepack.records.rows import ReadRow
 from bridgepack.records.words import kind_of
 
 #: Columns of an input row.
@@ -90,8 +91,9 @@ _SAMPLED_FILES, _SAMPLED_ROWS = 8, 500
 #: Row, list of turns, turn; and a turn's fields with its text.
 _TURN_DEPTH, _CONTENT = 2, ("content", "value")
 
-#: (1-based row number, the row or its error); None for a blank line, which is counted but is not a row.
-RowRead = tuple[int, Row | RowError | None]
+#: (1-based row number, the row, as its view reads it, or its error); None for a blank line, which is counted but is no
+#: row.
+RowRead = tuple[int, Row | ReadRow | RowError | None]
 
 
 def read_range(file: InputFile, part: InputRange) -> Iterator[RowRead]:
@@ -205,8 +207,8 @@ def _table_rows(batches: Iterator[Any], max_row_bytes: int) -> Iterator[Row | Ro
             yield row_or_error if decode is None or isinstance(row_or_error, RowError) else decode(row_or_error)
 
 
-def _apply_view(row_or_error: Row | RowError | None, file: InputFile) -> Row | RowError | None:
-    """Return a row with its columns renamed and hidden, or its error."""
+def _apply_view(row_or_error: Row | RowError | None, file: InputFile) -> Row | ReadRow | RowError | None:
+    """Return a row as its view reads it, or its error."""
     if file.view is None or row_or_error is None or isinstance(row_or_error, RowError):
         return row_or_error
     try:

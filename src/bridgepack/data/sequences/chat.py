@@ -1,37 +1,39 @@
 """Conversations -> tokens and masks, equal to Megatron-Bridge's chat preprocessing; renders each chat once."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from bridgepack.config.layouts.contents import holds
+from bridgepack.config.json_text import parsed_json
+from bridgepack.config.layouts.contents import FLAGS, holds, is_empty
+from bridgepack.config.layouts.keys import REASONING
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
-from bridgepack.data.layouts.unread import FLAGS, losses_of, unread_fields, unread_of, unread_turn_fields
-from bridgepack.data.layouts.values import is_empty, variables_in
+from bridgepack.data.sequences.answer_findings import AnswerFindings, empty_answer
 from bridgepack.data.sequences.conversation import Conversation, ConversationReader, texts_of
 from bridgepack.data.sequences.doubled_tokens import DoubledInChats
 from bridgepack.data.sequences.encoding import FlatBatch, Loss, Prepared, mask_out
 from bridgepack.data.sequences.generation_prompts import GenerationPrompts
 from bridgepack.data.sequences.lost_content import LostContentFinder
-from bridgepack.data.sequences.marked_text import OLD_CALL, REASONING, REFUSAL
-from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers, infer_markers, markers_from_recipe
-from bridgepack.data.sequences.marking.tokens import MarkerTokens, check_appended_turn, check_family
+from bridgepack.data.sequences.marked_text import OLD_CALL, REFUSAL
+from bridgepack.data.sequences.markers import ASSISTANT
+from bridgepack.data.sequences.marking.of_recipe import markers_for
 from bridgepack.data.sequences.masks import ChatMasks, RenderedChat, found_turns
 from bridgepack.data.sequences.mending import part_hint
 from bridgepack.data.sequences.splitting.parts import PartMaker, Parts
 from bridgepack.data.sequences.thoughts import ReasoningMasks, ThoughtOpenings, has_thoughts
 from bridgepack.data.sequences.tool_findings import ToolFindings
+from bridgepack.data.sequences.unread import is_written, losses_of, unread_fields, unread_turn_fields
 from bridgepack.data.tokenizers.engines import FlatIds, joined
 from bridgepack.data.tokenizers.forms import AS_GIVEN, Forms
 from bridgepack.data.tokenizers.limits import TimeLimit
 from bridgepack.data.tokenizers.templates import names_field, names_read
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.data.tokenizers.variables import why_unread
-from bridgepack.errors import RowError, TokenizerError
+from bridgepack.errors import RowError
 from bridgepack.records import LOSS_CURES, TOLERATED_LOSSES, DropReason, LostKind, MaskArray
+from bridgepack.records.rows import ReadRow
 from bridgepack.records.sequences import UnreadCount
 
 #: Column with a row's variables for the template, if no layout names one.
@@ -56,7 +58,6 @@ class ChatEncoder:
         self,
         tokenizer: ChatTokenizer,
         settings: ChatPreprocessing,
-        role_aliases: Mapping[str, str],
         *,
         decides_forms: bool = True,
         as_host: Collection[str] = (),
@@ -75,9 +76,9 @@ class ChatEncoder:
         self._tokenizer, self._settings = tokenizer, settings
         #: fields of turns that are read, or looked for by `_losses`
         self._read_fields = frozenset({"role", "content", "tool_calls", OLD_CALL, REFUSAL, *REASONING, *FLAGS})
-        markers = _markers_for(tokenizer, settings)
+        markers = markers_for(tokenizer, settings)
         forms = tokenizer.forms if decides_forms and settings.fields_on_auto else AS_GIVEN
-        self._read = ConversationReader(settings, role_aliases, forms, as_host=as_host).read
+        self._read = ConversationReader(settings, forms, as_host=as_host, template=tokenizer.chat_template).read
         self._null_hint = _null_hint(settings, forms)
         self._masks = ChatMasks(tokenizer, settings, markers)
         parts = PartMaker(tokenizer, settings, markers, self._render, max_runtime_length)
@@ -88,6 +89,7 @@ class ChatEncoder:
         self._endless = (_ENDLESS,) if is_endless else ()
         self._doubled = DoubledInChats(tokenizer, markers)
         self._tools = ToolFindings(tokenizer.config.chat_template_kwargs)
+        self._answers = AnswerFindings(tokenizer.chat_template or "")
         reasoning_loss = settings.reasoning_loss
         masks_prompts = settings.mask_generation_prompt
         self._reasoning = (
@@ -100,32 +102,35 @@ class ChatEncoder:
         self._num_unchecked = _CHECKED_ROWS
         self._never_trained = sorted(tokenizer.never_trained_ids) if settings.masks_control_tokens else []
 
-    def prepare(self, columns: Mapping[str, Any]) -> Prepared:
+    def prepare(self, row: ReadRow) -> Prepared:
         """Return a row's conversation with its rendered text, or the parts that it is split into.
 
         Raises:
             RowError: there is no conversation, the template rejects it, or loses content that the recipe wants kept.
         """
-        conversation = self._read(columns)
+        conversation = self._read(row)
         for text in texts_of(conversation) if self._settings.control_tokens == "drop" else ():
             control_token = next((token for token in self._tokenizer.control_tokens if token in text), None)
             if control_token is not None:
                 raise RowError(DropReason.CONTROL_TOKENS_IN_TEXT, f"the text contains {control_token!r}")
+        if self._settings.empty_answers == "drop" and (index := empty_answer(conversation)) >= 0:
+            detail = f"turn {index + 1} (assistant) is empty; preprocessing.empty_answers is drop"
+            raise RowError(DropReason.MISSING_FIELD, detail)
         try:
             outcome = self._make(conversation)
         except RowError as error:
             is_null = any(message["content"] is None for message in conversation.messages)
             hint = (self._null_hint if is_null else "") or part_hint(conversation.messages)
             raise RowError(error.reason, error.detail + hint) from None
-        unread = self._unread_fields(columns, conversation)
+        unread = self._unread_fields(row, conversation, outcome)
         if isinstance(outcome, RenderedChat):
-            chat, losses = self._judge_render(columns, outcome, unread)
+            chat, losses = self._judge_render(row, outcome, unread)
             if losses or self._endless:
                 losses = (*self._tolerate(losses), *self._endless)
             return Prepared(len(chat.text), chat, losses, unread)
         chats, losses = [], outcome.losses
         for part, stop in zip(outcome.chats, outcome.stops or [""] * len(outcome.chats), strict=True):
-            chat, part_losses = self._judge_render(columns, part, unread, stop)
+            chat, part_losses = self._judge_render(row, part, unread, stop)
             chats.append(chat)
             losses += part_losses
         num_characters, more = sum(len(chat.text) for chat in chats), tuple(chats[1:])
@@ -133,16 +138,17 @@ class ChatEncoder:
         return Prepared(num_characters, chats[0], losses, unread, more, outcome.turns, outcome.removed, outcome.stops)
 
     def _judge_render(
-        self, columns: Mapping[str, Any], chat: RenderedChat, unread: Iterable[UnreadCount], stop: str = ""
+        self, row: ReadRow, chat: RenderedChat, unread: Iterable[UnreadCount], stop: str = ""
     ) -> tuple[RenderedChat, tuple[Loss, ...]]:
         """Return a rendered conversation, which tells whether it lacks an end, and the findings of it and its row."""
         conversation, text = chat.conversation, chat.text
         losses = (
             self._losses.find(conversation, text, stop)
-            + tuple(self._unread(columns, chat))
+            + tuple(self._unread(row, chat))
             + (tuple(losses_of(unread)) if unread else ())
             + self._doubled.find(conversation, text)
             + self._tools.find(conversation)
+            + tuple(self._answers.find(conversation))
         )
         if losses and any(loss.kind == LostKind.NO_END for loss in losses):
             chat = chat._replace(lacks_end=True)
@@ -169,7 +175,7 @@ class ChatEncoder:
         num_context = np.full(len(rows), -1, dtype=np.int32)
         return FlatBatch(flat.input_ids, mask, flat.offsets, num_context, errors)
 
-    def _unread(self, columns: Mapping[str, Any], chat: RenderedChat) -> Iterator[Loss]:
+    def _unread(self, row: ReadRow, chat: RenderedChat) -> Iterator[Loss]:
         """Yield the row's settings that the recipe ignores, and thoughts that the recipe expects but the text lacks."""
         conversation = chat.conversation
         if self._settings.reasoning_loss == "mask" and not has_thoughts(chat.text):
@@ -186,33 +192,35 @@ class ChatEncoder:
         ]
         if settings:
             yield Loss(LostKind.UNREAD_VARIABLE, f"{_VARIABLES} {why_unread(self._tokenizer, settings)}")
-        variables = unread_of(columns).get(_VARIABLES)
-        if variables is not None:
-            with suppress(RowError):
-                row_variables = variables_in(variables, _VARIABLES)
-                template_variables = sorted(
-                    name for name in row_variables if name in (self._tokenizer.chat_template or "")
-                )
-                if template_variables:
-                    detail = f"the column {_VARIABLES} sets {', '.join(template_variables)}, which the template reads"
-                    yield Loss(LostKind.TEMPLATE_KWARGS, detail)
+        variables = row.unread.get(_VARIABLES)
+        values = parsed_json(variables) if isinstance(variables, str) else variables
+        items, template = values.items() if isinstance(values, Mapping) else (), self._tokenizer.chat_template or ""
+        template_variables = [name for name, value in items if value is not None and name in template]
+        if template_variables:
+            names = ", ".join(sorted(template_variables))
+            yield Loss(LostKind.TEMPLATE_KWARGS, f"the column {_VARIABLES} sets {names}, which the template reads")
 
-    def _unread_fields(self, columns: Mapping[str, Any], conversation: Conversation) -> tuple[UnreadCount, ...]:
-        """Return the row's columns, and fields of its turns, that neither the reader nor the template reads."""
-        unread_columns = unread_of(columns)
-        if conversation.is_plain and not unread_columns:  # fast path
+    def _unread_fields(
+        self, row: ReadRow, conversation: Conversation, outcome: RenderedChat | Parts
+    ) -> tuple[UnreadCount, ...]:
+        """Return the row's columns, and keys inside them, that neither the reader nor the template reads."""
+        if conversation.is_plain and not row.unread:  # fast path
             return ()
-        unread = dict(unread_columns)
+        unread = dict(row.unread)
         if not conversation.is_plain:
             unread |= unread_turn_fields(conversation.messages, self._read_fields, self._is_read)
-            system = columns.get("system")
-            if system and all(message["content"] != system for message in conversation.messages[:1]):
-                unread[getattr(columns, "system_name", "system")] = system
+            system = row.columns.get("system")
+            has_own = any(message["role"] == "system" for message in row.columns["messages"])
+            if system and has_own and conversation.messages[0]["content"] != system:
+                unread[row.system_name] = system
             unread_variables = self._unread_variables(conversation)
             unread |= {f"{_VARIABLES}.{name}": value for name, value in unread_variables.items()}
+        if row.other_keys:
+            text = outcome.text if isinstance(outcome, RenderedChat) else "".join(chat.text for chat in outcome.chats)
+            unread |= {path: value for path, value in row.other_keys.items() if not is_written(path, value, text)}
         if not unread:
             return ()
-        ignored_names: frozenset[str] = getattr(columns, "ignored_names", frozenset())
+        ignored_names = row.ignored_names
         contents = [message["content"] for message in conversation.messages if isinstance(message["content"], str)]
         fields = unread_fields({name: value for name, value in unread.items() if name not in ignored_names}, contents)
         is_obeyed = self._settings.message_weights == "mask"
@@ -320,27 +328,3 @@ def _null_hint(settings: ChatPreprocessing, forms: Forms) -> str:
         return "; a turn's content is null: preprocessing.null_content: auto may help"
     shows_none = settings.null_content == "auto" and forms is not AS_GIVEN and forms.beside_calls == "given"
     return "; a turn's content is null, and the template does not write the turn's calls" if shows_none else ""
-
-
-def _markers_for(tokenizer: ChatTokenizer, settings: ChatPreprocessing) -> TurnMarkers | None:
-    """Return the markers of the recipe or of the template's family; None if there are none and none are needed."""
-    if tokenizer.chat_template is None:
-        raise tokenizer.no_template_error
-    if settings.assistant_markers is not None:
-        turn_markers = markers_from_recipe(tokenizer, settings.assistant_markers)
-        if settings.loss_mode != "full":
-            check_appended_turn(tokenizer, turn_markers.start_texts)
-        return turn_markers
-    markers = infer_markers(tokenizer)
-    if markers is not None and settings.loss_mode != "full":
-        check_appended_turn(tokenizer, markers.start_texts)
-        if not tokenizer.has_generation_blocks:
-            check_family(tokenizer, MarkerTokens(tokenizer), markers.assistant_starts, markers.start_texts)
-    if markers is None and settings.loss_mode != "full" and not tokenizer.has_generation_blocks:
-        raise TokenizerError(
-            f"tokenizer.name_or_path is {tokenizer.config.name_or_path!r}; its chat template has no {{% generation %}} "
-            "block and is of no known family, so it is unknown which tokens the assistant wrote (Megatron-Bridge "
-            "0.6 rejects it too). Set preprocessing.assistant_markers, set tokenizer.chat_template to a template with "
-            "generation blocks, or set preprocessing.loss_mode to full."
-        )
-    return markers

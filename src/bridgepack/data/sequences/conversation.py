@@ -1,28 +1,24 @@
-"""A row's turns -> OpenAI-style messages, tools and variables; turns may be OpenAI's or ShareGPT's."""
+"""A row as its layout reads it -> the messages, tools and variables of a conversation, in the template's forms."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple, Self
 
-from bridgepack.config.layouts.contents import flag_of, is_mask_claim, plain_name
+from bridgepack.config.layouts.contents import FLAGS, flag_of, is_mask_claim, plain_name
 from bridgepack.config.recipe.layout import TURN_FIELD
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
-from bridgepack.data.layouts.unread import FLAGS, flags_of
-from bridgepack.data.layouts.values import value_of_json
-from bridgepack.data.reading.inputs import names_of
+from bridgepack.data.sequences.inline_thoughts import ThoughtMover
 from bridgepack.data.sequences.markers import ASSISTANT
 from bridgepack.data.sequences.mending import Mender
+from bridgepack.data.sequences.unread import flags_of
 from bridgepack.data.tokenizers.forms import AS_GIVEN, Forms
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
-from bridgepack.records.words import kind_of
+from bridgepack.records.rows import ReadRow
 
-ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
-FUNCTION_CALL = "function_call"
 #: Flags about the loss that are claims; the others are weights.
 _CLAIMS = frozenset({"train", "training", "trainable"})
 #: Role and content, or from and value.
 _PLAIN_FIELDS = 2
-_ALIASES = {"human": "user", "gpt": "assistant", "observation": "tool", "function_response": "tool"}
 
 
 class Conversation(NamedTuple):
@@ -82,45 +78,47 @@ class ConversationReader:
     def __init__(
         self,
         settings: ChatPreprocessing,
-        role_aliases: Mapping[str, str],
         forms: Forms = AS_GIVEN,
         *,
         as_host: Collection[str] = (),
+        template: str | None = None,
     ) -> None:
-        """Take the forms of the chat template, for settings that are `auto`, and `as_host`, as of `Mender`."""
+        """Take the forms of the chat template, for settings that are `auto`, and `as_host`, as of `Mender`.
+
+        Raises:
+            TokenizerError: thoughts are to be moved, and `template` has none.
+        """
         self._settings = settings
         self._mend = Mender(settings, forms, as_host).mend
-        self._role_aliases = {alias.lower(): _ALIASES.get(role, role) for alias, role in role_aliases.items()}
-        self._own_names = ROLES - set(self._role_aliases)
+        self._mover = ThoughtMover(template or "") if settings.inline_thoughts == "move" else None
+        if self._mover is not None:
+            self._mover.require_thoughts()
 
-    def read(self, columns: Mapping[str, Any]) -> Conversation:
+    def read(self, row: ReadRow) -> Conversation:
         """Return a row's conversation.
 
         Raises:
-            RowError: names what is missing, empty, of the wrong type, or an unknown role.
+            RowError: a flag of a turn says neither 0 nor 1, or content has another form than the recipe allows.
         """
-        turns, system = _turns(columns), columns.get("system")
-        are_messages = self._are_messages(turns)
-        is_plain = are_messages and not system and {*map(len, turns)} <= {_PLAIN_FIELDS}
-        if are_messages:
-            messages = list(turns)
-        else:
-            messages = [_message(turn, index, self._role_aliases) for index, turn in enumerate(turns)]
+        messages, system = row.columns["messages"], row.columns.get("system")
+        is_plain = row.is_plain and not system
         reads_weights, untrained_turns = self._settings.message_weights == "mask", frozenset[int]()
-        flags = flags_of(columns)
+        flags = flags_of(row)
         if not is_plain or flags:  # fast path: most are plain
-            ignored_names = {name.removeprefix(TURN_FIELD) for name in getattr(columns, "ignored_names", ())}
-            untrained_turns = _find_untrained(turns, messages, flags, ignored_names, refuses_others=reads_weights)
-            pairs = enumerate(zip(turns, messages, strict=True), 1)
+            ignored_names = {name.removeprefix(TURN_FIELD) for name in row.ignored_names}
+            untrained_turns = _find_untrained(messages, flags, ignored_names, refuses_others=reads_weights)
             messages = [
-                self._mend(message, f"turn {index}", is_legacy="role" not in turn or "content" not in turn)
-                for index, (turn, message) in pairs
+                self._mend(message, f"turn {index + 1}", is_legacy=index in row.renamed)
+                for index, message in enumerate(messages)
             ]
+        if self._mover is not None:
+            given, messages = messages, [self._mover.move(message) for message in messages]
+            is_plain = is_plain and all(new is old for new, old in zip(messages, given, strict=True))
         if system and not any(message["role"] == "system" for message in messages):
-            messages.insert(0, self._mend({"role": "system", "content": system}, "system"))
+            messages = [self._mend({"role": "system", "content": system}, "system"), *messages]
             untrained_turns = frozenset(index + 1 for index in untrained_turns)
-        tools = columns.get("tools") or [dict(tool) for tool in self._settings.tool_schemas or ()] or None
-        kwargs = columns.get("chat_template_kwargs") or {}
+        tools = row.columns.get("tools") or [dict(tool) for tool in self._settings.tool_schemas or ()] or None
+        kwargs = row.columns.get("chat_template_kwargs") or {}
         return Conversation(
             messages=messages,
             tools=tools,
@@ -130,68 +128,8 @@ class ConversationReader:
             is_plain=is_plain and tools is None and not kwargs,
         )
 
-    def _are_messages(self, turns: Sequence[Any]) -> bool:
-        """Return whether every turn is already a plain message: a known role and text, nothing to translate or omit."""
-        for turn in turns:
-            if type(turn) is not dict or type(turn.get("content")) is not str:
-                return False
-            if type(role := turn.get("role")) is not str or role not in self._own_names:
-                return False
-            if len(turn) == _PLAIN_FIELDS:
-                continue
-            if None in turn.values() or turn.get("tool_calls") == [] or type(turn.get("tool_calls")) is str:
-                return False
-        return True
-
-
-def _turns(columns: Mapping[str, Any]) -> Sequence[Any]:
-    turns: Sequence[Any] | None = columns.get("messages")
-    if turns is None:
-        raise RowError(DropReason.MISSING_FIELD, f"messages is missing; it has: {names_of(columns)}")
-    return turns
-
-
-def _message(turn: Any, index: int, role_aliases: Mapping[str, str]) -> dict[str, Any]:
-    where = f"turn {index + 1}"
-    if not isinstance(turn, Mapping):
-        raise RowError(DropReason.INVALID_FIELD, f"{where} is {kind_of(turn)}; it must be an object")
-    # `datasets` and pyarrow give every turn the fields of all turns, with null where a turn lacks one.
-    turn = _with_calls(turn, where)
-    fill_ins = [key for key, value in turn.items() if value is None or (key == "tool_calls" and value == [])]
-    fields = {key: value for key, value in turn.items() if key == "content" or key not in fill_ins}
-    if "role" in fields and "content" in fields:
-        name, message = fields["role"], fields
-    elif "from" in fields and "value" in turn:
-        other_fields = {key: value for key, value in fields.items() if key not in ("from", "value", "role", "content")}
-        name, message = str(fields["from"]).lower(), {"role": fields["from"], "content": turn["value"], **other_fields}
-    elif "role" in fields and fields.get("tool_calls"):
-        name, message = fields["role"], {**fields, "content": None}
-    else:
-        detail = f"{where} has neither role and content nor from and value; it has: {names_of(fields)}"
-        raise RowError(DropReason.MISSING_FIELD, detail)
-    if not isinstance(name, str):
-        raise RowError(DropReason.INVALID_FIELD, f"{where}: the role is {kind_of(name)}; it must be text")
-    role = role_aliases.get(name.lower()) or _ALIASES.get(name, name)
-    if role == FUNCTION_CALL:
-        other_fields = {key: value for key, value in message.items() if key not in ("role", "content")}
-        return {**other_fields, **_function_call(message["content"], where)}
-    if role not in ROLES:
-        raise RowError(DropReason.UNKNOWN_ROLE, f"{where}: role {name!r}; known: {', '.join(sorted(ROLES))}")
-    _check_content(message["content"], f"{where}: content")
-    message["role"] = role
-    return message
-
-
-def _with_calls(turn: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    """Return a turn with its calls as a list, if they are JSON text."""
-    calls = turn.get("tool_calls")
-    if not isinstance(calls, str):
-        return turn
-    return {**turn, "tool_calls": value_of_json(calls, f"{where}: tool_calls") if calls.strip() else []}
-
 
 def _find_untrained(
-    turns: Sequence[Any],
     messages: Sequence[Mapping[str, Any]],
     row_flags: Mapping[str, Any],
     ignored_names: Set[str],
@@ -200,17 +138,16 @@ def _find_untrained(
 ) -> frozenset[int]:
     """Return the positions of the assistant's messages that a flag of the turn or of the row excludes from training."""
     positions = set()
-    for index, (turn, message) in enumerate(zip(turns, messages, strict=True)):
-        if message["role"] != ASSISTANT or (len(turn) == _PLAIN_FIELDS and not row_flags):
+    for index, message in enumerate(messages):
+        if message["role"] != ASSISTANT or (len(message) == _PLAIN_FIELDS and not row_flags):
             continue
         turn_flags = {
-            key: value for key, value in turn.items() if key not in ignored_names and plain_name(key) in FLAGS
+            key: value for key, value in message.items() if key not in ignored_names and plain_name(key) in FLAGS
         }
-        flags = {
-            key: flag for key, value in {**row_flags, **turn_flags}.items() if (flag := flag_of(value)) is not None
-        }
+        values = {key: _of_turn(value, index, messages) for key, value in row_flags.items()} | turn_flags
+        flags = {key: flag for key, value in values.items() if (flag := flag_of(value, key)) is not None}
         for key, flag in flags.items():
-            value = turn_flags.get(key, row_flags.get(key))
+            value = values[key]
             if refuses_others and (flag not in (0, 1) or is_mask_claim(key, value)):
                 raise RowError(DropReason.INVALID_FIELD, f"turn {index + 1}: {_refusal(key, value)}")
         if any(flag == 0 for flag in flags.values()) or (
@@ -220,36 +157,22 @@ def _find_untrained(
     return frozenset(positions)
 
 
+def _of_turn(value: Any, index: int, messages: Sequence[Mapping[str, Any]]) -> Any:
+    """Return a row's flag for a turn, of a list with one for each turn or each answer; others unchanged."""
+    if not isinstance(value, (list, tuple)):
+        return value
+    if len(value) == len(messages):
+        return value[index]
+    answers = [place for place, message in enumerate(messages) if message["role"] == ASSISTANT]
+    return value[answers.index(index)] if len(value) == len(answers) else value
+
+
 def _refusal(key: str, value: Any) -> str:
     if is_mask_claim(key, value):
         lower_case = str(value).lower()
         return f"{key} is {lower_case}, which may mean trained or masked; write 0 or 1 (1 is trained), or loss"
     choices = "true or false" if plain_name(key) in _CLAIMS else "0 or 1"
     return f"{key} is {value!r}; it must be {choices}"
-
-
-def _check_content(content: Any, where: str) -> None:
-    if content is not None and not isinstance(content, (str, list)):
-        raise RowError(DropReason.INVALID_FIELD, f"{where} is {kind_of(content)}; it must be text")
-    for number, part in enumerate(content if isinstance(content, list) else (), 1):
-        if part is not None and not isinstance(part, (str, Mapping)):  # templates write nothing, or Python's syntax
-            detail = f"{where}: part {number} is {kind_of(part)}; it must be text or an object"
-            raise RowError(DropReason.INVALID_FIELD, detail)
-
-
-def _function_call(value: Any, where: str) -> dict[str, Any]:
-    """Return a ShareGPT `function_call` turn (JSON text of one call or a list) as an assistant turn with tool calls."""
-    calls = value_of_json(value, f"{where}: function_call") if isinstance(value, str) else value
-    calls = calls if isinstance(calls, list) else [calls]
-    if not calls:
-        raise RowError(DropReason.INVALID_FIELD, f"{where}: function_call is an empty list")
-    tool_calls = []
-    for call in calls:
-        if not isinstance(call, Mapping) or not isinstance(call.get("name"), str):
-            raise RowError(DropReason.INVALID_FIELD, f"{where}: function_call must be an object with a name")
-        function = {"name": call["name"], "arguments": call.get("arguments", {})}
-        tool_calls.append({"type": "function", "function": function})
-    return {"role": "assistant", "content": "", "tool_calls": tool_calls}
 
 
 def texts_of(conversation: Conversation) -> list[str]:

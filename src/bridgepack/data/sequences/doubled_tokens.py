@@ -1,11 +1,13 @@
 """Finds texts of BOS, EOS and ends of turns in a row that the template or the recipe writes a second time."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bridgepack.config.recipe.preprocessing import PromptCompletionPreprocessing
 from bridgepack.data.sequences.conversation import Conversation, texts_of
 from bridgepack.data.sequences.encoding import Loss
+from bridgepack.data.sequences.marked_text import TOOL
 from bridgepack.data.sequences.markers import TurnMarkers
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.records import LostKind
@@ -13,6 +15,11 @@ from bridgepack.records import LostKind
 _SPACES = " \n\t\r"
 #: Maximum white space between two ends of one turn.
 _REACH = 16
+
+
+#: What a template, and some data sets, write around a tool's result.
+_RESULT = "<tool_response>"
+_DOUBLED_RESULT = re.compile(r"<tool_response>\s*<tool_response>")
 
 
 class DoubledInChats:
@@ -33,12 +40,16 @@ class DoubledInChats:
             content = message["content"]
             if type(content) is not str or not content or content[-1] in last or content[0] in first:
                 return tuple(self._losses(conversation, text))[:1]
+            if message["role"] == TOOL and content.startswith(_RESULT) and _DOUBLED_RESULT.search(text):
+                return tuple(self._losses(conversation, text))[:1]
         return ()
 
     def _losses(self, conversation: Conversation, text: str) -> Iterator[Loss]:
         for index, message in enumerate(conversation.messages, 1):
             begin, end = _edges(message["content"])
             where = f"turn {index} ({message['role']})"
+            if message["role"] == TOOL and begin.startswith(_RESULT) and _DOUBLED_RESULT.search(text):
+                yield Loss(LostKind.DOUBLED_TOKEN, f"{where} begins with {_RESULT!r}, which the template writes too")
             if self._bos and begin.lstrip().startswith(self._bos) and self._is_written(conversation, text):
                 yield Loss(LostKind.DOUBLED_TOKEN, f"{where} begins with {self._bos!r}, which the template writes too")
             if end.rstrip().endswith(self._ends):

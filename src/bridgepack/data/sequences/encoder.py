@@ -1,7 +1,6 @@
 """Chooses a recipe's encoder; encodes rows of a prompt and a completion as Megatron-Bridge does."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -11,7 +10,6 @@ from bridgepack.config.recipe.preprocessing import (
     TextPreprocessing,
 )
 from bridgepack.config.recipe.resolved import ResolvedRecipe
-from bridgepack.data.layouts.unread import losses_of, unread_fields, unread_of
 from bridgepack.data.reading.inputs import names_of
 from bridgepack.data.reading.rows import RowRead
 from bridgepack.data.sequences.chat import ChatEncoder
@@ -20,6 +18,7 @@ from bridgepack.data.sequences.encoding import Encoder, FlatBatch, Prepared, mas
 from bridgepack.data.sequences.kinds import EncoderOfKinds, OfKind
 from bridgepack.data.sequences.plain.documents import TextEncoder
 from bridgepack.data.sequences.plain.tokenized import TokenizedEncoder
+from bridgepack.data.sequences.unread import losses_of, unread_fields
 from bridgepack.data.tokenizers.engines import FlatIds
 from bridgepack.data.tokenizers.limits import STOPPED, TimeLimit
 from bridgepack.data.tokenizers.probe import check_prompt
@@ -28,6 +27,7 @@ from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
 from bridgepack.geometry import IntArray
 from bridgepack.records import DropReason, TokenArray
+from bridgepack.records.rows import ReadRow
 
 
 def encoder_of(resolved: ResolvedRecipe, tokenizer: ChatTokenizer) -> Encoder:
@@ -45,7 +45,6 @@ def _encoder_of_kind(kind: str, resolved: ResolvedRecipe, tokenizer: ChatTokeniz
         return ChatEncoder(
             tokenizer,
             settings,
-            recipe.data.role_aliases,
             decides_forms=bool(recipe.fields_on_auto),
             max_runtime_length=resolved.max_sequence_length.value,
             as_host=recipe.host_habits.keys(),
@@ -66,7 +65,7 @@ def texts_of_rows(encoder: Encoder, rows: Iterable[RowRead], *, max_characters: 
         for _, item in rows:
             if num_characters >= max_characters:
                 break
-            if isinstance(item, Mapping):
+            if isinstance(item, ReadRow):
                 try:
                     prepared = limit(encoder.prepare, item)
                 except RowError as error:
@@ -97,12 +96,13 @@ class PromptCompletionEncoder:
             self._separator = self._separator[1:]
         self._never_trained = sorted(tokenizer.never_trained_ids) if settings.masks_control_tokens else []
 
-    def prepare(self, columns: Mapping[str, Any]) -> Prepared:
+    def prepare(self, row: ReadRow) -> Prepared:
         """Return a row's two texts; raises RowError if one is missing or is not text."""
+        columns = row.columns
         if "prompt" not in columns or "completion" not in columns:
             raise RowError(DropReason.MISSING_FIELD, f"prompt or completion is missing; it has: {names_of(columns)}")
         texts = columns["prompt"], self._separator + columns["completion"]
-        unread = tuple(unread_fields(unread_of(columns), texts))
+        unread = tuple(unread_fields(row.unread, texts))
         return Prepared(len(texts[0]) + len(texts[1]), texts, (*losses_of(unread), *self._doubled.find(*texts)), unread)
 
     def encode(self, rows: Sequence[tuple[str, str]]) -> FlatBatch:

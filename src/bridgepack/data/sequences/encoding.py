@@ -10,6 +10,7 @@ from bridgepack.data.tokenizers.limits import TimeLimit
 from bridgepack.errors import RowError
 from bridgepack.geometry import IntArray
 from bridgepack.records import MaskArray, TokenArray
+from bridgepack.records.rows import ReadRow
 from bridgepack.records.sequences import UnreadCount
 
 
@@ -67,7 +68,7 @@ class FlatBatch:
 class Encoder(Protocol):
     """Turns rows into ids and token-aligned masks; each row's result is independent of the others."""
 
-    def prepare(self, columns: Mapping[str, Any]) -> Prepared:
+    def prepare(self, row: ReadRow) -> Prepared:
         """Return a row, ready to be encoded; raises RowError if it cannot become a sequence."""
         ...
 
@@ -76,14 +77,14 @@ class Encoder(Protocol):
         ...
 
 
-def encode_examples(encoder: Encoder, examples: Sequence[Mapping[str, Any]]) -> list[Encoded | RowError]:
+def encode_examples(encoder: Encoder, examples: Sequence[ReadRow]) -> list[Encoded | RowError]:
     """Return ids and mask of every sequence, or the row's error, in the order of the examples."""
     return [
         item for made in encode_rows(encoder, examples) for item in ([made] if isinstance(made, RowError) else made)
     ]
 
 
-def encode_rows(encoder: Encoder, examples: Sequence[Mapping[str, Any]]) -> list[list[Encoded] | RowError]:
+def encode_rows(encoder: Encoder, examples: Sequence[ReadRow]) -> list[list[Encoded] | RowError]:
     """Return the sequences of each example, one unless its conversation is split, or the row's error; in order.
 
     Raises:
@@ -91,9 +92,9 @@ def encode_rows(encoder: Encoder, examples: Sequence[Mapping[str, Any]]) -> list
     """
     prepared: list[Prepared | RowError] = []
     with TimeLimit() as limit:
-        for columns in examples:
+        for row in examples:
             try:
-                prepared.append(limit(encoder.prepare, columns))
+                prepared.append(limit(encoder.prepare, row))
             except RowError as error:
                 prepared.append(error)
     batch = encoder.encode([value for item in prepared if isinstance(item, Prepared) for value in item.values])

@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bridgepack.config.layouts.keys import REASONING
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.sequences.conversation import Conversation
-from bridgepack.data.sequences.marked_text import REASONING
 from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers, find_all
 from bridgepack.data.sequences.masks import RenderedChat
 from bridgepack.data.sequences.places import TokenPlaces, cut_spans, require_places, touching_blocks

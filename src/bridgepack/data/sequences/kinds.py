@@ -7,6 +7,7 @@ import numpy as np
 
 from bridgepack.data.sequences.encoding import Encoder, FlatBatch, Prepared
 from bridgepack.errors import RowError
+from bridgepack.records.rows import ReadRow
 
 
 class OfKind(NamedTuple):
@@ -23,10 +24,10 @@ class EncoderOfKinds:
         """Take kind -> encoder."""
         self._encoders = encoders
 
-    def prepare(self, columns: Mapping[str, Any]) -> Prepared:
+    def prepare(self, row: ReadRow) -> Prepared:
         """Return a row, ready to be encoded; raises RowError if it cannot become a sequence."""
-        kind: str = columns.kind  # type: ignore[attr-defined]
-        prepared = self._encoders[kind].prepare(columns)
+        kind = row.kind
+        prepared = self._encoders[kind].prepare(row)
         more = tuple(OfKind(kind, value) for value in prepared.more)
         return prepared._replace(value=OfKind(kind, prepared.value), more=more)
 

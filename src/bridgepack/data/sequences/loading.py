@@ -11,7 +11,7 @@ import numpy as np
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.reading.inputs import file_stamp
-from bridgepack.data.reading.rows import Row, RowRead
+from bridgepack.data.reading.rows import RowRead
 from bridgepack.data.sequences.encoder import encoder_of, texts_of_rows
 from bridgepack.data.sequences.encoding import Encoder
 from bridgepack.data.sequences.markers import infer_markers
@@ -23,6 +23,7 @@ from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.data.tokenizers.variables import refuse_unread_variables
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
+from bridgepack.records.rows import ReadRow
 from bridgepack.records.sequences import RowNote, TokenBatch, UnreadCount
 
 #: Maximum rows encoded together; more gain nothing.
@@ -44,13 +45,14 @@ class _Pending:
         self.num_read: list[int] = []
         self.num_rows = self.num_blank_lines = self.num_characters = 0
 
-    def add(self, encoder: Encoder, offset: int, item: Row | RowError, limit: TimeLimit) -> None:
+    def add(self, encoder: Encoder, offset: int, item: object, limit: TimeLimit) -> None:
         """Add a row, or why it is dropped."""
         self.num_rows += 1
         try:
             if isinstance(item, RowError):
                 raise item
-            self._count_layout(getattr(item, "layout", 0))
+            assert isinstance(item, ReadRow)
+            self._count_layout(item.layout)
             prepared_row = limit(encoder.prepare, item)
         except RowError as error:
             self.drops.append(RowNote(offset, error.reason, error.detail))

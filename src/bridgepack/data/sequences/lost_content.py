@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bridgepack.config.layouts.forms import function_of
+from bridgepack.config.layouts.keys import REASONING
 from bridgepack.data.sequences.conversation import Conversation
 from bridgepack.data.sequences.encoding import Loss
 from bridgepack.data.sequences.marked_text import (
     OLD_CALL,
-    REASONING,
     REFUSAL,
     TOOL,
     MarkedChat,

@@ -8,13 +8,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from bridgepack.config.json_text import parsed_json
 from bridgepack.config.layouts.forms import function_of
+from bridgepack.config.layouts.keys import REASONING
 from bridgepack.data.sequences.conversation import Conversation
 from bridgepack.data.sequences.encoding import Loss
 from bridgepack.data.sequences.markers import ASSISTANT
 from bridgepack.records import THOUGHT_MARKERS, LostKind
 
-REASONING = ("reasoning_content", "reasoning", "thinking")
 #: OpenAI's older field for a turn's only call.
 OLD_CALL = "function_call"
 #: Field of an answer that declines; content is then null.
@@ -198,7 +199,7 @@ class MarkedChat:
 
     def _arguments(self, arguments: Any, shown: str, call: str) -> Any:
         """Return arguments with a marked one added, or a non-object text with a mark; empty ones unchanged."""
-        values = _parse_json(arguments) if isinstance(arguments, str) else arguments
+        values = parsed_json(arguments) if isinstance(arguments, str) else arguments
         if isinstance(arguments, str) and not isinstance(values, Mapping):
             self._unwanted.append((call, LostKind.TOOL_ARGUMENTS, f"{shown} are text that is not a JSON object"))
             return arguments
@@ -241,13 +242,6 @@ def _is_media(name: Any) -> bool:
 def thoughts_are_due(messages: Sequence[Mapping[str, Any]], index: int) -> bool:
     """Return whether a turn answers the last user turn: templates omit the thoughts of earlier answers."""
     return messages[index]["role"] == ASSISTANT and all(message["role"] != "user" for message in messages[index + 1 :])
-
-
-def _parse_json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text.strip()
 
 
 def _short(text: str) -> str:

@@ -4,8 +4,9 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from bridgepack.config.json_text import RepeatedKey, parse_json
+from bridgepack.config.json_text import parse_json
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
+from bridgepack.data.reading.json_texts import value_of_json
 from bridgepack.data.sequences.markers import ASSISTANT
 from bridgepack.data.tokenizers.forms import ContentForm, Forms
 from bridgepack.errors import RowError
@@ -165,14 +166,7 @@ def _given_fields(part: Mapping[str, Any]) -> dict[str, Any]:
 def _object_of(arguments: Any, place: str) -> Any:
     if not isinstance(arguments, str):
         return arguments
-    try:
-        parsed = parse_json(arguments)
-    except RepeatedKey as error:
-        raise RowError(DropReason.INVALID_FIELD, f"{place}: {error}") from None
-    except ValueError as error:
-        raise RowError(DropReason.INVALID_FIELD, f"{place} is not JSON: {error}") from None
-    except RecursionError:
-        raise RowError(DropReason.INVALID_FIELD, f"{place} is nested too deeply") from None
+    parsed = value_of_json(arguments, place)
     if not isinstance(parsed, dict):
         found = type(parsed).__name__
         raise RowError(DropReason.INVALID_FIELD, f"{place} are a JSON {found}; they must be an object")

@@ -7,7 +7,8 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from bridgepack.config.layouts.forms import function_of
-from bridgepack.data.sequences.conversation import FUNCTION_CALL, Conversation
+from bridgepack.config.layouts.roles import FUNCTION_CALL
+from bridgepack.data.sequences.conversation import Conversation
 from bridgepack.data.sequences.encoding import Loss
 from bridgepack.data.sequences.json_schemas import why_no_schema
 from bridgepack.data.sequences.marked_text import TOOL

@@ -7,6 +7,7 @@ from bridgepack.config.recipe.preprocessing import ChatPreprocessing, Preprocess
 from bridgepack.data.served.shares import AnswerSample, shares_of
 from bridgepack.data.served.switches import Switch, Switches
 from bridgepack.records import Shares
+from bridgepack.records.rows import ReadRow
 from bridgepack.records.served import VARIABLES
 
 if TYPE_CHECKING:
@@ -24,13 +25,13 @@ class ChoiceRows:
     """The first rows of a sample with trained answers."""
 
     def __init__(self) -> None:
-        self._rows: list[Mapping[str, Any]] = []
+        self._rows: list[ReadRow] = []
         self._num_answers = 0
 
-    def add(self, columns: Mapping[str, Any], num_answers: int) -> None:
+    def add(self, row: ReadRow, num_answers: int) -> None:
         """Keep a row, as layouts read it, if there is room."""
         if len(self._rows) < _MOST_ROWS and self._num_answers < _MOST_ANSWERS:
-            self._rows.append(columns)
+            self._rows.append(row)
             self._num_answers += num_answers
 
     def measure(self, stage: "LoadedStage", switches: Switches) -> tuple[Shares, ...]:

@@ -1,14 +1,15 @@
 """Tries the setting `mask_generation_prompt`, which cures differing boundaries, on rows of the sample."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from bridgepack.data.sequences.encoder import encoder_of
 from bridgepack.data.served.compare import ServedAnswer
 from bridgepack.data.tokenizers.limits import TimeLimit
 from bridgepack.errors import BridgepackError, RowError
 from bridgepack.records import ServedKind
+from bridgepack.records.rows import ReadRow
 
 if TYPE_CHECKING:
     from bridgepack.data.sequences.loading import LoadedStage
@@ -28,14 +29,14 @@ class PromptRows:
     """The first rows of a sample, and whether an answer of the sample differs at the boundary."""
 
     def __init__(self) -> None:
-        self._rows: list[Mapping[str, Any]] = []
+        self._rows: list[ReadRow] = []
         self._has_boundary = False
 
-    def add(self, columns: Mapping[str, Any], answers: Sequence[ServedAnswer]) -> None:
+    def add(self, row: ReadRow, answers: Sequence[ServedAnswer]) -> None:
         """Keep a row, as layouts read it, if there is room."""
         self._has_boundary |= any(answer.kind == ServedKind.BOUNDARY for answer in answers)
         if len(self._rows) < _MOST_ROWS:
-            self._rows.append(columns)
+            self._rows.append(row)
 
     def try_setting(self, stage: "LoadedStage") -> Tried:
         """Return how many of the rows the setting would drop; it is not tried where it cures nothing."""
@@ -44,10 +45,10 @@ class PromptRows:
             return Tried()
         num_rows = num_dropped = num_characters = 0
         with TimeLimit() as limit:
-            for columns in self._rows:
+            for row in self._rows:
                 num_rows += 1
                 try:
-                    prepared = limit(masked.encoder.prepare, columns)
+                    prepared = limit(masked.encoder.prepare, row)
                 except RowError:
                     num_dropped += 1
                     continue

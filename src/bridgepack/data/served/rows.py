@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,6 +19,7 @@ from bridgepack.data.served.counts import Span
 from bridgepack.data.tokenizers.limits import TimeLimit
 from bridgepack.errors import ConfigError, RowError
 from bridgepack.records import CURING_SETTINGS, DropReason, MaskArray, ServedKind, TokenArray
+from bridgepack.records.rows import ReadRow
 from bridgepack.records.sequences import token_counts
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class ServedRows:
         }
 
     def answers(
-        self, rows: Sequence[Mapping[str, Any]], *, most_characters: int | None = None
+        self, rows: Sequence[ReadRow], *, most_characters: int | None = None
     ) -> list[list[ServedAnswer] | RowError]:
         """Return the trained answers of each row, or why it gives no sequence; takes rows as layouts read them.
 
@@ -86,21 +87,21 @@ class ServedRows:
         return list(self.iter_answers(rows, most_characters=most_characters))
 
     def iter_answers(
-        self, rows: Sequence[Mapping[str, Any]], *, most_characters: int | None = None
+        self, rows: Sequence[ReadRow], *, most_characters: int | None = None
     ) -> Iterator[list[ServedAnswer] | RowError]:
         """Yield what `answers` returns; encodes all rows first, and compares each when it is asked for."""
         for answers, _ in self.iter_with_tokens(rows, most_characters=most_characters):
             yield answers
 
     def iter_with_tokens(
-        self, rows: Sequence[Mapping[str, Any]], *, most_characters: int | None = None
+        self, rows: Sequence[ReadRow], *, most_characters: int | None = None
     ) -> Iterator[tuple[list[ServedAnswer] | RowError, int]]:
         """Yield what `answers` returns, and the runtime tokens of each row's sequences."""
         prepared_rows: list[list[_Piece] | RowError] = []
         with TimeLimit() as limit:
-            for columns in rows:
+            for row in rows:
                 try:
-                    row_pieces = list(_pieces_of(limit(self.stage.encoder.prepare, columns)))
+                    row_pieces = list(_pieces_of(limit(self.stage.encoder.prepare, row)))
                 except RowError as error:
                     prepared_rows.append(error)
                     continue

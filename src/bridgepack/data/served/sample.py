@@ -1,9 +1,9 @@
 """Compares a sample of a build's answers with what a server sends; the sample depends on the files alone."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import batched, islice, zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bridgepack.data.reading.inputs import InputFile
 from bridgepack.data.reading.rows import pick_evenly, read_range
@@ -16,6 +16,7 @@ from bridgepack.data.served.switches import SwitchRows, find_switches
 from bridgepack.data.served.tally import ServedTally
 from bridgepack.errors import DataError, RowError
 from bridgepack.records import ServedRecord
+from bridgepack.records.rows import ReadRow
 
 if TYPE_CHECKING:
     from bridgepack.data.sequences.loading import LoadedStage
@@ -37,7 +38,7 @@ class SampledRow:
     file_index: int
     row: int  #: from 1
     is_row_exact: bool  #: the number is known, not estimated
-    columns: Mapping[str, Any]
+    values: ReadRow
 
 
 def sample_answers(stage: "LoadedStage", files: Sequence[InputFile]) -> ServedRecord:
@@ -52,9 +53,9 @@ def sample_answers(stage: "LoadedStage", files: Sequence[InputFile]) -> ServedRe
         if isinstance(answers, RowError) or not answers:
             continue
         tally.add(item.file_index, item.row, answers, is_row_exact=item.is_row_exact)
-        kept.add(item.columns, answers)
-        prompts.add(item.columns, answers)
-        choices.add(item.columns, len(answers))
+        kept.add(item.values, answers)
+        prompts.add(item.values, answers)
+        choices.add(item.values, len(answers))
         if tally.num_answers >= MAX_ANSWERS or rows.comparer.num_rendered >= _BUDGET:
             break
     switches = find_switches(rows, kept)
@@ -67,8 +68,8 @@ def _compared(
 ) -> Iterator[tuple[SampledRow, list[ServedAnswer] | RowError]]:
     """Yield each row with its answers; some are encoded together."""
     for items in batched(sample, _ENCODED_TOGETHER):
-        columns = [item.columns for item in items]
-        yield from zip(items, rows.iter_answers(columns, most_characters=_MAX_OF_ROW), strict=True)
+        values = [item.values for item in items]
+        yield from zip(items, rows.iter_answers(values, most_characters=_MAX_OF_ROW), strict=True)
 
 
 def iter_sample(files: Sequence[InputFile], *, max_row_bytes: int) -> Iterator[SampledRow]:
@@ -94,7 +95,7 @@ def _rows(index: int, file: InputFile, window: Window, most: int) -> Iterator[Sa
     """Yield the first rows of a window; ends where they cannot be read."""
     try:
         for row, item in islice(read_range(file, window.part), most):
-            if isinstance(item, Mapping):
-                yield SampledRow(file_index=index, row=row, is_row_exact=window.has_row_numbers, columns=item)
+            if isinstance(item, ReadRow):
+                yield SampledRow(file_index=index, row=row, is_row_exact=window.has_row_numbers, values=item)
     except DataError:
         return

@@ -10,6 +10,7 @@ from bridgepack.data.sequences.encoder import encoder_of
 from bridgepack.data.served.rows import ServedRows
 from bridgepack.errors import BridgepackError, RowError
 from bridgepack.records import Shares
+from bridgepack.records.rows import ReadRow
 
 if TYPE_CHECKING:
     from bridgepack.data.sequences.loading import LoadedStage
@@ -23,7 +24,7 @@ class AnswerSample:
     """Rows of conversations, as layouts read them, and the stage that encodes them."""
 
     stage: "LoadedStage"
-    rows: Sequence[Mapping[str, Any]]
+    rows: Sequence[ReadRow]
 
 
 def shares_of(sample: AnswerSample, setting: Mapping[str, Any]) -> Shares | None:

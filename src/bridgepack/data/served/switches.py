@@ -1,9 +1,9 @@
 """Finds the template's own switches that show answers in training as they are served, by trying its variables."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from bridgepack.data.sequences.masks import RenderedChat
 from bridgepack.data.served.compare import ServedAnswer
@@ -12,6 +12,7 @@ from bridgepack.data.tokenizers.limits import STOPPED, TimeLimit
 from bridgepack.data.tokenizers.variables import settable
 from bridgepack.errors import RowError
 from bridgepack.records import SWITCHED_KINDS, ServedKind
+from bridgepack.records.rows import ReadRow
 
 #: Maximum variables to try.
 _MOST = 32
@@ -45,22 +46,22 @@ class SwitchRows:
 
     def __init__(self) -> None:
         #: row as layouts read it, kinds of its answers and whether a token lies across the end of what is sent
-        self.rows: list[tuple[Mapping[str, Any], _Kinds]] = []
+        self.rows: list[tuple[ReadRow, _Kinds]] = []
         self._alike = Counter[_Kinds]()
 
-    def add(self, columns: Mapping[str, Any], answers: Sequence[ServedAnswer]) -> None:
+    def add(self, row: ReadRow, answers: Sequence[ServedAnswer]) -> None:
         """Keep a row if there is room; `answers` are its own, at least one."""
         kinds = frozenset((answer.kind, answer.straddles) for answer in answers)
         if self._alike[kinds] < _MOST_ALIKE and len(self.rows) < _MOST_ROWS:
             self._alike[kinds] += 1
-            self.rows.append((columns, kinds))
+            self.rows.append((row, kinds))
 
-    def seeds(self, wants: "_Wants") -> list[Mapping[str, Any]]:
+    def seeds(self, wants: "_Wants") -> list[ReadRow]:
         """Return the first row of each mix of kinds with an answer that a switch is wanted for, for some mixes."""
-        firsts: dict[_Kinds, Mapping[str, Any]] = {}
-        for columns, kinds in self.rows:
+        firsts: dict[_Kinds, ReadRow] = {}
+        for row, kinds in self.rows:
             if any(wants(*one) for one in kinds):
-                firsts.setdefault(kinds, columns)
+                firsts.setdefault(kinds, row)
         return list(firsts.values())[:_MOST_SEEDS]
 
 
@@ -100,9 +101,9 @@ def _find(rows: ServedRows, kept: SwitchRows, wants: _Wants) -> Switch:
     with TimeLimit() as limit:
         trial = _Trial(rows, limit, wants)
         for seed in seeds:
-            others = [columns for columns, _ in kept.rows if columns is not seed]
+            others = [row for row, _ in kept.rows if row is not seed]
             for switch in trial.cures(seed, names):
-                if not any(trial.is_harmed(columns, switch) for columns in others):
+                if not any(trial.is_harmed(row, switch) for row in others):
                     return switch
                 found = found if found.name else switch._replace(is_partial=True)
             if rows.comparer.num_rendered - budget > _BUDGET:
@@ -123,9 +124,9 @@ class _Trial:
     def __init__(self, rows: ServedRows, limit: TimeLimit, wants: _Wants) -> None:
         self._rows, self._limit, self._wants, self._is_stopped = rows, limit, wants, False
 
-    def cures(self, columns: Mapping[str, Any], names: Sequence[str]) -> list[Switch]:
+    def cures(self, row: ReadRow, names: Sequence[str]) -> list[Switch]:
         """Return the switches that cure a row, the best first."""
-        pieces = self._pieces(columns)
+        pieces = self._pieces(row)
         before = self._shown(pieces)
         if before is None:
             return []
@@ -138,9 +139,9 @@ class _Trial:
                 found.append((-sum(answer.kind == ServedKind.EQUAL for answer in after.answers), name, value))
         return [Switch(name, value) for _, name, value in sorted(found)]
 
-    def is_harmed(self, columns: Mapping[str, Any], switch: Switch) -> bool:
+    def is_harmed(self, row: ReadRow, switch: Switch) -> bool:
         """Return whether an answer of a row differs with a switch that does not without it, or loses text."""
-        pieces = self._pieces(columns)
+        pieces = self._pieces(row)
         before = self._shown(pieces)
         if before is None:
             return False
@@ -151,9 +152,9 @@ class _Trial:
         """Return whether no answer is left for which a switch is wanted, and nothing is lost."""
         return not _harms(before, after) and not any(self._wants(one.kind, one.straddles) for one in after.answers)
 
-    def _pieces(self, columns: Mapping[str, Any]) -> list[RenderedChat]:
+    def _pieces(self, row: ReadRow) -> list[RenderedChat]:
         try:
-            prepared = self._limit(self._rows.stage.encoder.prepare, columns)
+            prepared = self._limit(self._rows.stage.encoder.prepare, row)
         except RowError:
             return []
         return [chat for value in prepared.values if (chat := chat_of(value)) is not None]

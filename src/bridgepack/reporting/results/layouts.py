@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
+from bridgepack.config.layouts.contents import is_media
 from bridgepack.config.layouts.detect import Detection
 from bridgepack.config.layouts.entry import PublicLayout
 from bridgepack.config.layouts.sayings import words_of_slots
@@ -17,9 +18,14 @@ def detection_blocks(detection: Detection, path: str = "") -> Iterator[Block]:
     for field in detection.unread:
         share = f"in {field.num_rows:,} of {detection.num_rows:,} rows"
         yield Line(f"  unread: {field.name} ({field.holds}) {share}, e.g. {field.example!r}")
-    if detection.unread:
+    media = [field.name for field in detection.unread if is_media(field.name)]
+    if len(detection.unread) > len(media):
         where = "its layout" if path else "data.layout"
         yield Line(f"  Name each in {where}, where it is to be read, or in its ignore.")
+    if media:
+        yield Line(
+            f"  Rows with {', '.join(media)} are not text alone; preprocessing.on_lost_content: drop leaves them out."
+        )
 
 
 def layout_blocks(entries: Iterable[PublicLayout]) -> Iterator[Block]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from bridgepack.config.layouts.contents import is_media
 from bridgepack.records import LOSS_CURES, TOLERATED_LOSSES, Drop, DropReason, LostContent, LostKind, SplitRecord
 from bridgepack.rules.judging.facts import MANIFEST_FILE, ArtifactFacts
 from bridgepack.rules.judging.rule import ERROR, WARNING, Found, artifact_rule, wrong
@@ -66,7 +67,7 @@ def text_not_read(facts: ArtifactFacts) -> Found:
     """
     for split in facts.require_manifest().splits:
         for field in split.unread:
-            if field.holds == "text":
+            if field.holds == "text" and not is_media(field.name):  # of these BP540 says what to do
                 where = f"{MANIFEST_FILE} {split.name} unread.{field.name}"
                 first = place_of(split, field.file_index, field.row)
                 text = f"text in {field.num_rows} of {field.num_rows_read} rows, e.g.{first} {field.example}"
@@ -166,6 +167,29 @@ def chats_trained_as_documents(facts: ArtifactFacts) -> Found:
     Fix: Cut the texts at their turns into a column messages, and read it with a layout of kind chat.
     """
     return _find_losses(facts, [LostKind.RENDERED_CHAT])
+
+
+@artifact_rule("BP512", WARNING, "bridgepack manifest", noticed="never", evidence=_PER_ROW)
+def empty_answers_trained(facts: ArtifactFacts) -> Found:
+    """Answers without a text, calls or a refusal are trained.
+
+    Why: Silent: the model learns to end at once, where a template has thoughts after an empty one.
+    Bad: lost_content has 3 for empty_answer. Good: lost_content is empty.
+    Fix: Set preprocessing.empty_answers to drop, or correct the rows; then build again.
+    """
+    return _find_losses(facts, [LostKind.EMPTY_ANSWER])
+
+
+@artifact_rule("BP518", WARNING, "bridgepack manifest", noticed="never", evidence=_PER_ROW)
+def thoughts_under_other_markers(facts: ArtifactFacts) -> Found:
+    """Answers begin with thoughts under markers that the chat template does not know.
+
+    Why: Silent: the model learns to write these markers as text, after the empty thought of a template that has
+        thoughts; a server shows them to users.
+    Bad: lost_content has 3 for inline_thoughts. Good: lost_content is empty.
+    Fix: Set preprocessing.inline_thoughts to move, or correct the rows; then build again.
+    """
+    return _find_losses(facts, [LostKind.INLINE_THOUGHTS])
 
 
 def _find_losses(facts: ArtifactFacts, kinds: Sequence[LostKind], splits: Sequence[SplitRecord] | None = None) -> Found:

@@ -1,21 +1,21 @@
 """Encodes plain documents: the tokens of a text, all of them trained, and EOS."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 from bridgepack.config.layouts.rendered import turn_marker
 from bridgepack.config.recipe.preprocessing import TextPreprocessing
-from bridgepack.data.layouts.unread import losses_of, unread_fields, unread_of
 from bridgepack.data.reading.inputs import names_of
 from bridgepack.data.sequences.doubled_tokens import leading, special_text, trailing, without_ends
 from bridgepack.data.sequences.encoding import FlatBatch, Loss, Prepared
+from bridgepack.data.sequences.unread import losses_of, unread_fields
 from bridgepack.data.tokenizers.special import special_ids
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError, TokenizerError
 from bridgepack.records import DropReason, LostKind, TokenArray
+from bridgepack.records.rows import ReadRow
 
 #: A question and an answer that show what a chat template writes between a user's turn and the assistant's.
 _ASKED, _ANSWERED = "questionqvx", "answerqvx"
@@ -41,14 +41,15 @@ class TextEncoder:
         self._bos_text, self._eos_text = special_text(tokenizer, "bos"), special_text(tokenizer, "eos")
         self._between_turns = text_between_turns(tokenizer)
 
-    def prepare(self, columns: Mapping[str, Any]) -> Prepared:
+    def prepare(self, row: ReadRow) -> Prepared:
         """Return a row's text; raises RowError if it is missing or holds nothing."""
+        columns = row.columns
         text = columns.get("text")
         if not isinstance(text, str):
             raise RowError(DropReason.MISSING_FIELD, f"text is missing; it has: {names_of(columns)}")
         if not text or text.isspace():
             raise RowError(DropReason.MISSING_FIELD, "the text is empty, so there is nothing to train")
-        unread = tuple(unread_fields(unread_of(columns), (text,)))
+        unread = tuple(unread_fields(row.unread, (text,)))
         return Prepared(len(text), (text,), (*losses_of(unread), *self._losses(text)), unread)
 
     def encode(self, rows: Sequence[tuple[str]]) -> FlatBatch:

@@ -6,30 +6,11 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from bridgepack.config.recipe.sample_columns import ENDS, LENGTHS, MASK, NUMBERS, POSITIONS, SAMPLE_COLUMNS
 from bridgepack.errors import RowError
 from bridgepack.records import SEQ_START_ID, DropReason
 from bridgepack.records.words import kind_of
 
-_MASK = "attention_mask"
-#: Columns with each token's position in its sample.
-_POSITIONS = ("position_ids", "input_pos", "inputs_position")
-#: Columns with each token's sample, as a number or a name; one value for the whole row is a row's own name.
-_NUMBERS = (
-    *("segment_ids", "sequence_ids", "sequence_id", "document_ids", "document_id", "doc_ids", "sample_ids", "seq_ids"),
-    *("seq_idx", "inputs_segmentation"),
-)
-#: Columns with the length of each sample, or a single number, the row's.
-_LENGTHS = (
-    *("seq_lengths", "sequence_lengths", "seq_lens", "seqlens", "sample_lengths", "lengths", "packed_seq_lens"),
-    *("length", "seq_length", "sequence_length", "seq_len", "num_tokens", "n_tokens", "token_count"),
-)
-#: Columns with the end of each sample, after a 0.
-_ENDS = (
-    *("cu_seqlens", "cu_seqlens_q", "cu_seqlens_k", "cu_seq_lens", "cu_seq_lens_q", "cu_seq_lens_k"),
-    *("cumulative_len", "seq_boundaries"),
-)
-#: Columns that say how a row of tokens is laid out; all are read.
-LAYOUT_COLUMNS = frozenset({SEQ_START_ID, _MASK, *_POSITIONS, *_NUMBERS, *_LENGTHS, *_ENDS})
 #: Pads without a mask are told by as many pad tokens: one may begin or end a text.
 _MIN_PADS = 2
 _SHOWN = 4
@@ -44,20 +25,20 @@ def sample_of(columns: Mapping[str, Any], ids: Sequence[int], pad_id: int | None
     Raises:
         RowError: the row holds several samples, has pads inside or unmarked ones, or its columns contradict each other.
     """
-    given = {name for name in LAYOUT_COLUMNS.intersection(columns).difference(read) if columns[name] is not None}
+    given = {name for name in SAMPLE_COLUMNS.intersection(columns).difference(read) if columns[name] is not None}
     if SEQ_START_ID in given:
         _refuse(f"the row has {SEQ_START_ID}, so it is a pack; give its unpacked rows, or use `repack`")
     kept = slice(0, len(ids))
-    if _MASK in given:
-        kept = _without_pads(_numbers_of(columns[_MASK], _MASK, len(ids)))
+    if MASK in given:
+        kept = _without_pads(_numbers_of(columns[MASK], MASK, len(ids)))
     elif pad_id is not None:
         _check_no_pads(ids, pad_id, read[0])
     for name in sorted(given):
-        if name in _POSITIONS:
+        if name in POSITIONS:
             _check_positions(_numbers_of(columns[name], name, len(ids)), name, kept)
-        elif name in _NUMBERS:
+        elif name in NUMBERS:
             _check_sample_numbers(columns[name], name, len(ids), kept)
-        elif name in _LENGTHS or name in _ENDS:
+        elif name in LENGTHS or name in ENDS:
             _check_lengths(columns[name], name, len(ids), kept)
     return kept
 
@@ -67,15 +48,15 @@ def _without_pads(mask: Sequence[int]) -> slice:
     if set(mask) <= {1}:
         return slice(0, len(mask))
     if not any(mask):
-        _refuse(f"{_MASK} is 0 everywhere, so the row is only padding")
+        _refuse(f"{MASK} is 0 everywhere, so the row is only padding")
     first = next(index for index, value in enumerate(mask) if value)
     stop = len(mask) - next(index for index, value in enumerate(reversed(mask)) if value)
     inside = next((index for index in range(first, stop) if not mask[index]), None)
     if inside is not None:
-        _refuse(f"{_MASK} is 0 at {inside}, between tokens with 1; only pads at the row's ends can be cut off")
-    _check_is_one(mask, _MASK, slice(first, stop))
+        _refuse(f"{MASK} is 0 at {inside}, between tokens with 1; only pads at the row's ends can be cut off")
+    _check_is_one(mask, MASK, slice(first, stop))
     if mask[first] != 1:
-        _refuse(f"{_MASK} is {mask[first]} at {first}; it must hold only 0 and 1")
+        _refuse(f"{MASK} is {mask[first]} at {first}; it must hold only 0 and 1")
     return slice(first, stop)
 
 
@@ -84,7 +65,7 @@ def _check_no_pads(ids: Sequence[int], pad_id: int, name: str) -> None:
         num_pads = next((index for index, token in enumerate(ordered) if token != pad_id), len(ids))
         if num_pads >= _MIN_PADS:
             _refuse(
-                f"{name} {how} with {num_pads} pad tokens ({pad_id}), and the row has no {_MASK}; add it, with 0 at "
+                f"{name} {how} with {num_pads} pad tokens ({pad_id}), and the row has no {MASK}; add it, with 0 at "
                 "pads, or cut them off"
             )
 
@@ -129,7 +110,7 @@ def _check_lengths(value: Any, name: str, num_ids: int, kept: slice) -> None:
             return  # a name or a flag
         values = [value.item() if isinstance(value, np.number) else value]
     own = [number for number in _whole(values, name) if number > 0]
-    own = sorted(set(own)) if name in _ENDS else own
+    own = sorted(set(own)) if name in ENDS else own
     if len(own) > 1:
         shown = ", ".join(map(str, own[:_SHOWN])) + (", ..." if len(own) > _SHOWN else "")
         _refuse_several(len(own), f"{name} has {shown}")

@@ -5,14 +5,15 @@ from typing import Any
 
 import numpy as np
 
-from bridgepack.data.layouts.unread import losses_of, unread_fields, unread_of
 from bridgepack.data.reading.inputs import names_of
 from bridgepack.data.sequences.encoding import FlatBatch, Prepared
 from bridgepack.data.sequences.plain.one_sample import sample_of
+from bridgepack.data.sequences.unread import losses_of, unread_fields
 from bridgepack.data.tokenizers.engines import joined
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
+from bridgepack.records.rows import ReadRow
 
 #: Label of an untrained token in Hugging Face data sets.
 IGNORED_LABEL = -100
@@ -27,13 +28,13 @@ class TokenizedEncoder:
         self._vocab_size = tokenizer.vocab_size
         self._pad_id = tokenizer.special_token_id("pad")
 
-    def prepare(self, columns: Mapping[str, Any]) -> Prepared:
+    def prepare(self, row: ReadRow) -> Prepared:
         """Return a row's ids and mask, without the pads at its ends.
 
         Raises:
             RowError: they are missing, of the wrong type or inconsistent, or the row is a pack of several sequences.
         """
-        name = "input_ids"
+        name, columns = "input_ids", row.columns
         mask_column, labels_column = ("loss_mask", "") if columns.get("labels") is None else ("", "labels")
         ids = _integers(columns, name)
         kept = sample_of(columns, ids, self._pad_id, read=(name, labels_column or mask_column))
@@ -50,7 +51,7 @@ class TokenizedEncoder:
             raise RowError(DropReason.INVALID_FIELD, f"{column} has {len(values)} entries for {len(ids)} ids")
         if any(bit not in (0, 1) for bit in mask):
             raise RowError(DropReason.INVALID_FIELD, f"{mask_column} must hold only 0 and 1")
-        unread = tuple(unread_fields(unread_of(columns)))
+        unread = tuple(unread_fields(row.unread))
         return Prepared(len(mask), (ids[kept], mask), tuple(losses_of(unread)), unread)
 
     def encode(self, rows: Sequence[tuple[list[int], list[int]]]) -> FlatBatch:

@@ -22,7 +22,8 @@ from bridgepack.proof.masks.rows.columns import as_function, is_blank, names_in,
 from bridgepack.proof.masks.rows.conversation import SYSTEM, Conversation, UnreadableRowError
 from bridgepack.proof.masks.rows.formats import format_of, other_columns
 from bridgepack.proof.masks.rows.forms import TurnForms
-from bridgepack.proof.masks.rows.turns import is_flag, message_of, untrained_turns
+from bridgepack.proof.masks.rows.turns import is_flag, message_of, schema_of, untrained_turns
+from bridgepack.records import INLINE_THOUGHT_MARKERS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,6 +103,8 @@ class SourceReader:
         parts, system = _system_apart(layout)
         turns = [turn for part in parts for turn in self._turns_of(part, row)]
         messages = [message_of(turn, self._aliases) for turn in turns]
+        if self._settings.inline_thoughts == "move" and any(map(_may_have_moved, messages)):
+            raise UnreadableRowError("thoughts of an answer are moved")
         untrained_answers = frozenset[int]()
         if self._settings.message_weights == "mask":
             untrained_answers = untrained_turns(
@@ -116,8 +119,7 @@ class SourceReader:
             messages.insert(0, self._forms.message_in_form({"role": SYSTEM, "content": text}, is_openai=True))
             untrained_answers = frozenset(index + 1 for index in untrained_answers)
         tools = next((tools for name in pieces_of(layout.tools or ()) if (tools := objects_at(row, name))), [])
-        if self._layouts:
-            tools = [as_function(tool) for tool in tools]
+        tools = [schema_of(tool) for tool in tools]
         return Conversation(
             messages=messages,
             tools=tools or [dict(tool) for tool in self._settings.tool_schemas or ()] or None,
@@ -266,3 +268,9 @@ def _variables(row: Mapping[str, Any], layout: ChatLayout) -> dict[str, Any]:
 
 def _as_json(value: Any) -> str:
     return {True: "true", False: "false"}[value] if isinstance(value, bool) else str(value)
+
+
+def _may_have_moved(message: Mapping[str, Any]) -> bool:
+    content = message["content"]
+    openings = tuple(marks[0] for marks in INLINE_THOUGHT_MARKERS)
+    return isinstance(content, str) and content.lstrip().startswith(openings)

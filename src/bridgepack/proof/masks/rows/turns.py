@@ -13,12 +13,31 @@ from bridgepack.proof.masks.rows.conversation import ASSISTANT, UnreadableRowErr
 
 _ROLES = ("system", "developer", "user", ASSISTANT, "tool")
 #: ShareGPT's names of speakers.
-_SPEAKERS = {"human": "user", "gpt": ASSISTANT, "observation": "tool", "function_response": "tool"}
+_SPEAKERS = {
+    **dict.fromkeys(("human", "prompter"), "user"),
+    **dict.fromkeys(("gpt", "bot", "chatbot", "model", "ai", "chatgpt", "bard", "bing", "claude"), ASSISTANT),
+    **dict.fromkeys(("observation", "function_response", "function", "function_result"), "tool"),
+    **dict.fromkeys(("tool_response", "tool_result", "ipython", "environment"), "tool"),
+    **dict.fromkeys(("tool_call", "function-call"), "function_call"),
+}
 _CALLER = "function_call"
+#: Names of a call's arguments, and of a schema's parameters, in data sets.
+_ARGUMENTS = (
+    *("arguments", "args", "parameters", "input", "params", "kwargs", "tool_input", "tool_args", "tool_arguments"),
+    *("function_arguments", "action_input"),
+)
+_PARAMETERS = ("parameters", "inputSchema", "input_schema", "args_schema", "arguments")
 #: Fields of a turn, or columns of a row, that say whether it is trained.
 FLAGS = frozenset(
-    {"weight", "loss_weight", "loss", "loss_mask", "loss_scale", "train", "training", "trainable", "mask"}
+    {
+        *("weight", "loss_weight", "loss", "loss_mask", "loss_scale", "train", "training", "trainable", "mask"),
+        *("is_trained", "is_training", "trained", "train_on_turn", "train_on_turns", "is_correct"),
+        *("ignore_loss", "no_loss", "skip_loss"),
+    }
 )
+_NEGATED = ("ignore_loss", "no_loss", "skip_loss")
+#: Types of parts that are no text.
+_OF_APIS = ("tool_use", "tool_result", "thinking")
 _UNTRAINED, _TRAINED = (0, "0", "0.0", "false"), (1, "1", "1.0", "true")
 
 
@@ -35,7 +54,7 @@ def message_of(turn: Any, aliases: Mapping[str, str]) -> dict[str, Any]:
     if is_blank(calls):
         fields.pop("tool_calls", None)
     else:
-        fields["tool_calls"] = calls
+        fields["tool_calls"] = [_call_of(call) for call in calls] if isinstance(calls, list) else calls
     if "role" in fields and ("content" in turn or "tool_calls" in fields):
         speaker, content = fields["role"], turn.get("content")
     elif "from" in fields and "value" in turn:
@@ -48,13 +67,22 @@ def message_of(turn: Any, aliases: Mapping[str, str]) -> dict[str, Any]:
         return {"role": ASSISTANT, "content": "", **other_fields, "tool_calls": _calls_of(content)}
     if content is not None and not isinstance(content, (str, list)):
         raise UnreadableRowError("the content of a turn is neither text nor a list of parts")
+    if isinstance(content, list) and any(
+        isinstance(part, Mapping) and part.get("type") in _OF_APIS for part in content
+    ):
+        raise UnreadableRowError("the content of a turn has parts that are calls, results or thoughts")
+    if isinstance(content, str) and content.startswith("[{") and '"type"' in content:
+        raise UnreadableRowError("the content of a turn may be parts as JSON text")
+    are_parts = isinstance(content, list) and all(isinstance(part, Mapping) and "type" in part for part in content)
+    if role == "tool" and isinstance(content, list) and not are_parts:
+        raise UnreadableRowError("the content of a turn may be what a tool returned")
     return {"role": role, "content": content, **other_fields}
 
 
 def _role_of(speaker: Any, aliases: Mapping[str, str]) -> str:
     name = str(speaker)
     alias = aliases.get(name.lower(), name)
-    role = _SPEAKERS.get(alias, alias)
+    role = _SPEAKERS.get(alias.lower(), alias if alias in _ROLES else alias.lower())
     if role not in (*_ROLES, _CALLER):
         raise UnreadableRowError(f"{role!r} is no role of OpenAI's API or of ShareGPT's files")
     return role
@@ -66,10 +94,52 @@ def _calls_of(value: Any) -> list[dict[str, Any]]:
     calls = calls if isinstance(calls, list) else [calls]
     if not calls or not all(isinstance(call, Mapping) and isinstance(call.get("name"), str) for call in calls):
         raise UnreadableRowError("the value of a function_call is no call with a name")
+    named_calls = [_with_first_name(call, _ARGUMENTS) for call in calls]
     return [
-        {"type": "function", "function": {"name": call["name"], "arguments": call.get("arguments", {})}}
-        for call in calls
+        {
+            **({"id": call["id"]} if call.get("id") is not None else {}),
+            "type": "function",
+            "function": {"name": call["name"], "arguments": call.get("arguments", {})},
+        }
+        for call in named_calls
     ]
+
+
+def _call_of(call: Any) -> Any:
+    """Return a call of a turn with OpenAI's names; itself if it has them."""
+    if not isinstance(call, Mapping):
+        return call
+    function = call.get("function")
+    if isinstance(function, Mapping):
+        return {**call, "function": _with_first_name(function, _ARGUMENTS)}
+    if "arguments" in call or not isinstance(call.get("name"), str):
+        return call
+    function_fields = _with_first_name(call, _ARGUMENTS)
+    if "arguments" not in function_fields:
+        return call
+    around = {name: call[name] for name in ("id", "index") if call.get(name) is not None}
+    return {**around, "type": "function", "function": {name: function_fields[name] for name in ("name", "arguments")}}
+
+
+def schema_of(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a tool schema in OpenAI's form."""
+    function = schema.get("function")
+    if isinstance(function, Mapping):
+        return {**schema, "function": _with_first_name(function, _PARAMETERS)}
+    if not isinstance(schema.get("name"), str):
+        return dict(schema)
+    function_fields = _with_first_name(schema, _PARAMETERS)
+    return {"type": "function", "function": {name: value for name, value in function_fields.items() if name != "type"}}
+
+
+def _with_first_name(item: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Return an object with the first of some names in place of the only one that it has."""
+    names_present = [name for name in names if item.get(name) is not None]
+    if len(names_present) > 1:
+        raise UnreadableRowError(f"{' and '.join(names_present)} mean the same")
+    if not names_present or names_present[0] == names[0]:
+        return dict(item)
+    return {names[0] if name == names_present[0] else name: value for name, value in item.items() if name != names[0]}
 
 
 def untrained_turns(
@@ -99,5 +169,5 @@ def _says_train(name: str, value: Any) -> bool:
     if name.lower() == "mask" and (isinstance(flag, bool) or flag in ("true", "false")):
         raise UnreadableRowError("mask is true or false, which may mean either")
     if flag in _TRAINED or flag in _UNTRAINED:
-        return flag in _TRAINED
+        return (flag in _TRAINED) != (name.lower() in _NEGATED)
     raise UnreadableRowError(f"{name} of a turn is neither 0 nor 1")

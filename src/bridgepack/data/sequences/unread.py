@@ -1,31 +1,22 @@
 """What nobody reads: columns of a row, and fields of its turns, with what they hold."""
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from types import MappingProxyType
 from typing import Any
 
-from bridgepack.config.layouts.contents import FLAGS, flag_of, holds, plain_name
+from bridgepack.config.layouts.contents import FLAGS, flag_of, holds, is_empty, is_media, plain_name
 from bridgepack.config.recipe.layout import TURN_FIELD
-from bridgepack.data.layouts.values import is_empty
 from bridgepack.data.sequences.encoding import Loss
 from bridgepack.records import LostKind
+from bridgepack.records.rows import ReadRow
 from bridgepack.records.sequences import UnreadCount
 
-__all__ = ["FLAGS", "flags_of", "losses_of", "unread_fields", "unread_of", "unread_turn_fields"]
-
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
 _SHOWN = 60
 
 
-def unread_of(columns: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return column -> value of a row as a reader gave it, for the columns that nobody reads."""
-    unread: Mapping[str, Any] = getattr(columns, "unread", _NOTHING)
-    return unread
-
-
-def flags_of(columns: Mapping[str, Any]) -> Mapping[str, Any]:
+def flags_of(row: ReadRow) -> Mapping[str, Any]:
     """Return the flags about the loss that are columns of a row, e.g. `{"loss": 0}`."""
-    unread = unread_of(columns)
+    unread = row.unread
     return {name: unread[name] for name in unread if plain_name(name) in FLAGS} if unread else unread
 
 
@@ -33,7 +24,7 @@ def unread_fields(unread: Mapping[str, Any], texts: Iterable[str] = ()) -> Itera
     """Yield what the unread columns of one row hold; a copy of one of `texts`, which are read, is an identifier."""
     for name, value in unread.items():
         contents = holds(name, value)
-        if contents is None or (contents == "flag" and _is_one(value)):
+        if contents is None or (contents == "flag" and _is_one(name, value)):
             continue
         if contents == "text" and isinstance(value, str) and _is_copy(value, texts):
             contents = "identifier"
@@ -57,10 +48,20 @@ def unread_turn_fields(
     return first_values
 
 
+def is_written(path: str, value: Any, text: str) -> bool:
+    """Return whether a rendered text has a key with its value as JSON, as templates write whole schemas and calls."""
+    name = json.dumps(path.rpartition(".")[2], ensure_ascii=False)
+    begin = "[{"[isinstance(value, Mapping)] if isinstance(value, (Mapping, list)) else ""
+    values = {begin} if begin else {json.dumps(value, ensure_ascii=is_ascii, default=str) for is_ascii in (True, False)}
+    return any(f"{name}{colon}{item}" in text for colon in (": ", ":") for item in values)
+
+
 def losses_of(fields: Iterable[UnreadCount]) -> Iterator[Loss]:
     """Yield the losses among unread fields: text, and flags about the loss."""
     for field in fields:
-        if field.holds == "text":
+        if field.holds == "text" and is_media(field.name):
+            yield Loss(LostKind.MEDIA, f"{field.name} is not text: {field.example}")
+        elif field.holds == "text":
             yield Loss(LostKind.UNREAD, f"{field.name} is not read: {field.example}")
         elif field.holds == "flag":
             yield Loss(
@@ -68,9 +69,10 @@ def losses_of(fields: Iterable[UnreadCount]) -> Iterator[Loss]:
             )
 
 
-def _is_one(value: Any) -> bool:
+def _is_one(name: str, value: Any) -> bool:
     """Return whether a flag says what happens anyway: the row is trained."""
-    return bool(flag_of(value) == 1)
+    flags = value if isinstance(value, (list, tuple)) else [value]
+    return all(flag_of(flag, name) == 1 for flag in flags)
 
 
 def _is_copy(value: str, texts: Iterable[str]) -> bool:

@@ -1,0 +1,126 @@
+"""The keys of turns, calls, tool schemas and parts under the names that data sets give them: one table for all readers.
+
+A name counts at an object's own level only: the parameters of a tool and the arguments of a call may have any names.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+from bridgepack.config.layouts.contents import plain_name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keys:
+    """The keys of one kind of object."""
+
+    what: str  #: such an object, for messages
+    names: Mapping[str, tuple[str, ...]]  #: key -> its names, as `plain_name` writes them; its own is the first
+    others: frozenset[str] = frozenset()  #: names of keys that are kept as they are
+
+    @cached_property
+    def key_of(self) -> Mapping[str, str]:
+        """Name -> key."""
+        return {name: key for key, names in self.names.items() for name in names}
+
+    def key(self, name: Any) -> str:
+        """Return the key that a name stands for; empty for a name of no key."""
+        return self.key_of.get(name) or self.key_of.get(plain_name(str(name)), "")
+
+    def names_in(self, item: Mapping[str, Any]) -> dict[str, list[str]]:
+        """Return key -> the names that an object has for it, without those whose value is null."""
+        names: dict[str, list[str]] = {}
+        for name, value in item.items():
+            if value is not None and (key := self.key(name)):
+                names.setdefault(key, []).append(name)
+        return names
+
+    def why_twice(self, names_of_keys: Mapping[str, Sequence[str]]) -> str:
+        """Return what to say of an object with two names for one key; empty if it has none."""
+        for key, names in names_of_keys.items():
+            if len(names) > 1:
+                return f"a {self.what} has both {names[0]} and {names[1]}, and only one can be its {key}; remove one"
+        return ""
+
+    def unknown_names(self, item: Mapping[str, Any]) -> list[str]:
+        """Return the names in an object that stand for no key, without those whose value is null."""
+        return [str(name) for name, value in item.items() if value is not None and not self._is_of_table(name)]
+
+    def _is_of_table(self, name: Any) -> bool:
+        return name in self.others or bool(self.key(name))
+
+
+#: Fields of a turn with its reasoning.
+REASONING = ("reasoning_content", "reasoning", "thinking")
+#: A call: OpenAI's function, LangChain's, Anthropic's and Gemini's parts, ReAct's actions.
+CALL = Keys(
+    what="call",
+    names=MappingProxyType(
+        {
+            "name": ("name", "tool_name", "function_name", "tool", "action"),
+            "arguments": (
+                *("arguments", "args", "parameters", "input", "params", "kwargs", "tool_input", "tool_args"),
+                *("tool_arguments", "function_arguments", "action_input"),
+            ),
+            "id": ("id", "call_id", "tool_call_id"),
+        }
+    ),
+    others=frozenset({"type", "index", "function"}),
+)
+#: A tool schema: OpenAI's function, Anthropic's, MCP's, Gemini's.
+SCHEMA = Keys(
+    what="tool schema",
+    names=MappingProxyType(
+        {
+            "name": ("name",),
+            "description": ("description",),
+            "parameters": ("parameters", "input_schema", "args_schema", "parameters_json_schema", "arguments"),
+        }
+    ),
+    others=frozenset({"type", "function", "strict"}),
+)
+#: A list of schemas in one object, as Gemini has them.
+DECLARATIONS = ("function_declarations", "functionDeclarations")
+#: A turn: OpenAI's, ShareGPT's, Gemini's. The text of one under several names is that of the first.
+TURN = Keys(
+    what="turn",
+    names=MappingProxyType(
+        {
+            "role": ("role", "from", "speaker", "sender"),
+            "content": ("content", "value", "parts", "text", "message", "utterance"),
+        }
+    ),
+)
+#: A question with its answer in one object of a list, and the system text before the first.
+PAIR = Keys(
+    what="pair",
+    names=MappingProxyType(
+        {
+            "system": ("system", "system_prompt"),
+            "user": ("user", "human", "input", "question", "query", "prompt", "instruction"),
+            "assistant": ("assistant", "gpt", "bot", "output", "answer", "response", "completion"),
+        }
+    ),
+)
+#: A part of content that is text.
+PART = Keys(
+    what="part",
+    names=MappingProxyType({"text": ("text", "value", "content")}),
+    others=frozenset({"type"}),
+)
+
+
+def listed_turns(turns: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the turns of an object of lists; none if it is no such object.
+
+    {"role": ["user", "assistant"], "content": ["2 + 2?", "4"]} -> two turns
+    """
+    roles = [turns[name] for name in TURN.names_in(turns).get("role", ())]
+    lists = {name: value for name, value in turns.items() if value is not None}
+    if not roles or not all(
+        isinstance(value, (list, tuple)) and len(value) == len(roles[0]) for value in lists.values()
+    ):
+        return []
+    return [dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)]

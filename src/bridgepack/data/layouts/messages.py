@@ -1,0 +1,232 @@
+"""Turns as data has them -> OpenAI's messages: the normaliser, which applies the table of `config.layouts.keys`.
+
+What a turn or a call has under a name of no key stays or is named, so that nothing vanishes in silence.
+"""
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from bridgepack.config.json_text import parsed_json
+from bridgepack.config.layouts.contents import is_empty
+from bridgepack.config.layouts.keys import PAIR, PART, TURN
+from bridgepack.config.layouts.roles import FUNCTION_CALL, ROLE_NAMES, ROLES
+from bridgepack.config.recipe.layout import TURN_FIELD
+from bridgepack.data.layouts.api_parts import is_part_of_api, messages_in_parts
+from bridgepack.data.layouts.calls import OtherKeys, call_of, calls_of_turn
+from bridgepack.data.reading.inputs import names_of
+from bridgepack.data.reading.json_texts import value_of_json
+from bridgepack.errors import RowError
+from bridgepack.records import DropReason
+
+#: Role and content, or from and value; a question and its answer.
+_PLAIN_FIELDS, _PAIR_LENGTH = 2, 2
+_CALLS_PATH, _CALL_PATH = f"{TURN_FIELD}tool_calls", f"{TURN_FIELD}{FUNCTION_CALL}"
+#: Fields of a turn of calls that are the call, where it has no content.
+_FIELDS_OF_CALL = ("name", "arguments", "args", "parameters", "input")
+
+
+class Messages(NamedTuple):
+    """The messages of a row."""
+
+    messages: list[dict[str, Any]]  #: in OpenAI's form
+    is_plain: bool  #: each has only a role and a text
+    renamed: frozenset[int] = frozenset()  #: positions of those whose role or content had another name
+    unread: Mapping[str, Any] = {}  #: path of a key that is left out -> its first value
+    other_keys: Mapping[str, Any] = {}  #: path of a key that no call or part has -> its first value
+
+
+class MessageReader:
+    """Reads messages from turns."""
+
+    def __init__(self, role_aliases: Mapping[str, str]) -> None:
+        """Take the recipe's names of roles."""
+        self._role_aliases = {alias.lower(): ROLE_NAMES.get(role, role) for alias, role in role_aliases.items()}
+        self._plain_roles = ROLES - set(self._role_aliases)
+
+    def read(self, turns: Sequence[Any]) -> Messages:
+        """Return the messages of turns.
+
+        Raises:
+            RowError: names what a turn lacks, what means the same twice, or an unknown role.
+        """
+        if self._are_plain(turns):
+            return Messages(list(turns), is_plain=True)
+        messages: list[dict[str, Any]] = []
+        renamed_turns = set[int]()
+        unread: OtherKeys = {}
+        other_keys: OtherKeys = {}
+        for number, turn in enumerate(turns, 1):
+            where, first = f"turn {number}", len(messages)
+            for message in self._messages_of(turn, where, unread):
+                messages += messages_in_parts(message, where, unread)
+            if not isinstance(turn, Mapping) or not {"role", "content"} <= turn.keys():
+                renamed_turns.update(range(first, len(messages)))
+            for message in messages[first:]:
+                _read_calls(message, where, other_keys)
+        return Messages(messages, False, frozenset(renamed_turns), unread, other_keys)
+
+    def _are_plain(self, turns: Sequence[Any]) -> bool:
+        """Return whether every turn has a known role and a text, and nothing else; fast path for most rows."""
+        for turn in turns:
+            if type(turn) is not dict or len(turn) != _PLAIN_FIELDS or type(content := turn.get("content")) is not str:
+                return False
+            if type(role := turn.get("role")) is not str or role not in self._plain_roles or content[:2] == "[{":
+                return False
+        return True
+
+    def _messages_of(self, turn: Any, where: str, unread: OtherKeys) -> Iterator[dict[str, Any]]:
+        if isinstance(turn, (list, tuple)) and len(turn) == _PAIR_LENGTH:
+            turn = dict(zip(("user", "assistant"), turn, strict=True))
+        if not isinstance(turn, Mapping):
+            detail = f"{where} is a {type(turn).__name__}; it must be an object, or a list of a question and its answer"
+            raise RowError(DropReason.INVALID_FIELD, detail)
+        # `datasets` and pyarrow give every turn the fields of all turns, with null where a turn lacks one.
+        fields = {name: value for name, value in turn.items() if value is not None}
+        calls = fields.get("tool_calls")
+        if isinstance(calls, str):
+            fields["tool_calls"] = value_of_json(calls, f"{where}: tool_calls") if calls.strip() else []
+        if fields.get("tool_calls") == []:
+            del fields["tool_calls"]
+        names = _names_of(turn, fields, where)
+        if names is not None:
+            yield self._message(fields, *names, where, unread)
+        elif _is_pair(fields):
+            yield from _messages_of_pair(fields, where)
+        else:
+            detail = f"{where} has neither role and content nor from and value; it has: {names_of(fields)}"
+            raise RowError(DropReason.MISSING_FIELD, detail)
+
+    def _message(
+        self, fields: dict[str, Any], role_name: str, content_name: str, where: str, unread: OtherKeys
+    ) -> dict[str, Any]:
+        name = fields[role_name]
+        if not isinstance(name, str):
+            raise RowError(DropReason.INVALID_FIELD, f"{where}: the role is a {type(name).__name__}; it must be text")
+        role = self._role_aliases.get(name.lower()) or ROLE_NAMES.get(name) or ROLE_NAMES.get(name.lower(), name)
+        is_renamed = role_name != "role" or content_name != "content"
+        left_out = {role_name, content_name, "role", "content"} if is_renamed else {"role", "content"}
+        if role == FUNCTION_CALL:
+            return _turn_of_calls(fields, content_name, left_out, where, unread)
+        if role not in ROLES:
+            raise RowError(DropReason.UNKNOWN_ROLE, f"{where}: role {name!r}; known: {', '.join(sorted(ROLES))}")
+        content = _content_of(fields.get(content_name), role, f"{where}: content")
+        if not is_renamed:
+            return {**fields, "role": role, "content": content}
+        other_fields = {name: value for name, value in fields.items() if name not in left_out}
+        return {"role": role, "content": content, **other_fields}
+
+
+def _names_of(turn: Mapping[str, Any], fields: Mapping[str, Any], where: str) -> tuple[str, str] | None:
+    """Return the names of a turn's role and content; None if it has none. Null content counts, as in calls."""
+    if "role" in fields and "content" in fields:
+        return "role", "content"
+    if "from" in fields and "value" in turn:
+        return "from", "value"
+    names_of_keys = TURN.names_in(fields)
+    roles, contents = names_of_keys.get("role", []), names_of_keys.get("content", [])
+    if not roles:
+        return None
+    role = "role" if "role" in roles else roles[0]
+    if why := TURN.why_twice({"content": contents}):
+        raise RowError(DropReason.INVALID_FIELD, f"{where}: {why}")
+    if contents:
+        return role, contents[0]
+    is_call = fields.get("tool_calls") or (
+        ROLE_NAMES.get(str(fields[role]).lower()) == FUNCTION_CALL and any(name in fields for name in _FIELDS_OF_CALL)
+    )
+    return (role, "content") if is_call or (role == "role" and "content" in turn) else None
+
+
+def _turn_of_calls(
+    fields: Mapping[str, Any], content_name: str, left_out: Collection[str], where: str, unread: OtherKeys
+) -> dict[str, Any]:
+    """Return the assistant's turn of a turn that is nothing but calls, in its content or, without any, its fields."""
+    value = fields.get(content_name)
+    if value is None:
+        call = {name: item for name, item in fields.items() if name not in left_out}
+        return {"role": "assistant", "content": "", "tool_calls": calls_of_turn(call, _CALL_PATH, where, unread)}
+    other_fields = {name: item for name, item in fields.items() if name not in left_out}
+    calls = calls_of_turn(value, _CALL_PATH, where, unread)
+    return {**other_fields, "role": "assistant", "content": "", "tool_calls": calls}
+
+
+def _is_pair(fields: Mapping[str, Any]) -> bool:
+    return bool(PAIR.names_in(fields))
+
+
+def _messages_of_pair(fields: Mapping[str, Any], where: str) -> Iterator[dict[str, Any]]:
+    """Yield the messages of an object whose keys are roles: `{"input": "2 + 2?", "output": "4"}`; empty texts are none.
+
+    Raises:
+        RowError: it has several texts of one role.
+    """
+    names_of_keys = PAIR.names_in(fields)
+    other_fields = {name: value for name, value in fields.items() if not PAIR.key(name)}
+    names_of_keys = {key: [n for n in names if not is_empty(fields[n])] for key, names in names_of_keys.items()}
+    if why := PAIR.why_twice(names_of_keys):
+        raise RowError(DropReason.INVALID_FIELD, f"{where}: {why}")
+    for key in PAIR.names:
+        if names := names_of_keys.get(key):
+            content = _content_of(fields[names[0]], key, f"{where}: {names[0]}")
+            yield {"role": key, "content": content, **(other_fields if key == "assistant" else {})}
+
+
+def _content_of(content: Any, role: str, where: str) -> Any:
+    """Return content as text or parts; a number, and an object that a tool returns, as the text that JSON writes.
+
+    Raises:
+        RowError: it is something else.
+    """
+    if isinstance(content, str):
+        return _parts_in_text(content) if content[:2] == "[{" else content
+    if isinstance(content, (int, float)) and not isinstance(content, bool):
+        return json.dumps(content)
+    if role == "tool" and (isinstance(content, Mapping) or _is_result(content)):
+        return json.dumps(content, ensure_ascii=False)
+    if content is not None and not isinstance(content, list):
+        raise RowError(DropReason.INVALID_FIELD, f"{where} is a {type(content).__name__}; it must be text")
+    for number, part in enumerate(content or (), 1):
+        if part is not None and not isinstance(part, (str, Mapping)):  # templates write nothing, or Python's syntax
+            detail = f"{where}: part {number} is a {type(part).__name__}; it must be text or an object"
+            raise RowError(DropReason.INVALID_FIELD, detail)
+    return content
+
+
+def _is_result(content: Any) -> bool:
+    """Return whether a list is what a tool returned, and no list of parts of content."""
+    if not isinstance(content, list) or not content:
+        return False
+    return not all(part is None or isinstance(part, str) or _is_part(part) for part in content)
+
+
+def _is_part(part: Any) -> bool:
+    is_object = isinstance(part, Mapping)
+    return is_object and ("type" in part or is_part_of_api(part) or not PART.unknown_names(part))
+
+
+def _parts_in_text(content: str) -> Any:
+    """Return the parts of content that a text holds as JSON; the text if it holds none."""
+    parts = parsed_json(content)
+    are_parts = isinstance(parts, list) and all(
+        isinstance(part, Mapping) and part.get("type") == "text" and isinstance(part.get("text"), str) for part in parts
+    )
+    return parts if are_parts else content
+
+
+def _read_calls(message: dict[str, Any], where: str, other_keys: OtherKeys) -> None:
+    """Put a message's calls into OpenAI's form, and add the keys that no call and no part of text has."""
+    calls = message.get("tool_calls")
+    if isinstance(calls, list):
+        new_calls = [call_of(call, _CALLS_PATH, f"{where}: tool_calls", other_keys) for call in calls]
+        if any(new is not old for new, old in zip(new_calls, calls, strict=True)):
+            message["tool_calls"] = new_calls
+    elif isinstance(calls, Mapping):
+        new_call = call_of(calls, _CALLS_PATH, f"{where}: tool_calls", other_keys)
+        if new_call is not calls:
+            message["tool_calls"] = [new_call]
+    content = message.get("content")
+    for part in content if isinstance(content, list) else ():
+        if isinstance(part, Mapping) and part.get("type", "text") == "text":
+            for name in PART.unknown_names(part):
+                other_keys.setdefault(f"{TURN_FIELD}content.{name}", part[name])

@@ -1,0 +1,71 @@
+"""Thoughts that an answer has in its text under markers that the chat template does not know; and moves them."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from bridgepack.config.layouts.keys import REASONING
+from bridgepack.data.sequences.markers import ASSISTANT
+from bridgepack.data.tokenizers.templates import names_field
+from bridgepack.errors import TokenizerError
+from bridgepack.records import INLINE_THOUGHT_MARKERS, THOUGHT_MARKERS
+
+_FIELD = "reasoning_content"
+
+
+class InlineThoughts(NamedTuple):
+    """Thoughts that begin an answer."""
+
+    thoughts: str
+    answer: str  #: what follows them, without markers of its own
+    opening: str
+    why_kept: str = ""  #: why they stay text, if they do
+
+
+class ThoughtMover:
+    """Finds such thoughts under one template, and moves them to where it has thoughts."""
+
+    def __init__(self, template: str) -> None:
+        """Take a chat template."""
+        self._markers = [marks for marks in INLINE_THOUGHT_MARKERS if marks[0] not in template]
+        self._openings = tuple(marks[0] for marks in self._markers)
+        self._has_field = any(names_field(template, name) for name in REASONING)
+        self._around = next(((first, last) for first, last, _ in THOUGHT_MARKERS if last in template), None)
+
+    def require_thoughts(self) -> None:
+        """Raise TokenizerError for a template that has no thoughts, so that none can be moved."""
+        if not self._has_field and self._around is None:
+            raise TokenizerError(
+                "preprocessing.inline_thoughts is move, and the chat template has no thoughts to move them to. Set it "
+                "to keep, or tokenizer.chat_template to a template with thoughts."
+            )
+
+    def find(self, message: Mapping[str, Any]) -> InlineThoughts | None:
+        """Return the thoughts that an answer begins with under markers that the template does not know."""
+        content = message["content"]
+        if type(content) is not str or message["role"] != ASSISTANT or not content.lstrip().startswith(self._openings):
+            return None
+        text = content.lstrip()
+        opening, closing, before, after = next(marks for marks in self._markers if text.startswith(marks[0]))
+        inner, end, text_after = text[len(opening) :].partition(closing)
+        answer = text_after.strip()
+        if before and answer.startswith(before):
+            answer = answer.removeprefix(before).removesuffix(after).strip()
+        why = ""
+        if not end:
+            why = f"{closing!r} is missing"
+        elif opening in inner or opening in text_after or closing in text_after:
+            why = "the markers are nested, or stand twice"
+        elif any(message.get(name) for name in REASONING):
+            why = "the turn has other thoughts"
+        return InlineThoughts(inner.strip(), answer, opening, why)
+
+    def move(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Return an answer with its thoughts where the template has them; itself if it has none, or they stay text."""
+        inline = self.find(message)
+        if inline is None or inline.why_kept:
+            return message
+        if self._has_field:
+            return {**message, "content": inline.answer, _FIELD: inline.thoughts}
+        assert self._around is not None
+        first, last = self._around
+        return {**message, "content": f"{first}\n{inline.thoughts}\n{last}\n\n{inline.answer}"}

@@ -1,0 +1,120 @@
+"""What `new` and a build say to do is done to the letter on the rows that they say it of, and builds."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridgepack.config.detected import data_for, preprocessing_for
+from bridgepack.config.layouts.detect import Detection
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.errors import ConfigError
+from bridgepack.planning.detecting import detect_data
+from bridgepack.records import LOSS_CURES, SplitRecord
+from tests.support.small_builds import build, small_recipe, write_json_lines
+from tests.zoo.families import FAMILIES, write_tokenizer
+
+Row = dict[str, Any]
+ASKED, SAID = {"role": "user", "content": "How deep is it?"}, {"role": "assistant", "content": "It is 200 m deep."}
+CHAT = {"messages": [ASKED, SAID]}
+CALL = '{"thought": "I look it up in the atlas.", "name": "depth", "parameters": {"lake": "Uri"}}'
+TOOL = {"name": "depth", "description": "Depth of a lake.", "inputSchema": {"type": "object", "properties": {}}}
+INLINE = "<|begin_of_thought|>\n\nOne more.\n\n<|end_of_thought|>\n\n<|begin_of_solution|>\n\n4<|end_of_solution|>"
+#: Name -> rows of which `new`, or the build, says what to do.
+ROWS: Mapping[str, list[Row]] = {
+    "thought of a call": [
+        {
+            "conversations": [
+                {"from": "human", "value": "How deep is it?"},
+                {"from": "function_call", "value": CALL},
+                {"from": "observation", "value": "200"},
+                {"from": "gpt", "value": "It is 200 m deep."},
+            ],
+            "tools": [TOOL],
+        }
+    ],
+    "preference": [{"prompt": "How deep is it?", "chosen": "It is 200 m deep.", "rejected": "No idea, to be frank."}],
+    "openai preference": [
+        {
+            "input": {"messages": [ASKED], "tools": [], "parallel_tool_calls": True},
+            "preferred_output": [SAID],
+            "non_preferred_output": [{"role": "assistant", "content": "No idea, to be frank."}],
+        }
+    ],
+    "unread column": [{**CHAT, "critique": "This answer could say a lot more."}],
+    "media": [{"messages": [{**ASKED, "content": "<image>Which?"}, SAID], "images": ["a.jpg"]}, CHAT],
+    "empty answers": [{"messages": [ASKED, {**SAID, "content": ""}]}, CHAT],
+    "inline thoughts": [{"messages": [ASKED, {**SAID, "content": INLINE}]}],
+    "weights": [{"messages": [ASKED, {**SAID, "ignore_loss": True}, ASKED, SAID]}, CHAT],
+    "mixed": [{"messages": None, "prompt": "How deep is it?", "completion": "200 m."}, CHAT] * 2,
+    "history": [{"instruction": "So?", "input": "", "output": "So.", "history": [["How deep is it?", "200 m."]]}],
+    "pairs": [{"conversation": [{"input": "How deep is it?", "output": "200 m."}]}],
+}
+_LAYOUT, _SETTING = re.compile(r"--layout (\w+)"), re.compile(r"(?:set )?preprocessing\.(\w+) to (\w+)")
+
+
+def _detected(path: Path) -> Detection:
+    """Return the layout of the rows, by what the error says if they are refused."""
+    try:
+        found = detect_data(str(path))
+    except ConfigError as error:
+        found = detect_data(str(path), next(name for name in _LAYOUT.findall(str(error)) if name != "none"))
+    assert found is not None
+    return found
+
+
+def _split(recipe: SFTRecipe, folder: Path) -> SplitRecord:
+    return build(recipe, folder).manifest.splits[0]
+
+
+def _recipe(path: Path, found: Detection, tokenizer: Path, changes: Mapping[str, Any], ignored: list[str]) -> SFTRecipe:
+    data = data_for(str(path), found, {})
+    for layout in data["layout"] if isinstance(data["layout"], list) else [data["layout"]]:
+        layout["ignore"] = [*layout.get("ignore", ()), *ignored]
+    preprocessing = {**preprocessing_for(found, {}, {"kind": "chat"}), **changes}
+    return small_recipe("", tokenizer, data=data, preprocessing=preprocessing, packing={"packed_sequence_size": 512})
+
+
+def _follow(path: Path, tokenizer: Path, folder: Path) -> None:
+    found = _detected(path)
+    changes: dict[str, Any] = {}
+    ignored: list[str] = []
+    for number in range(4):  # a cure may show the next finding
+        split = _split(_recipe(path, found, tokenizer, changes, ignored), folder / str(number))
+        unread = [field.name for field in split.unread if field.holds != "identifier"]
+        told = {
+            kind: LOSS_CURES[kind] for kind in split.lost_content if kind not in {"no_schemas", "earlier_reasoning"}
+        }
+        if not told and not unread:
+            assert split.statistics.num_rows_packed > 0
+            return
+        settings = [_SETTING.search(cure) for kind, cure in told.items() if kind != "unread"]
+        changes |= {setting[1]: setting[2] for setting in settings if setting}
+        ignored += [name for name in unread if "media" not in told and name not in ignored]
+    raise AssertionError(f"what is said does not help: {told}, {unread}")
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    family = next(one for one in FAMILIES if one.name == "Qwen3")
+    return write_tokenizer(tmp_path_factory.mktemp("tokenizers") / "qwen3", family)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_what_is_said_of_rows_is_done_and_builds(tmp_path: Path, tokenizer: Path, name: str) -> None:
+    _follow(write_json_lines(tmp_path / "rows.jsonl", ROWS[name]), tokenizer, tmp_path)
+
+
+@pytest.mark.reference_data
+def test_what_is_said_of_reported_rows_is_done_and_builds(
+    tmp_path: Path, tokenizer: Path, reference_data: Path
+) -> None:
+    folder = reference_data / "cases" / "rows4"
+    if not folder.is_dir():
+        pytest.skip("the reported rows are not there")
+    files = sorted(folder.glob("*.jsonl"))
+    for path in files:
+        _follow(path, tokenizer, tmp_path / path.stem)
+    assert files

@@ -1,0 +1,193 @@
+"""Calls, schemas and turns under the names that data sets give them: what the normaliser makes of each."""
+
+import json
+from typing import Any
+
+import pytest
+
+from bridgepack.data.layouts.calls import schemas_of
+from bridgepack.data.layouts.messages import MessageReader, Messages
+from bridgepack.errors import RowError
+from tests.support.messages import mentions
+
+ASKED = {"role": "user", "content": "How deep?"}
+URI = {"lake": "Uri"}
+CALLED = {"type": "function", "function": {"name": "depth", "arguments": URI}}
+SCHEMA = {"type": "object", "properties": {"input": {"type": "string"}, "args": {"type": "string"}}}
+
+
+def _read(*turns: Any) -> Messages:
+    return MessageReader({}).read(turns)
+
+
+def _refusal(*turns: Any) -> str:
+    with pytest.raises(RowError) as caught:
+        _read(*turns)
+    return f"{caught.value.reason}: {caught.value.detail}"
+
+
+@pytest.mark.parametrize("name", ["arguments", "parameters", "args", "input", "params", "action_input"])
+def test_arguments_have_many_names(name: str) -> None:
+    call = {"name": "depth", name: URI}
+    text = json.dumps(call)
+    for turn in (
+        {"from": "function_call", "value": text},
+        {"from": "tool_call", "value": text},
+        {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": call}]},
+    ):
+        assert _read(ASKED, turn).messages[1]["tool_calls"] == [CALLED]
+
+
+def test_a_call_of_langchain_is_one_of_openai() -> None:
+    call = {"name": "depth", "args": URI, "id": "c1", "type": "tool_call"}
+    (message,) = _read({"role": "assistant", "content": "", "tool_calls": [call]}).messages
+
+    assert message["tool_calls"] == [{"id": "c1", **CALLED}]
+
+
+def test_calls_with_the_names_of_openai_stay_as_they_are() -> None:
+    for call in (CALLED, {"name": "depth", "arguments": "{}"}, {**CALLED, "id": "c1", "index": 0}):
+        turns = [ASKED, {"role": "assistant", "content": "", "tool_calls": [call]}]
+        read = _read(*turns)
+        assert read.messages == turns
+        assert read.messages[1]["tool_calls"][0] is call
+        assert not read.other_keys
+
+
+def test_arguments_and_properties_are_never_renamed() -> None:
+    arguments = {"input": "a", "args": "b", "parameters": {"args": 1}}
+    turn = {"from": "function_call", "value": {"name": "f", "parameters": arguments}}
+    assert _read(turn).messages[0]["tool_calls"][0]["function"]["arguments"] == arguments
+    assert schemas_of([{"name": "f", "inputSchema": SCHEMA}], "tools", {})[0]["function"]["parameters"] == SCHEMA
+
+
+def test_two_names_for_one_key_are_refused() -> None:
+    both = {"name": "f", "args": {}, "parameters": {}}
+    said = _refusal({"from": "function_call", "value": both})
+    assert mentions(said, "invalid_field: turn 1: ", "args and parameters", "its arguments")
+    with pytest.raises(RowError, match="both inputSchema and parameters"):
+        schemas_of([{"name": "f", "inputSchema": {}, "parameters": {}}], "tools", {})
+    null_filled = {"name": "f", "args": None, "parameters": {}}
+    assert _read({"from": "function_call", "value": null_filled}).messages[0]["tool_calls"]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"name": "depth", "description": "Says it.", "inputSchema": SCHEMA},
+        {"name": "depth", "description": "Says it.", "input_schema": SCHEMA},
+        {"name": "depth", "description": "Says it.", "parameters": SCHEMA},
+        {"type": "function", "name": "depth", "description": "Says it.", "parameters": SCHEMA},
+        {"type": "function", "function": {"name": "depth", "description": "Says it.", "inputSchema": SCHEMA}},
+        {"functionDeclarations": [{"name": "depth", "description": "Says it.", "parameters": SCHEMA}]},
+    ],
+)
+def test_schemas_are_what_a_server_sends(schema: dict[str, Any]) -> None:
+    sent = {"name": "depth", "description": "Says it.", "parameters": SCHEMA}
+    assert schemas_of([schema], "tools", {}) == [{"type": "function", "function": sent}]
+
+
+def test_other_keys_are_named_by_their_paths() -> None:
+    called = _read({"from": "function_call", "value": {"name": "f", "arguments": {}, "thought": "I look it up."}})
+    assert called.unread == {"messages.function_call.thought": "I look it up."}
+    inside = {"type": "function", "why": 1, "function": {"name": "f", "arguments": {}, "thought": "So."}}
+    listed = _read({"role": "assistant", "content": "", "tool_calls": [inside]})
+    assert listed.other_keys == {"messages.tool_calls.why": 1, "messages.tool_calls.function.thought": "So."}
+    others: dict[str, Any] = {}
+    schemas_of([{"name": "f", "parameters": {}, "annotations": {"title": "F"}}], "apis", others)
+    assert others == {"apis.annotations": {"title": "F"}}
+    part = {"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}}
+    assert _read({"role": "user", "content": [part]}).other_keys == {
+        "messages.content.cache_control": {"type": "ephemeral"}
+    }
+
+
+@pytest.mark.parametrize(
+    "turns",
+    [
+        [["2 + 2?", "4"], ["Sure?", "Yes."]],
+        [{"input": "2 + 2?", "output": "4"}, {"input": "Sure?", "output": "Yes."}],
+        [{"human": "2 + 2?", "assistant": "4"}, {"human": "Sure?", "assistant": "Yes."}],
+        [{"human": "2 + 2?"}, {"assistant": "4"}, {"human": "Sure?"}, {"assistant": "Yes."}],
+        [
+            {"role": "user", "parts": [{"text": "2 + 2?"}]},
+            {"role": "model", "parts": [{"text": "4"}]},
+            ["Sure?", "Yes."],
+        ],
+    ],
+)
+def test_turns_have_many_shapes(turns: list[Any]) -> None:
+    texts = [
+        one["content"] if isinstance(one["content"], str) else one["content"][0]["text"]
+        for one in _read(*turns).messages
+    ]
+    assert texts == ["2 + 2?", "4", "Sure?", "Yes."]
+    assert [one["role"] for one in _read(*turns).messages] == ["user", "assistant"] * 2
+
+
+def test_a_pair_has_a_system_text_before_it_and_fields_of_its_answer() -> None:
+    read = _read(
+        {"system": "Be brief.", "input": "2 + 2?", "output": "4", "weight": 0}, {"input": "", "output": "Yes."}
+    )
+    assert read.messages == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "2 + 2?"},
+        {"role": "assistant", "content": "4", "weight": 0},
+        {"role": "assistant", "content": "Yes."},
+    ]
+
+
+def test_a_turn_of_calls_may_be_the_call() -> None:
+    assert _read({"role": "tool_call", "name": "depth", "arguments": URI}).messages == [
+        {"role": "assistant", "content": "", "tool_calls": [CALLED]}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ({"m": 0}, '{"m": 0}'),
+        ([{"m": 0}, {"m": 1}], '[{"m": 0}, {"m": 1}]'),
+        (200, "200"),
+        (0.5, "0.5"),
+        ("200", "200"),
+    ],
+)
+def test_what_a_tool_returns_is_text(content: Any, text: str) -> None:
+    assert _read({"role": "tool", "content": content}).messages[0]["content"] == text
+
+
+def test_parts_written_as_json_are_parts() -> None:
+    parts = [{"type": "text", "text": "Hi"}]
+    assert _read({"role": "user", "content": json.dumps(parts)}).messages[0]["content"] == parts
+    text = '[{"type": "text"}] is JSON.'
+    assert _read({"role": "user", "content": text}).messages[0]["content"] == text
+
+
+def test_parts_of_apis_are_calls_results_and_thoughts() -> None:
+    call = {"type": "tool_use", "id": "c1", "name": "depth", "input": URI}
+    result = {"type": "tool_result", "tool_use_id": "c1", "content": "200 m"}
+    thought = {"type": "thinking", "thinking": "I look.", "signature": "x"}
+    read = _read(
+        {"role": "assistant", "content": [thought, {"type": "text", "text": "So."}, call]},
+        {"role": "user", "content": [result, {"type": "text", "text": "And?"}]},
+    )
+    assert read.messages == [
+        {
+            "role": "assistant",
+            "content": [{"type": "text", "text": "So."}],
+            "tool_calls": [{"id": "c1", **CALLED}],
+            "reasoning_content": "I look.",
+        },
+        {"role": "tool", "content": "200 m", "tool_call_id": "c1"},
+        {"role": "user", "content": [{"type": "text", "text": "And?"}]},
+    ]
+    assert read.unread == {"messages.content.signature": "x"}
+    gemini = _read(
+        {"role": "model", "parts": [{"functionCall": {"name": "depth", "args": URI}}]},
+        {"role": "function", "parts": [{"functionResponse": {"name": "depth", "response": {"m": 200}}}]},
+    )
+    assert gemini.messages == [
+        {"role": "assistant", "content": "", "tool_calls": [CALLED]},
+        {"role": "tool", "content": '{"m": 200}', "name": "depth"},
+    ]
