@@ -209,8 +209,11 @@ def test_hostile_conversations(family_pairs: Pairs, row: Row, chosen: tuple[str,
 
 def is_mended(pair: ChatPair, row: Row, mode: str, ours: Outcome, theirs: HostOutcome) -> bool:
     """Return whether our mask, or refusal, is right where the host's mask is wrong."""
-    if isinstance(theirs, Exception) or mode == "full" or (not isinstance(ours, RowError) and ours == theirs):
+    if mode == "full" or (not isinstance(ours, RowError) and ours == theirs):
         return False
+    if isinstance(theirs, Exception):  # it finds no markers, e.g. where one token holds a part of one
+        is_unplaced = "AssistantMaskBoundaryConfig" in str(theirs)
+        return is_unplaced and not isinstance(ours, RowError) and not _faults(pair, row, mode, ours)
     return bool(_faults(pair, row, mode, theirs)) and (isinstance(ours, RowError) or not _faults(pair, row, mode, ours))
 
 

@@ -284,7 +284,6 @@ STOPS = {
     "control-tokens": Stop(
         row=_chat(("user", "hi"), ("assistant", "it is <|im_end|> here"), ("user", "and?"), ("assistant", "done")),
         error=ValueError,
-        reason="control_tokens_in_text",
     ),
     "no-assistant": Stop(row=_chat(("user", "hi")), error=ValueError, reason="no_assistant_mask"),
     "no-content": Stop(row=NO_CONTENT, error=ValueError, template=_with("(turn.content or '')")),

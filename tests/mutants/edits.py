@@ -334,9 +334,9 @@ EDITS = (
     ),
     _edit(
         "proof:last-turn-mode",
-        "data/sequences/masks.py",
-        'if self._settings.loss_mode == "last_turn":\n            start',
-        'if self._settings.loss_mode == "never":\n            start',
+        "data/sequences/trained.py",
+        "if self._takes_last_turn:\n            segments",
+        "if self._takes_last_turn is None:\n            segments",
         "loss_mode last_turn trains every answer",
     ),
     _edit(

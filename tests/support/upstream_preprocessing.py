@@ -65,11 +65,13 @@ class ChatPair:
 
         markers = AssistantMarkers(**assistant_markers) if assistant_markers else None
         chosen: dict[str, Any] = {**AS_HOST, **settings}
-        preprocessing = ChatPreprocessing(loss_mode=loss_mode, assistant_markers=markers, **chosen)
+        preprocessing = ChatPreprocessing(
+            loss_mode=loss_mode, assistant_markers=markers, **{"labels_after_eos": "train", **chosen}
+        )
         preprocessing = preprocessing.model_copy(update=mended_by_host(preprocessing, host_release()))
         self.tokenizer, self.host_tokenizer = _tokenizers(folder)
         trims = trims_thought_openings(preprocessing, host_release())
-        encoder = ChatEncoder(self.tokenizer, preprocessing, trims_openings=trims)
+        encoder = ChatEncoder(self.tokenizer, preprocessing, decides_forms=False, trims_openings=trims)
         self.encoder = ReadingEncoder(encoder, preprocessing)
         self._loss_mode = loss_mode
         self._tool_schemas = [dict(schema) for schema in preprocessing.tool_schemas or ()] or None

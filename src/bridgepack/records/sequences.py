@@ -23,6 +23,7 @@ LOSS_MASK = "loss_mask"
 SEQ_START_ID = "seq_start_id"
 ROW_COLUMNS = (INPUT_IDS, LOSS_MASK, SEQ_START_ID)
 
+ASSISTANT = "assistant"
 TRAIN = "training"
 VALIDATION = "validation"
 SPLITS = (TRAIN, VALIDATION)

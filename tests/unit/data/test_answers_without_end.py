@@ -153,8 +153,11 @@ def test_turns_without_end_that_quote_markers(tmp_path: Path) -> None:
 
     (quoted, nothing) = encode_examples(encoder, [{"messages": quoting}, {"messages": empty}])
 
-    assert isinstance(quoted, RowError)
-    assert quoted.reason == DropReason.CONTROL_TOKENS_IN_TEXT
+    assert isinstance(quoted, Encoded)
+    assert _spans(tokenizer, quoted) == [
+        "\n<think></think>\nIt writes <|user|> there.",
+        "\n<think></think>\nSeven.",
+    ]
     assert isinstance(nothing, Encoded)
     assert _spans(tokenizer, nothing) == ["\n<think></think>"]
     empty_too, _ = _encoder(tmp_path / "2", APERTUS, assistant_markers=_markers("<|assistant_start|>", APERTUS_STARTS))
@@ -258,13 +261,14 @@ def test_ends_that_are_also_starts(tmp_path: Path, others: dict[str, str]) -> No
 
 @pytest.mark.parametrize("quote", ["<|user|>", "<|assistant|>", "<|user|> and <|assistant|>"])
 @pytest.mark.parametrize("place", ["It is {}.", "{} is one.", "One is {}"])
-def test_answers_without_end_that_quote_a_marker_are_dropped(tmp_path: Path, quote: str, place: str) -> None:
-    encoder, _ = _encoder(tmp_path, GLM)
+def test_answers_without_end_that_quote_a_marker(tmp_path: Path, quote: str, place: str) -> None:
+    encoder, tokenizer = _encoder(tmp_path, GLM)
+    answer = place.format(quote)
 
-    (made,) = encode_examples(encoder, [{"messages": [ASKED, {**ANSWERED, "content": place.format(quote)}]}])
+    (made,) = encode_examples(encoder, [{"messages": [ASKED, {**ANSWERED, "content": answer}]}])
 
-    assert isinstance(made, RowError)
-    assert made.reason == DropReason.CONTROL_TOKENS_IN_TEXT
+    assert isinstance(made, Encoded)
+    assert _spans(tokenizer, made) == [f"\n<think></think>\n{answer}"]
 
 
 def test_an_empty_answer_without_end_is_dropped(tmp_path: Path) -> None:

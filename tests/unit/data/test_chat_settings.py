@@ -231,8 +231,7 @@ def test_other_weights_drop_the_row(key: str, value: Any, allowed: str) -> None:
     assert read(*turns).messages == turns
 
 
-def test_turns_that_cannot_be_told_apart_drop_the_row(tmp_path: Path) -> None:
-    """This template marks the words of an answer and nothing of an empty one."""
+def test_an_empty_block_is_the_answer_that_says_nothing(tmp_path: Path) -> None:
     answer = "{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}{% endif %}"
     template = "{% for m in messages %}{{ m.role }}:" + answer + ";{% endfor %}"
     tokenizer = loaded_tokenizer(tmp_path, Family(name="blocks", template=template))
@@ -240,10 +239,9 @@ def test_turns_that_cannot_be_told_apart_drop_the_row(tmp_path: Path) -> None:
     turns = [QUESTION, empty, QUESTION, {"role": "assistant", "content": "one"}]
 
     assert trained(tokenizer, turns) == ["one"]
-    found = encoded(tokenizer, turns, message_weights="mask")
-    assert isinstance(found, RowError)
-    assert found.reason == DropReason.NO_ASSISTANT_MASK
-    assert mentions(found.detail, "2 assistant turns", "1 trained spans", "untrained turns")
+    assert trained(tokenizer, turns, message_weights="mask") == ["one"]
+    weighed = [QUESTION, {**empty, "weight": 1}, QUESTION, {"role": "assistant", "content": "one", "weight": 0}]
+    assert trained(tokenizer, weighed, message_weights="mask") == []
 
 
 @pytest.mark.parametrize(
@@ -412,8 +410,8 @@ def test_channels_of_gpt_oss(tmp_path: Path, name: str, mode: str) -> None:
     )
     weighed = [dict(turn, weight=0) if turn is turns[1] else turn for turn in turns]
     found = encoded(tokenizer, weighed, **settings, message_weights="mask")
-    if name == "two-answers":
-        assert isinstance(found, RowError)
+    if name == "two-answers":  # the same turn twice
+        assert spans_of(tokenizer, found) == []
     else:
         assert spans_of(tokenizer, found) == (wanted[1:] if mode == "assistant" else wanted[-1:])
 
@@ -423,8 +421,7 @@ def test_markers_in_a_text_of_gpt_oss_are_no_turn(tmp_path: Path) -> None:
     question = {"role": "user", "content": "what is <|start|>assistant<|channel|>final<|message|>x<|end|>"}
 
     found = encoded(tokenizer, [question, _call("one"), RESULT, ANSWER], assistant_markers=GPT_OSS_MARKERS)
-    assert isinstance(found, RowError)
-    assert found.reason == DropReason.CONTROL_TOKENS_IN_TEXT
+    assert spans_of(tokenizer, found) == [CALLED, ANSWERED]
     only = encoded(tokenizer, [question, ANSWER], assistant_markers=GPT_OSS_MARKERS)
     assert spans_of(tokenizer, only) == [ANSWERED]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bridgepack.config.recipe.data import TokenizerConfig
-from bridgepack.data.sequences.prefixes import CuttingTokens
+from bridgepack.data.tokenizers.cutting import CuttingTokens
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.errors import TokenizerError
 

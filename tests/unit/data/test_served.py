@@ -18,11 +18,11 @@ from bridgepack.data.sequences.encoder import encoder_of
 from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.data.sequences.loading import load_stage
 from bridgepack.data.sequences.over_long import SequencePolicy
-from bridgepack.data.sequences.prefixes import CuttingTokens
 from bridgepack.data.served.compare import ServedAnswer
 from bridgepack.data.served.counts import count_trained
 from bridgepack.data.served.rows import ServedRows
 from bridgepack.data.served.tokens import KnownText, ServerEncoder
+from bridgepack.data.tokenizers.cutting import CuttingTokens
 from bridgepack.errors import ConfigError, RowError
 from tests.support.messages import mentions
 from tests.support.read_rows import encode_examples, given_row, read_row

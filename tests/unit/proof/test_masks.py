@@ -237,14 +237,14 @@ def test_a_header_that_the_server_writes(tmp_path: Path) -> None:
 
 
 def test_a_row_is_read_as_the_build_reads_it(tmp_path: Path) -> None:
-    """From 5.24 on, transformers' own function gives a template the `reasoning` of a row as `reasoning_content`."""
+    """The template gets the `reasoning` of a row as `reasoning_content`, which it reads, as from transformers 5.24."""
     judged = Judged.of(tmp_path, next(family for family in PROMPTED if family.name == "chatml-thinking-prompted"))
     asked, answered = ROW["messages"][-2:]
     row = {"messages": [asked, {**answered, "reasoning": "Hm."}]}
     made = judged.encode(row)
 
     assert isinstance(made, Encoded)
-    assert "Hm." not in judged.tokenizer.decode(made.ids)
+    assert "Hm." in judged.tokenizer.decode(made.ids)
     assert judged.verdict(row).findings == ()
     assert judged.verdict(row).num_judges
 

@@ -118,7 +118,9 @@ class ChatPreprocessing(_Common):
     split_conversations: Annotated[Literal["never", "when_context_differs"], Before("never")] = "never"
     """For templates that show an answer otherwise once the conversation goes on, e.g. without its reasoning: `never`
     makes one sequence of a conversation; `when_context_differs` makes as few as show every trained answer as a server
-    shows it. Each ends with an answer and trains only the answers that it shows so; every answer is trained in one.
+    shows it, as far as the template can. Each ends with an answer and trains only the answers that it shows so; every
+    answer is trained in one. A template that writes the turns before an answer otherwise once the answer follows, as
+    LFM2.5's keeps the thought of the last answer only, shows none so: such answers stay, and are counted (`served`).
     Turns after the last trained answer are left out. Rows of which the template refuses a part are dropped."""
     reasoning_loss: Annotated[Literal["keep", "mask", "mask_empty"], Before("keep")] = "keep"
     """Reasoning in trained turns, between the markers of the template's family (`<think>`, gpt-oss's analysis channel):

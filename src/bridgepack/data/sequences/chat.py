@@ -19,13 +19,14 @@ from bridgepack.data.sequences.lost_content import LostContentFinder
 from bridgepack.data.sequences.marked_text import OLD_CALL, REFUSAL
 from bridgepack.data.sequences.markers import ASSISTANT
 from bridgepack.data.sequences.marking.of_recipe import markers_for
-from bridgepack.data.sequences.masks import ChatMasks, RenderedChat, found_turns
-from bridgepack.data.sequences.mending import part_hint
+from bridgepack.data.sequences.masks import RenderedChat
+from bridgepack.data.sequences.mending import part_hint, thought_fields_of
 from bridgepack.data.sequences.splitting.parts import PartMaker, Parts
 from bridgepack.data.sequences.thoughts import ReasoningMasks, ThoughtOpenings, has_thoughts
 from bridgepack.data.sequences.tool_findings import ToolFindings
+from bridgepack.data.sequences.trained import TrainedAnswers
 from bridgepack.data.sequences.unread import is_written, losses_of, unread_fields, unread_turn_fields
-from bridgepack.data.tokenizers.engines import FlatIds, joined
+from bridgepack.data.tokenizers.engines import FlatIds
 from bridgepack.data.tokenizers.forms import AS_GIVEN, Forms
 from bridgepack.data.tokenizers.limits import TimeLimit
 from bridgepack.data.tokenizers.templates import names_field, names_read
@@ -38,11 +39,6 @@ from bridgepack.records.sequences import UnreadCount
 
 #: Column with a row's variables for the template, if no layout names one.
 _VARIABLES = "chat_template_kwargs"
-#: Turns of a question and an answer, whose masks need no other render.
-_ONE_EXCHANGE = 2
-#: Rows of a process whose prefixes are rendered, too, to check what the template's syntax shows.
-_CHECKED_ROWS = 8
-
 
 _ENDLESS = Loss(
     LostKind.NO_END,
@@ -66,7 +62,8 @@ class ChatEncoder:
     ) -> None:
         """Check that the template supports the settings.
 
-        `decides_forms` is false where the host reads the data itself: `auto` is then `keep`. `as_host` as of `Mender`.
+        `decides_forms` is false where the host reads the data itself: `auto` is then `keep`, and thoughts stay in
+        their field. `as_host` as of `Mender`.
         `trims_openings` as of `SFTRecipe.trims_thought_openings`.
         `max_runtime_length` is needed where over-long conversations lose their history.
 
@@ -78,9 +75,12 @@ class ChatEncoder:
         self._read_fields = frozenset({"role", "content", "tool_calls", OLD_CALL, REFUSAL, *REASONING, *FLAGS})
         markers = markers_for(tokenizer, settings)
         forms = tokenizer.forms if decides_forms and settings.fields_on_auto else AS_GIVEN
-        self._read = ConversationReader(settings, forms, as_host=as_host, template=tokenizer.chat_template).read
+        fields = thought_fields_of(tokenizer.chat_template or "") if decides_forms else {}
+        template = tokenizer.chat_template
+        reader = ConversationReader(settings, forms, as_host=as_host, template=template, thought_fields=fields)
+        self._read = reader.read
         self._null_hint = _null_hint(settings, forms)
-        self._masks = ChatMasks(tokenizer, settings, markers)
+        self._masks = TrainedAnswers(tokenizer, settings, markers)
         parts = PartMaker(tokenizer, settings, markers, self._render, max_runtime_length)
         self._make: Callable[[Conversation], RenderedChat | Parts] = parts.parts if parts.may_split else self._render
         self._losses = LostContentFinder(tokenizer, markers, settings.loss_mode)
@@ -98,8 +98,6 @@ class ChatEncoder:
         self._prompts = GenerationPrompts(tokenizer, settings, markers) if masks_prompts else None
         has_openings = trims_openings and not tokenizer.has_generation_blocks
         self._openings = ThoughtOpenings.of(tokenizer, markers) if has_openings else ThoughtOpenings()
-        self._is_marked = tokenizer.has_generation_blocks
-        self._num_unchecked = _CHECKED_ROWS
         self._never_trained = sorted(tokenizer.never_trained_ids) if settings.masks_control_tokens else []
 
     def prepare(self, row: ReadRow) -> Prepared:
@@ -165,11 +163,7 @@ class ChatEncoder:
         """Return the tokens and masks of conversations; raises DataError if many take too much time or memory."""
         errors: dict[int, RowError] = {}
         with TimeLimit() as limit:  # masks may need renders of a conversation's parts
-            if self._is_marked:
-                flat, mask = self._encode_marked(rows, errors, limit)
-            else:
-                flat = self._tokenizer.engine.encode_flat([row.text for row in rows])
-                mask = self._mask(rows, flat, errors, limit)
+            flat, mask = self._masks.encode(rows, errors, limit)
             self._correct(rows, flat, mask, errors, limit)
         mask_out(mask, flat.input_ids, self._never_trained)
         num_context = np.full(len(rows), -1, dtype=np.int32)
@@ -242,44 +236,9 @@ class ChatEncoder:
 
     def _render(self, conversation: Conversation) -> RenderedChat:
         inputs = conversation.messages, conversation.tools, conversation.template_kwargs
-        if self._is_marked:
+        if self._tokenizer.has_generation_blocks:
             return RenderedChat(conversation, *self._tokenizer.render_marked(*inputs))
-        if len(conversation.messages) > _ONE_EXCHANGE and self._tokenizer.template.is_stepwise:
-            text, ends = self._tokenizer.render_turns(*inputs)
-            if self._num_unchecked and ends is not None:
-                self._num_unchecked -= 1
-                self._check_ends(conversation, text, ends)
-            return RenderedChat(conversation, text, None, ends=ends)
         return RenderedChat(conversation, self._tokenizer.render_text(*inputs), None)
-
-    def _check_ends(self, conversation: Conversation, text: str, ends: Sequence[int]) -> None:
-        for num_turns, end in enumerate(ends):
-            if end >= 0:
-                first = conversation.messages[:num_turns]
-                first_text = self._tokenizer.render_text(first, conversation.tools, conversation.template_kwargs)
-                assert first_text == text[:end], "stepwise.py is wrong about this chat template"
-
-    def _mask(
-        self, rows: Sequence[RenderedChat], flat: FlatIds, errors: dict[int, RowError], limit: TimeLimit
-    ) -> MaskArray:
-        if self._settings.loss_mode == "full":
-            return np.ones(len(flat.input_ids), dtype=np.int8)
-        scan, is_decided = self._masks.scan(rows, flat, errors, limit)
-        mask, takes_last_turn = scan.mask, self._settings.loss_mode == "last_turn"
-        for index in range(len(rows)) if takes_last_turn else np.flatnonzero(~is_decided).tolist():
-            if index in errors:
-                continue
-            start, stop = int(flat.offsets[index]), int(flat.offsets[index + 1])
-            turns, row = None, rows[index]
-            if scan.is_found[index]:
-                bits = mask[start:stop].tolist()
-                turns = found_turns(bits, row.conversation, is_open=bool(scan.is_open[index]))
-            try:
-                mask_of = partial(self._masks.mask_of, row, scanned=turns, is_certain=bool(is_decided[index]))
-                mask[start:stop] = limit(mask_of, flat.input_ids[start:stop].tolist())
-            except RowError as error:
-                errors[index] = error
-        return mask
 
     def _correct(
         self,
@@ -303,23 +262,6 @@ class ChatEncoder:
                     self._openings.take_off(mask[span], flat.input_ids[span])
                 except RowError as error:
                     errors[index] = error
-
-    def _encode_marked(
-        self, rows: Sequence[RenderedChat], errors: dict[int, RowError], limit: TimeLimit
-    ) -> tuple[FlatIds, MaskArray]:
-        """Return ids and mask from the template's generation blocks, which need each token's character position."""
-        encodings = self._tokenizer.encode_with_places([row.text for row in rows])
-        flat = joined([encoding.ids for encoding in encodings])
-        mask = np.ones(len(flat.input_ids), dtype=np.int8)
-        for index, (row, encoding) in enumerate(zip(rows, encodings, strict=True)):
-            start, stop = int(flat.offsets[index]), int(flat.offsets[index + 1])
-            try:
-                span_mask = self._tokenizer.mask_of_spans(encoding, row.spans or [])
-                if self._settings.loss_mode != "full":
-                    mask[start:stop] = limit(partial(self._masks.mask_of, row, own=span_mask), list(encoding.ids))
-            except RowError as error:
-                errors[index] = error
-        return flat, mask
 
 
 def _null_hint(settings: ChatPreprocessing, forms: Forms) -> str:

@@ -1,6 +1,7 @@
 """A row as its layout reads it -> the messages, tools and variables of a conversation, in the template's forms."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 from bridgepack.config.layouts.contents import FLAGS, flag_of, is_mask_claim, plain_name
@@ -82,14 +83,15 @@ class ConversationReader:
         *,
         as_host: Collection[str] = (),
         template: str | None = None,
+        thought_fields: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Take the forms of the chat template, for settings that are `auto`, and `as_host`, as of `Mender`.
+        """Take the forms of the chat template, for settings that are `auto`, and the rest as of `Mender`.
 
         Raises:
             TokenizerError: thoughts are to be moved, and `template` has none.
         """
         self._settings = settings
-        self._mend = Mender(settings, forms, as_host).mend
+        self._mend = Mender(settings, forms, as_host, thought_fields).mend
         self._mover = ThoughtMover(template or "") if settings.inline_thoughts == "move" else None
         if self._mover is not None:
             self._mover.require_thoughts()

@@ -45,7 +45,7 @@ def _encoder_of_kind(kind: str, resolved: ResolvedRecipe, tokenizer: ChatTokeniz
         return ChatEncoder(
             tokenizer,
             settings,
-            decides_forms=bool(recipe.fields_on_auto),
+            decides_forms=recipe.packing.mode == "offline",
             max_runtime_length=resolved.max_sequence_length.value,
             as_host=recipe.host_habits.keys(),
             trims_openings=recipe.trims_thought_openings,

@@ -26,9 +26,9 @@ from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.sequences.conversation import Conversation
 from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers, find_all
 from bridgepack.data.sequences.masks import RenderedChat
-from bridgepack.data.sequences.places import TokenPlaces, cut_spans, require_places, touching_blocks
 from bridgepack.data.sequences.thoughts import has_thoughts
 from bridgepack.data.tokenizers.generation_prompt import fixed_prompt
+from bridgepack.data.tokenizers.places import TokenPlaces, cut_spans, require_places, touching_blocks
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
 from bridgepack.records import THOUGHT_MARKERS, DropReason, MaskArray, TokenArray

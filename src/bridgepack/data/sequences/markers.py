@@ -6,7 +6,7 @@ without an end.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple, Self
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bridgepack.config.recipe.assistant_markers import AssistantMarkers
+from bridgepack.data.answers.regions import TurnTexts
 from bridgepack.data.sequences.marking.families import FAMILIES, MORE_ENDS
 from bridgepack.data.sequences.marking.openers import opening_tokens
 from bridgepack.data.sequences.marking.stops import check_stop_tokens
@@ -23,9 +24,9 @@ from bridgepack.data.tokenizers.engines import FlatIds
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import TokenizerError
 from bridgepack.geometry import IntArray
-from bridgepack.records import MaskArray, TokenArray
+from bridgepack.records import ASSISTANT as ASSISTANT
+from bridgepack.records import TokenArray
 
-ASSISTANT = "assistant"
 BoolArray = npt.NDArray[np.bool_]
 
 
@@ -45,6 +46,8 @@ class TurnMarkers:
     ] = ()  #: tokens that texts of markers have by themselves, where renders have others
     start_texts: tuple[str, ...] = ()  #: texts of the assistant's starts, without white space around them
     end_texts: tuple[str, ...] = ()  #: texts of `ends`, likewise
+    #: texts of the assistant's starts, of the ends and of the openers, with their white space
+    around: TurnTexts = field(default_factory=TurnTexts)
 
     @cached_property
     def assistant_starts(self) -> tuple[tuple[int, ...], ...]:
@@ -111,22 +114,27 @@ def _encode(tokenizer: ChatTokenizer, texts: AssistantMarkers) -> TurnMarkers | 
         alone=tuple(tokens.alone),
         start_texts=tuple(text.strip() or text for text in texts.starts),
         end_texts=tuple(dict.fromkeys(text.strip() or text for text in texts.ends)),
+        around=TurnTexts(headers=texts.starts, ends=texts.ends, joins_headers=texts.joins_starts),
     )
 
 
 def _with_openers(tokenizer: ChatTokenizer, markers: TurnMarkers) -> TurnMarkers:
     """Return markers with the tokens that open a turn: the first of each start, and those that the template writes."""
     first = {ids[0] for ids in (*markers.starts.values(), *markers.more_starts)} & tokenizer.isolated_token_ids
-    return replace(markers, openers=frozenset(first) | opening_tokens(tokenizer, markers.end_texts))
+    openers = frozenset(first) | opening_tokens(tokenizer, markers.end_texts)
+    opener_texts = tuple(text for text, index in tokenizer.added_tokens.items() if index in openers)
+    return replace(markers, openers=openers, around=replace(markers.around, openers=opener_texts))
 
 
 class ScannedTurns(NamedTuple):
-    """Result of scanning several conversations."""
+    """The assistant's turns of the texts whose markers match their roles; arrays of shape [num_turns], ascending."""
 
-    mask: MaskArray  #: shape [num_tokens], int8, 1 at the assistant's tokens; all 0 in texts where `is_found` is false
+    text: IntArray
+    header: IntArray  #: first token of the start marker
+    content: IntArray
+    end: IntArray  #: first token of the end marker; without one, where the next turn or the text ends
+    stop: IntArray
     is_found: BoolArray  #: shape [num_texts], the markers match the roles
-    #: shape [num_texts], there is exactly one assistant marker, and no turn begins after it
-    ends_with_only_answer: BoolArray
     is_open: BoolArray  #: shape [num_texts], the last turn is the assistant's and has no end but the text's
 
 
@@ -144,14 +152,11 @@ class _Starts:
         return replace(self, **{item.name: getattr(self, item.name)[is_kept] for item in fields(self)})
 
 
-def scan_turns(
-    flat: FlatIds, markers: TurnMarkers, num_assistant_turns: IntArray, *, includes_content: bool = True
-) -> ScannedTurns:
+def scan_turns(flat: FlatIds, markers: TurnMarkers, num_assistant_turns: IntArray) -> ScannedTurns:
     """Return the assistant's turns; the turns' own texts must have no marker.
 
-    `num_assistant_turns` are assistant messages per conversation, shape [num_texts]. Without `includes_content`, only
-    end markers are 1, for templates that mark the content themselves. A turn without an end is found only if the text
-    ends with it, because another turn's text could stand before the next start that is known.
+    `num_assistant_turns` are assistant messages per conversation, shape [num_texts]. A turn without an end is found
+    only if the text ends with it, because another turn's text could stand before the next start that is known.
     """
     ids, offsets = flat
     num_texts = len(offsets) - 1
@@ -173,17 +178,17 @@ def scan_turns(
     is_open = (num_ends == 0) & (limit == stop) & bool(markers.ends)
     is_unclear = np.bincount(text[(num_ends != 1) & ~is_open], minlength=num_texts) > 0
     is_found = (count == num_assistant_turns) & (count > 0) & ~is_unclear
-    last_of_text = np.full(num_texts, -1, dtype=np.int64)
-    last_of_text[starts.text] = np.arange(len(starts.text))
-    is_last = np.zeros(num_texts, dtype=np.bool_)
-    is_last[text] = last_of_text[text] == turn
-    begin, after = content if includes_content else first, np.where(is_open, stop, after)
-    kept = is_found[text] & (includes_content | ~is_open)
-    steps = np.zeros(len(ids) + 1, dtype=np.int8)
-    np.add.at(steps, begin[kept], 1)
-    np.add.at(steps, after[kept], -1)
     has_open = np.bincount(text[is_open], minlength=num_texts) > 0
-    return ScannedTurns(np.cumsum(steps[:-1], dtype=np.int8), is_found, is_last & (count == 1), has_open)
+    is_kept = is_found[text]
+    return ScannedTurns(
+        text=text[is_kept],
+        header=starts.position[turn][is_kept],
+        content=content[is_kept],
+        end=np.where(is_open, stop, first)[is_kept],
+        stop=np.where(is_open, stop, after)[is_kept],
+        is_found=is_found,
+        is_open=has_open,
+    )
 
 
 def find_all(ids: TokenArray, pattern: Sequence[int], begins: IntArray | None = None) -> IntArray:

@@ -2,13 +2,16 @@
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from bridgepack.config.json_text import parse_json
+from bridgepack.config.layouts.keys import REASONING
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.reading.json_texts import value_of_json
 from bridgepack.data.sequences.markers import ASSISTANT
 from bridgepack.data.tokenizers.forms import ContentForm, Forms
+from bridgepack.data.tokenizers.templates import names_field
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
 
@@ -30,11 +33,19 @@ _Contents = Mapping[str | None, str | None]
 class Mender:
     """Changes turns for one chat template."""
 
-    def __init__(self, settings: ChatPreprocessing, forms: Forms, as_host: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        settings: ChatPreprocessing,
+        forms: Forms,
+        as_host: Collection[str] = (),
+        thought_fields: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         """Take the forms of the template, for settings that are `auto`.
 
         `as_host` names settings that are `keep` where the host changes rows itself: it leaves other turns alone.
+        `thought_fields` as of `thought_fields_of`.
         """
+        self._thought_fields = thought_fields
         self._as_host = frozenset(as_host)
         self._parts, self._forms_of_parts = settings.content_parts, forms.parts
         #: Content that is null or empty -> what is given to the template, for turns with calls and for others.
@@ -59,6 +70,8 @@ class Mender:
         Raises:
             RowError: it has none, and the recipe names the form.
         """
+        if self._thought_fields and message["role"] == ASSISTANT:
+            message = _with_thoughts(message, self._thought_fields)
         content, calls = message["content"], message.get("tool_calls")
         if content and not calls and type(content) is str:
             return message
@@ -122,6 +135,26 @@ class Mender:
         return "name" in function and _CALL_FIELDS.issuperset(
             name for name, value in function.items() if value is not None
         )
+
+
+def thought_fields_of(template: str) -> dict[str, str]:
+    """Return field of a turn's thoughts that a chat template does not read -> the one that it reads instead.
+
+    Some releases of transformers copy the field before they render, others do not; rows must not depend on that.
+    Example: gpt-oss -> `thinking` for `reasoning_content` and `reasoning`.
+    """
+    names = [name for name in REASONING if names_field(template, name)]
+    return {name: names[0] for name in REASONING if name not in names} if names else {}
+
+
+def _with_thoughts(message: dict[str, Any], fields: Mapping[str, str]) -> dict[str, Any]:
+    """Return a message whose thoughts stand in the field that the template reads, unless that has some."""
+    for name, target in fields.items():
+        if message.get(name) and not message.get(target):
+            thoughts = message[name]
+            message = {key: value for key, value in message.items() if key not in (name, target)}
+            message[target] = thoughts
+    return message
 
 
 def part_hint(messages: Iterable[Mapping[str, Any]]) -> str:

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, Self
 import numpy as np
 
 from bridgepack.data.sequences.markers import TurnMarkers
-from bridgepack.data.sequences.places import TokenPlaces, require_places
+from bridgepack.data.tokenizers.places import TokenPlaces, require_places
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.records import THOUGHT_MARKERS, MaskArray, TokenArray
 

@@ -187,8 +187,8 @@ def _rendered(rows: ServedRows, chat: RenderedChat) -> RenderedChat:
     inputs = conversation.messages, conversation.tools, conversation.template_kwargs
     if tokenizer.has_generation_blocks:
         text, spans = tokenizer.render_marked(*inputs)
-        return chat._replace(text=text, spans=spans, ends=None)
-    return chat._replace(text=tokenizer.render_text(*inputs), ends=None)
+        return chat._replace(text=text, spans=spans)
+    return chat._replace(text=tokenizer.render_text(*inputs))
 
 
 def _harms(before: _Shown, after: _Shown) -> bool:

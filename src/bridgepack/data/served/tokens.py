@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bridgepack.data.sequences.prefixes import CuttingTokens
+from bridgepack.data.tokenizers.cutting import CuttingTokens
 from bridgepack.data.tokenizers.texts import common_prefix
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.records import TokenArray

@@ -26,7 +26,6 @@ from bridgepack.data.tokenizers.repeatable import (
     random_part,
     refuse_random,
 )
-from bridgepack.data.tokenizers.stepwise import MARK, MARK_NAME, PROMPT, marked, names_of_turns, turn_ends
 from bridgepack.errors import RowError, TokenizerError
 
 #: A template with this block marks what the assistant wrote. Source: megatron-bridge 0.6.2, datasets/utils.py.
@@ -53,7 +52,6 @@ class ChatTemplate:
         """
         self._environment, self._source, self._given = _environment(), source, variables
         self._python = self._environment.compile(source, raw=True)
-        self._names_of_turns: frozenset[str] | None = None
         is_known_jinja = jinja2.__version__.startswith("3.1.")
         self._short_root = self._fast_root() if is_known_jinja else self._root
         fixed = {"documents": None, "add_generation_prompt": False}
@@ -73,34 +71,15 @@ class ChatTemplate:
     def _fast_root(self) -> Root:
         """The template's function with fast paths, or as compiled by Jinja if Python cannot compile those."""
         try:
-            module, names = rewritten(self._python), names_of_turns(self.tree())
-            with_marks = None if names is None or names & self._given.keys() else marked(module)
-            root = self._execute(with_marks or module)
+            return self._execute(rewritten(self._python))
         except (RecursionError, SyntaxError, MemoryError):
             return self._root
-        self._names_of_turns = None if with_marks is None else names
-        return root
-
-    @property
-    def is_stepwise(self) -> bool:
-        """Whether its render of a conversation's first turns begins that of the whole, as `stepwise` shows."""
-        return self._names_of_turns is not None and not self._variables[PROMPT]
-
-    def turn_ends(self, parts: Sequence[str], num_messages: int, kwargs: Mapping[str, Any]) -> tuple[int, ...] | None:
-        """Return where the first turns end in the rendered parts of a conversation, as `stepwise.turn_ends`."""
-        if (
-            not self.is_stepwise
-            or PROMPT in kwargs
-            or (kwargs and not kwargs.keys().isdisjoint(self._names_of_turns or ()))
-        ):
-            return None
-        return turn_ends(parts, num_messages)
 
     def _execute(self, module: ast.Module) -> Root:
         """Return the function that the code defines, like `Template.from_code`."""
         environment = self._environment
         helpers = {GET_ATTRIBUTE: _attribute_getter(environment), GET_ITEM: _item_getter(environment)}
-        namespace: dict[str, Any] = {"environment": environment, MARK_NAME: MARK, **helpers}
+        namespace: dict[str, Any] = {"environment": environment, **helpers}
         exec(compile(module, "<chat template>", "exec"), namespace)
         root: Root = namespace["root"]
         blocks = {name: [block] for name, block in namespace["blocks"].items()}

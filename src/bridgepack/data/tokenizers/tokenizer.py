@@ -22,7 +22,6 @@ from bridgepack.data.tokenizers.probe import (
     no_template_error,
     normalizes,
 )
-from bridgepack.data.tokenizers.stepwise import Ends
 from bridgepack.data.tokenizers.templates import GENERATION_BLOCK, ChatTemplate, Messages, Span, Tools, compile_template
 from bridgepack.data.tokenizers.texts import check_is_unicode
 from bridgepack.errors import RowError, TokenizerError
@@ -195,23 +194,22 @@ class ChatTokenizer:
             return [_WithoutPlaces(self.encode(text)) for text in texts]
         return list(self.backend.encode_batch(list(texts), add_special_tokens=False))
 
-    def mask_of_spans(self, encoding: Any, spans: Sequence[tuple[int, int]]) -> list[int]:
-        """Return the token-aligned mask of the tokens in some (start, stop) character spans.
+    def ranges_of_blocks(self, encoding: Any, blocks: Sequence[Span]) -> list[Span]:
+        """Return (start, stop) in tokens of a text's generation blocks, which are given in characters.
 
         Raises:
             RowError: the tokenizer does not report its tokens' positions.
 
         Source: transformers 5.12, tokenization_utils_base.py, apply_chat_template, return_assistant_tokens_mask.
         """
-        mask = [0] * len(encoding.ids)
+        ranges: list[Span] = []
         with _REFUSALS:
-            for start, stop in spans:
+            for start, stop in blocks:
                 first, last = encoding.char_to_token(start), encoding.char_to_token(stop - 1)
                 if first is None:
                     break
-                after = last + 1 if last else len(mask)
-                mask[first:after] = [1] * (after - first)
-        return mask
+                ranges.append((first, last + 1 if last else len(encoding.ids)))
+        return ranges
 
     @property
     def no_template_error(self) -> TokenizerError:
@@ -242,15 +240,6 @@ class ChatTokenizer:
             self.template.refuse_odd_text(text, messages, tools, kwargs)
         check_is_unicode(text)
         return text
-
-    def render_turns(self, messages: Messages, tools: Tools, kwargs: Mapping[str, Any]) -> tuple[str, Ends | None]:
-        """Return the same text, and where the renders of its first turns end in it, as `stepwise.turn_ends`."""
-        with _REFUSALS:
-            parts = self.template.render(list, messages, tools, kwargs)
-            text = "".join(parts)
-            self.template.refuse_odd_text(text, messages, tools, kwargs)
-        check_is_unicode(text)
-        return text, self.template.turn_ends(parts, len(messages), kwargs)
 
     def render_served(self, messages: Messages, tools: Tools, template_kwargs: Mapping[str, Any]) -> str:
         """Return the text that a server sends to the model for a conversation: with the generation prompt.

@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import product
 from typing import Any, NamedTuple
 
-from bridgepack.data.sequences.places import TokenPlaces
+from bridgepack.data.tokenizers.places import TokenPlaces
 from bridgepack.data.tokenizers.probe import rendered
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError, TokenizerError

@@ -1,0 +1,110 @@
+"""Finds the answers of conversations by rendering them once more, with marks around what their turns say."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any
+
+from bridgepack.data.answers.facts import constants_of
+from bridgepack.data.answers.marking import Calls, Marking, Spot, Text, free_letters, texts_within
+from bridgepack.data.answers.regions import Region, RegionFinder, TurnTexts, UnplaceableError
+from bridgepack.data.tokenizers.templates import Messages, Tools
+from bridgepack.data.tokenizers.texts import common_prefix
+from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
+from bridgepack.errors import RowError
+from bridgepack.records import ASSISTANT, THOUGHT_MARKERS
+
+_SHOWN = 40
+
+
+class AnswerFinder:
+    """Finds answers in the renders of one chat template."""
+
+    def __init__(self, tokenizer: ChatTokenizer, around: TurnTexts) -> None:
+        self._tokenizer, self._around = tokenizer, around
+        texts = (*around.headers, *around.ends, *around.openers)
+        self._has_turn_text = _pattern(text.strip() for text in texts).search
+        self._thoughts = _pattern(text for opening, closing, _ in THOUGHT_MARKERS for text in (opening, closing))
+
+    def regions(self, messages: Messages, tools: Tools, kwargs: Mapping[str, Any], render: str) -> list[Region]:
+        """Return where each of the assistant's messages is in the render of a conversation, ascending.
+
+        Raises:
+            UnplaceableError: that is unknown.
+        """
+        texts, spots = self.place(messages, tools, kwargs, render)
+        roles = [message["role"] for message in messages]
+        if self._around.joins_headers:
+            first = [*_first_of_runs(roles), len(roles)]
+            texts = [text._replace(message=first[text.message]) for text in texts]
+            roles = [role if first[index] == index else "" for index, role in enumerate(roles)]
+        end_of_turns = partial(self._end_of_turns, messages, tools, kwargs, render)
+        return RegionFinder(render, roles, texts, spots, self._around, end_of_turns).find()
+
+    def place(
+        self, messages: Messages, tools: Tools, kwargs: Mapping[str, Any], render: str
+    ) -> tuple[list[Text], list[Spot]]:
+        """Return the texts of a conversation's turns, and where their pieces stand in its render, ascending.
+
+        Raises:
+            UnplaceableError: the template writes other text with marks, or a text without marks has a marker of turns.
+        """
+        letters = free_letters([render, *texts_within([*messages, tools, kwargs])])
+        if not letters:
+            raise UnplaceableError("its texts have all letters that could mark them")
+        why = ""
+        for marking in self._markings(letters):
+            copies = marking.messages(messages)
+            # behind all messages: texts that are no turn's, of which only those with markers could do harm
+            inputs = marking.context([tools, kwargs], len(messages), self._has_turn_text)
+            if any(map(self._has_turn_text, marking.bare)):
+                why = why or "a field that is no text of a turn contains a marker of turns"
+                continue
+            try:
+                plain, spots = marking.spots(self._tokenizer.render_text(copies, *inputs)) or ("", [])
+            except RowError as error:
+                why = why or error.detail
+                continue
+            if plain == render:
+                return marking.texts, spots
+            why = why or _difference(plain, render)
+        raise UnplaceableError(why)
+
+    def _end_of_turns(
+        self, messages: Messages, tools: Tools, kwargs: Mapping[str, Any], render: str, num_turns: int
+    ) -> int:
+        try:
+            first_render = self._tokenizer.render_text(messages[:num_turns], tools, kwargs)
+        except RowError:
+            return -1
+        return len(first_render) if render.startswith(first_render) else -1
+
+    def _markings(self, letters: Sequence[str]) -> Iterator[Marking]:
+        """Yield ways of marking: cut at thoughts, at all that the template may look for, and without arguments."""
+        yield Marking(cuts=self._thoughts, calls=Calls.DEEP, letters=letters)
+        yield Marking(cuts=self._constants, calls=Calls.DEEP, letters=letters)
+        yield Marking(cuts=self._constants, calls=Calls.NAMES, letters=letters)
+
+    @cached_property
+    def _constants(self) -> re.Pattern[str]:
+        thoughts = [text for opening, closing, _ in THOUGHT_MARKERS for text in (opening, closing)]
+        return _pattern(sorted({*constants_of(self._tokenizer.template), *thoughts}, key=len, reverse=True))
+
+
+def _pattern(texts: Iterable[str]) -> re.Pattern[str]:
+    return re.compile("|".join(map(re.escape, filter(None, texts))) or "(?!)")
+
+
+def _difference(plain: str, render: str) -> str:
+    place = common_prefix(plain, render)
+    with_letters, without = plain[place : place + _SHOWN], render[place : place + _SHOWN]
+    return f"with letters around its texts the template writes {with_letters!r} for {without!r}"
+
+
+def _first_of_runs(roles: Sequence[str]) -> list[int]:
+    """Return for each message itself, or the first of the assistant's messages right before it, if it is one, too."""
+    first = list(range(len(roles)))
+    for index in range(1, len(roles)):
+        if roles[index - 1] == roles[index] == ASSISTANT:
+            first[index] = first[index - 1]
+    return first

@@ -1,0 +1,122 @@
+"""Answers that the template itself shows in `{% generation %}` blocks, as segments.
+
+A block's text is trained, whosever it is, and beside it the end of each answer that the markers of turns show, as
+Megatron-Bridge trains both.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from functools import partial
+
+from bridgepack.data.answers.finder import AnswerFinder
+from bridgepack.data.answers.regions import TurnTexts, UnplaceableError
+from bridgepack.data.answers.segments import Kind, Segment, Segments
+from bridgepack.data.sequences.conversation import Conversation
+from bridgepack.data.sequences.masks import ChatAnswers, RenderedChat
+from bridgepack.data.tokenizers.engines import FlatIds
+from bridgepack.data.tokenizers.limits import TimeLimit
+from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
+from bridgepack.errors import RowError
+from bridgepack.records import ASSISTANT, DropReason
+
+#: (start, stop)
+Range = tuple[int, int]
+#: Message of a block that is no answer's.
+NO_ANSWER = -1
+
+
+class BlockAnswers:
+    """Finds the answers of conversations by the generation blocks of one chat template."""
+
+    def __init__(self, tokenizer: ChatTokenizer, answers: ChatAnswers | None, *, names_answers: bool) -> None:
+        """Take what finds answers by the markers of turns, if the template has any.
+
+        `names_answers`: all rows need to know whose each block is, as one of the settings leaves out answers.
+        """
+        self._tokenizer, self._answers, self._names_answers = tokenizer, answers, names_answers
+        self._finder = AnswerFinder(tokenizer, TurnTexts())
+
+    def find(
+        self,
+        chats: Sequence[RenderedChat],
+        blocks: Sequence[Sequence[Range]],
+        flat: FlatIds,
+        errors: dict[int, RowError],
+        limit: TimeLimit,
+    ) -> Segments:
+        """Return the segments of each conversation; `blocks` are the tokens of each block of a conversation."""
+        by_markers = Segments.of([])
+        if self._answers is not None:
+            by_markers = self._answers.find(chats, flat, {}, limit)
+        rows: list[Segment] = []
+        edges = [bisect_left(by_markers.row.tolist(), row) for row in range(len(chats) + 1)]
+        table = [Segment(*row) for row in zip(*by_markers.columns, strict=True)]
+        for row, (chat, ranges) in enumerate(zip(chats, blocks, strict=True)):
+            answers = table[edges[row] : edges[row + 1]]
+            if not any(start < stop for start, stop in ranges):
+                rows += answers
+                continue
+            first = int(flat.offsets[row])
+            try:
+                messages = limit(partial(self._messages_of, ranges=ranges), chat)
+            except RowError as error:
+                errors[row] = error
+                continue
+            texts = [
+                Segment(row, message, Kind.TEXT, first + start, first + stop)
+                for message, (start, stop) in zip(messages, ranges, strict=True)
+            ]
+            rows += _without_overlaps(texts, [item for item in answers if item.kind == Kind.END])
+        return Segments.of(rows)
+
+    def _messages_of(self, chat: RenderedChat, *, ranges: Sequence[Range]) -> list[int]:
+        """Return the message that each block says; `NO_ANSWER` if it is no answer, or nobody asks.
+
+        Raises:
+            RowError: that is unknown.
+        """
+        conversation = chat.conversation
+        if not self._names_answers and not conversation.untrained:
+            return [NO_ANSWER] * len(ranges)
+        try:
+            texts, spots = self._finder.place(
+                conversation.messages, conversation.tools, conversation.template_kwargs, chat.text
+            )
+        except UnplaceableError as error:
+            raise _untold(conversation, ranges, str(error)) from None
+        messages: list[int | None] = []
+        for start, stop in chat.spans or ():
+            inside = {texts[spot.text].message for spot in spots if start <= spot.start and spot.stop <= stop}
+            answers = {message for message in inside if conversation.messages[message]["role"] == ASSISTANT}
+            if len(answers) > 1:
+                raise _untold(conversation, ranges, "a block holds several answers")
+            messages.append(next(iter(answers), NO_ANSWER if inside else None))
+        silent = _answers(conversation) - {message for message in messages if message is not None}
+        if messages.count(None) == len(silent):
+            ascending = iter(sorted(silent))
+            return [next(ascending) if message is None else message for message in messages]
+        if None in messages:
+            raise _untold(conversation, ranges, "a block says nothing")
+        return [message for message in messages if message is not None]
+
+
+def _answers(conversation: Conversation) -> set[int]:
+    return {index for index, message in enumerate(conversation.messages) if message["role"] == ASSISTANT}
+
+
+def _untold(conversation: Conversation, ranges: Sequence[Range], why: str) -> RowError:
+    num_turns = len(_answers(conversation))
+    detail = f"{num_turns} assistant turns but {len(ranges)} trained spans, so untrained turns cannot be found ({why})"
+    return RowError(DropReason.NO_ASSISTANT_MASK, detail)
+
+
+def _without_overlaps(texts: Sequence[Segment], ends: Sequence[Segment]) -> list[Segment]:
+    """Return the segments of blocks, and the ends beside them; what is in several belongs to the first."""
+    segments: list[Segment] = []
+    place = 0
+    for item in sorted([*texts, *ends], key=lambda item: (item.start, item.kind)):
+        start = max(item.start, place)
+        if start < item.stop:
+            segments.append(item._replace(start=start))
+            place = item.stop
+    return segments

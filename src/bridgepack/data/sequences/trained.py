@@ -1,0 +1,122 @@
+"""Masks of the answers that a recipe trains: which answers, and up to where.
+
+Answers are segments; each setting leaves out some of them, and the mask is made of the rest, last.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+
+from bridgepack.config.recipe.preprocessing import ChatPreprocessing
+from bridgepack.data.answers.segments import Kind, Segments
+from bridgepack.data.sequences.blocks import BlockAnswers
+from bridgepack.data.sequences.conversation import Conversation
+from bridgepack.data.sequences.markers import TurnMarkers
+from bridgepack.data.sequences.masks import ChatAnswers, RenderedChat, turns_of
+from bridgepack.data.tokenizers.engines import FlatIds, joined
+from bridgepack.data.tokenizers.limits import TimeLimit
+from bridgepack.data.tokenizers.templates import Span
+from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
+from bridgepack.errors import RowError
+from bridgepack.records import ASSISTANT, DropReason, MaskArray, TokenArray
+
+
+class TrainedAnswers:
+    """Encodes conversations with the masks of one recipe."""
+
+    def __init__(self, tokenizer: ChatTokenizer, settings: ChatPreprocessing, markers: TurnMarkers | None) -> None:
+        self._tokenizer, self._settings = tokenizer, settings
+        self._joins_starts = markers is not None and markers.joins_starts
+        self._takes_last_turn = settings.loss_mode == "last_turn"
+        self._answers = (
+            None if markers is None else ChatAnswers(tokenizer, markers, takes_last_turn=self._takes_last_turn)
+        )
+        self._blocks: BlockAnswers | None = None
+        if tokenizer.has_generation_blocks:
+            self._blocks = BlockAnswers(tokenizer, self._answers, names_answers=self._takes_last_turn)
+
+    def encode(
+        self, rows: Sequence[RenderedChat], errors: dict[int, RowError], limit: TimeLimit
+    ) -> tuple[FlatIds, MaskArray]:
+        """Return tokens and token-aligned masks; adds to `errors` why a row has no mask."""
+        if self._blocks is None:
+            flat = self._tokenizer.engine.encode_flat([row.text for row in rows])
+        else:
+            flat, ranges = self._with_blocks(rows, errors)
+        if self._settings.loss_mode == "full":
+            return flat, np.ones(len(flat.input_ids), dtype=np.int8)
+        if self._blocks is not None:
+            segments = self._blocks.find(rows, ranges, flat, errors, limit)
+        else:
+            assert self._answers is not None
+            segments = self._answers.find(rows, flat, errors, limit)
+        if self._takes_last_turn:
+            segments = self._last_turns(segments, rows)
+        segments = self._without_untrained(segments, rows, errors)
+        if self._settings.labels_after_eos == "mask":
+            segments = self._without_blanks_after_eos(segments, flat.input_ids)
+        return flat, segments.mask(len(flat.input_ids))
+
+    def _with_blocks(
+        self, rows: Sequence[RenderedChat], errors: dict[int, RowError]
+    ) -> tuple[FlatIds, list[list[Span]]]:
+        """Return tokens, and those of the template's generation blocks, which need each token's character position."""
+        encodings = self._tokenizer.encode_with_places([row.text for row in rows])
+        ranges: list[list[Span]] = []
+        for index, (row, encoding) in enumerate(zip(rows, encodings, strict=True)):
+            try:
+                ranges.append(self._tokenizer.ranges_of_blocks(encoding, row.spans or []))
+            except RowError as error:
+                errors[index] = error
+                ranges.append([])
+        return joined([encoding.ids for encoding in encodings]), ranges
+
+    def _last_turns(self, segments: Segments, rows: Sequence[RenderedChat]) -> Segments:
+        """Return the segments of each conversation's last answer."""
+        roles = ([message["role"] for message in row.conversation.messages] for row in rows)
+        last = [max(turns_of(turns, joins_starts=self._joins_starts), default=0) for turns in roles]
+        return segments.only(segments.message == np.array(last, dtype=np.int64)[segments.row])
+
+    def _without_untrained(
+        self, segments: Segments, rows: Sequence[RenderedChat], errors: dict[int, RowError]
+    ) -> Segments:
+        """Return segments without those of answers that their row, or the piece that it is, excludes from training."""
+        exclusions: list[tuple[int, int]] = []
+        for row, chat in enumerate(rows):
+            if chat.conversation.untrained:
+                exclusions += [(row, message) for message in chat.conversation.untrained]
+                if self._joins_starts and (error := _trained_in_part(chat.conversation)):
+                    errors[row] = error
+        if not exclusions:
+            return segments
+        base = 1 + max(message for _, message in exclusions)
+        keys = np.array([row * base + message for row, message in exclusions])
+        is_named = (segments.message >= 0) & (segments.message < base)
+        return segments.only(~(is_named & np.isin(segments.row * base + segments.message, keys)))
+
+    def _without_blanks_after_eos(self, segments: Segments, input_ids: TokenArray) -> Segments:
+        """Return segments whose ends stop one token behind EOS, where only white space follows.
+
+        The host trains no label right behind EOS; a tokenizer may write a line end there as two tokens.
+        """
+        is_end, stops = (segments.kind == Kind.END) & (segments.stop - segments.start > 2), segments.stop.copy()
+        for index in np.flatnonzero(is_end).tolist():
+            start, stop = int(segments.start[index]), int(segments.stop[index])
+            blanks = input_ids[start + 1 : stop].tolist()
+            if input_ids[start] == self._tokenizer.eos_token_id and not self._tokenizer.decode(blanks).strip():
+                stops[index] = start + 2
+        return replace(segments, stop=stops)
+
+
+def _trained_in_part(conversation: Conversation) -> RowError | None:
+    """Return an error if messages that the template joins to one turn are not all trained or all untrained."""
+    roles = [message["role"] for message in conversation.messages]
+    for index, pair in enumerate(pairwise(roles)):
+        if pair == (ASSISTANT, ASSISTANT) and (index in conversation.untrained) != (
+            index + 1 in conversation.untrained
+        ):
+            detail = f"turns {index + 1} and {index + 2} (assistant) are one turn, of which a part is untrained"
+            return RowError(DropReason.NO_ASSISTANT_MASK, detail)
+    return None

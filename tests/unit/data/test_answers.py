@@ -1,0 +1,243 @@
+"""Where answers are in a render: templates that quote, lose, cut or change what turns say."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridgepack.config.recipe.data import TokenizerConfig
+from bridgepack.data.answers.finder import AnswerFinder
+from bridgepack.data.answers.marking import Calls, Marking, free_letters, pieces_of
+from bridgepack.data.answers.regions import TurnTexts, UnplaceableError
+from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
+from tests.zoo.tokenizers import CHATML, loaded_tokenizer
+
+Turns = Sequence[Mapping[str, Any]]
+AROUND = TurnTexts(headers=("<bot>",), ends=("<stop>",), openers=("<bot>", "<user>", "<tool>", "<sys>"))
+CUT_AT_COMMA, CUT_AT_THOUGHTS = re.compile(","), re.compile("</?think>")
+NAMES = "{%- set names = {'user': '<user>', 'assistant': '<bot>', 'tool': '<tool>', 'system': '<sys>'} -%}"
+
+
+@pytest.fixture(scope="module")
+def finder_for(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[AnswerFinder, ChatTokenizer]]:
+    """A function that returns what finds answers in the renders of a template, which writes each turn by `BODY`."""
+    base = loaded_tokenizer(Path(tmp_path_factory.mktemp("tokenizer")), CHATML)
+    config = TokenizerConfig(name_or_path="mine")
+
+    def make(template: str) -> tuple[AnswerFinder, ChatTokenizer]:
+        tokenizer = ChatTokenizer(base._tokenizer, config, template)
+        return AnswerFinder(tokenizer, AROUND), tokenizer
+
+    return make
+
+
+def each(body: str, *, before: str = "", behind: str = "") -> str:
+    """Return a template that writes each message m as header, body and end."""
+    loop = f"{{%- for m in messages -%}}{{{{- names[m.role] -}}}}{body}{{{{- '<stop>' -}}}}{{%- endfor -%}}"
+    return NAMES + before + loop + behind
+
+
+def asked(text: str = "q") -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def said(text: Any, *calls: tuple[str, Any], **fields: Any) -> dict[str, Any]:
+    listed = [{"type": "function", "function": {"name": name, "arguments": values}} for name, values in calls]
+    return {"role": "assistant", "content": text, **({"tool_calls": listed} if listed else {}), **fields}
+
+
+def result(text: str = "r") -> dict[str, Any]:
+    return {"role": "tool", "content": text}
+
+
+CONTENT = "{{- m.content -}}"
+CALL = "{%- for c in m.tool_calls or [] -%}{{- c.function.name + c.function.arguments | tojson -}}{%- endfor -%}"
+QUOTES_CALL = "{%- if m.role == 'tool' -%}{{- loop.previtem.tool_calls[0].function.name + ':' -}}{%- endif -%}"
+#: Template, conversation, and the text of each answer with its end; None where no answer may be placed.
+CASES: dict[str, tuple[str, Turns, list[str] | None]] = {
+    "a lost call, quoted at its result": (
+        each(QUOTES_CALL + CONTENT),
+        [asked(), said("I look.", ("find", {"x": "y"})), result(), said("Yes.")],
+        ["I look.<stop>", "Yes.<stop>"],
+    ),
+    "a lost call without text, quoted at its result": (
+        each(QUOTES_CALL + CONTENT),
+        [asked(), said("", ("find", {"x": "y"})), result(), said("Yes.")],
+        ["<stop>", "Yes.<stop>"],
+    ),
+    "a call, and its name at its result": (
+        each(QUOTES_CALL + CONTENT + CALL),
+        [asked(), said("", ("find", {"x": "y"})), result(), said("Yes.")],
+        ['find{"x": "y"}<stop>', "Yes.<stop>"],
+    ),
+    "the question again at the end": (
+        each(CONTENT, behind="{{- '<sys>' + messages[0].content -}}"),
+        [asked("one"), said("Yes.")],
+        ["Yes.<stop>"],
+    ),
+    "an answer that is quoted before": (
+        each(CONTENT, before="{{- '<sys>' + messages[1].content + '<stop>' -}}"),
+        [asked(), said("Say it.")],
+        ["Say it.<stop>"],
+    ),
+    "an answer that is quoted in a question": (
+        each(CONTENT + "{%- if loop.nextitem and m.role == 'user' -%}{{- loop.nextitem.content -}}{%- endif -%}"),
+        [asked(), said("Say it.")],
+        ["Say it.<stop>"],
+    ),
+    "the first letter in upper case": (
+        each("{{- m.content[:1] | upper + m.content[1:] -}}"),
+        [asked(), said("say")],
+        None,
+    ),
+    "the first word in upper case": (each("{{- m.content | capitalize -}}"), [asked(), said("say This")], None),
+    "the first characters alone": (each("{{- m.content[:8] -}}"), [asked(), said("say this now")], None),
+    "its length": (each("{{- m.content | length -}}{{- m.content -}}"), [asked(), said("say")], None),
+    "each word in upper case": (each("{{- m.content | title -}}"), [asked(), said("say it")], None),
+    "as JSON in ASCII": (each("{{- m.content | tojson(ensure_ascii=True) -}}"), [asked(), said("say")], None),
+    "as Python": (each("{{- {'c': m.content} -}}"), [asked(), said("say")], ["{'c': 'say'}<stop>"]),
+    "words joined by spaces": (
+        each("{{- m.content.split() | join(' ') -}}"),
+        [asked(), said(" say  this\nnow ")],
+        ["say this now<stop>"],
+    ),
+    "an answer like the turn before it is left out": (
+        NAMES
+        + "{%- for m in messages -%}{%- if not loop.previtem or m.content != loop.previtem.content -%}"
+        + "{{- names[m.role] + m.content + '<stop>' -}}{%- endif -%}{%- endfor -%}",
+        [asked("same"), said("same"), asked("b"), said("c")],
+        None,
+    ),
+    "a certain answer is marked": (
+        each("{%- if m.content == 'yes' -%}{{- 'yes<sure>' -}}{%- else -%}{{- m.content -}}{%- endif -%}"),
+        [asked(), said("yes")],
+        ["yes<sure><stop>"],
+    ),
+    "certain answers are written": (
+        each("{%- if m.content in ['yes', 'no'] -%}{{- m.content -}}{%- endif -%}"),
+        [asked(), said("yes")],
+        ["yes<stop>"],
+    ),
+    "the first letter decides": (
+        each("{%- if m.content[0] == '{' -%}{{- 'json:' -}}{%- endif -%}" + CONTENT),
+        [asked(), said('{"a": 1}')],
+        None,
+    ),
+    "arguments by the order of their keys": (
+        each(
+            CONTENT + "{%- for c in m.tool_calls or [] -%}{{- c.function.name + ':' -}}"
+            "{%- for k, v in c.function.arguments | dictsort -%}{{- k + '=' + v + ';' -}}{%- endfor -%}{%- endfor -%}"
+        ),
+        [asked(), said("", ("f", {"b": "1", "a": "2"}))],
+        ["f:a=2;b=1;<stop>"],
+    ),
+    "arguments by the names of a schema": (
+        each(
+            CONTENT
+            + "{%- for c in m.tool_calls or [] -%}{{- c.function.name + c.function.arguments.city -}}{%- endfor -%}"
+        ),
+        [asked(), said("", ("f", {"city": "Bern"}))],
+        ["fBern<stop>"],
+    ),
+    "parts of a content": (
+        each(
+            "{%- if m.content is string -%}{{- m.content -}}{%- else -%}{%- for p in m.content -%}{{- p.text -}}"
+            "{%- endfor -%}{%- endif -%}"
+        ),
+        [asked(), said([{"type": "text", "text": "one "}, {"type": "text", "text": "two"}])],
+        ["one two<stop>"],
+    ),
+    "cut at a marker of turns": (
+        each("{{- m.content.split('<stop>')[0] -}}"),
+        [asked(), said("say<stop>lost"), asked(), said("b")],
+        ["say<stop>", "b<stop>"],
+    ),
+    "markers in every text": (
+        each(CONTENT + CALL),
+        [asked("<bot>x<stop>"), said("<stop><bot>", ("f", {"k": "<bot>"})), result("<stop>"), said("a<stop>b")],
+        ['<stop><bot>f{"k": "<bot>"}<stop>', "a<stop>b<stop>"],
+    ),
+    "an answer without a header": (
+        NAMES
+        + "{%- for m in messages -%}{{- names[m.role] if not loop.first -}}{{- m.content + '<stop>' -}}{%- endfor -%}",
+        [said("a"), asked(), said("b")],
+        None,
+    ),
+    "an empty answer and two headers": (
+        each("{%- if m.role == 'assistant' -%}{{- 'draft<stop><bot>' -}}{%- endif -%}" + CONTENT),
+        [asked(), said(""), asked(), said("b")],
+        None,
+    ),
+    "an answer behind its result without a header": (
+        NAMES
+        + "{%- for m in messages -%}{{- names[m.role] if (loop.previtem or m).role != 'tool' or m.role == 'tool' -}}"
+        + "{{- m.content -}}{%- for c in m.tool_calls or [] -%}{{- c.function.name -}}{%- endfor -%}"
+        + "{{- '</tool>' if m.role == 'tool' else '<stop>' -}}{%- endfor -%}",
+        [asked(), said("", ("f", {})), result(), said("b")],
+        ["f<stop>", "b<stop>"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_answers_are_where_the_template_writes_them(
+    name: str, finder_for: Callable[[str], tuple[AnswerFinder, ChatTokenizer]]
+) -> None:
+    template, turns, texts = CASES[name]
+    finder, tokenizer = finder_for(template)
+    render = tokenizer.render_text(turns, None)
+
+    if texts is None:
+        with pytest.raises(UnplaceableError):
+            finder.regions(turns, None, {}, render)
+        return
+    regions = finder.regions(turns, None, {}, render)
+    assert [render[region.start : region.stop] for region in regions] == texts
+    answers = [index for index, turn in enumerate(turns) if turn["role"] == "assistant"]
+    assert [region.message for region in regions] == answers
+
+
+def test_markers_in_tools_and_variables(
+    finder_for: Callable[[str], tuple[AnswerFinder, ChatTokenizer]],
+) -> None:
+    finder, tokenizer = finder_for(each(CONTENT, before="{{- tools | tojson + (name or '') -}}"))
+    turns, tools = [asked(), said("")], [{"type": "function", "function": {"name": "f", "description": "<bot> it"}}]
+
+    for inputs in ((tools, {}), (None, {"name": "say<stop>"})):
+        render = tokenizer.render_text(turns, *inputs)
+        (region,) = finder.regions(turns, *inputs, render)
+        assert render[region.header : region.stop] == "<bot><stop>"
+    keyed = (None, {"name": {"<bot>": "a"}})
+    with pytest.raises(UnplaceableError):
+        finder.regions(turns, *keyed, tokenizer.render_text(turns, None, {"name": "a"}))
+
+
+def test_ten_thousand_pieces() -> None:
+    marking = Marking(cuts=CUT_AT_COMMA, calls=Calls.DEEP)
+    (turn,) = marking.messages([said(",".join(map(str, range(10_000))))])
+
+    plain, spots = marking.spots(turn["content"]) or ("", [])
+    assert plain == ",".join(map(str, range(10_000)))
+    assert len(spots) == 10_000
+    assert plain[spots[-1].start : spots[-1].stop] == "9999"
+    assert marking.spots(turn["content"][1:]) is None
+
+
+def test_letters_of_texts_mark_nothing() -> None:
+    letters = free_letters(["\U00017000 and \U00017002"])
+
+    assert letters[0] == "\U00017001"
+    assert len(letters) == len(free_letters(["a"])) - 2
+    assert free_letters(["".join(map(chr, range(0x17000, 0x187F8)))]) == []
+    marking = Marking(cuts=CUT_AT_COMMA, calls=Calls.DEEP, letters=letters)
+    (turn,) = marking.messages([said("\U00017000")])
+    assert marking.spots(f"\U00017002{turn['content']}") == ("\U00017002\U00017000", [(1, 2, 0, 0)])
+
+
+def test_pieces_are_inside_white_space() -> None:
+    text = " <think>Hm. </think>Yes"
+
+    assert [text[start:stop] for start, stop in pieces_of(text, CUT_AT_THOUGHTS)] == ["Hm.", "Yes"]
+    assert list(pieces_of(" \n", CUT_AT_THOUGHTS)) == []

@@ -1,0 +1,126 @@
+"""Tokens across the edges of answers: whose they are, in templates of ours and in those of the reference data."""
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridgepack.config.recipe.data import TokenizerConfig
+from bridgepack.config.recipe.preprocessing import ChatPreprocessing
+from bridgepack.data.sequences.chat import ChatEncoder
+from bridgepack.data.sequences.encoder import encoder_of
+from bridgepack.data.sequences.encoding import Encoded, encode_examples
+from bridgepack.data.tokenizers.load import load_tokenizer
+from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
+from tests.support.read_rows import ReadingEncoder
+from tests.support.small_builds import small_recipe
+from tests.zoo.families import Family, write_tokenizer
+from tests.zoo.tokenizers import FAMILIES, GPT_OSS_FAMILY, GPT_OSS_MARKERS, loaded_tokenizer
+
+BY_NAME = {family.name: family for family in FAMILIES}
+ASKED = {"role": "user", "content": "what"}
+CALLING = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "add", "arguments": {"a": 1}}}]}
+#: ChatML whose calls begin with a line end, and whose answers are followed by one but for the last.
+LINES = """\
+{%- for message in messages -%}
+  {{- '<|im_start|>' + message.role + '\\n' + (message.content or '') -}}
+  {%- for call in message.tool_calls or [] -%}{{- '\\n<call>' + call.function.name -}}{%- endfor -%}
+  {%- if not loop.last -%}{{- '\\n<|im_end|>\\n' -}}{%- endif -%}
+{%- endfor -%}
+{#- <|im_start|>assistant -#}
+"""
+
+
+def lines_tokenizer(folder: Path) -> ChatTokenizer:
+    """Return a tokenizer of bytes and of two line ends, with the template of lines."""
+    tokens = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+    family = Family(name="lines", template=LINES, tokens=tokens, ends=("<|im_end|>",), injection="")
+    return load_tokenizer(TokenizerConfig(name_or_path=str(write_tokenizer(folder / "tokenizer", family))))
+
+
+def spans(tokenizer: ChatTokenizer, made: object) -> list[str]:
+    assert isinstance(made, Encoded), made
+    runs = groupby(zip(made.ids, made.mask, strict=True), key=lambda pair: pair[1])
+    return [tokenizer.decode([token for token, _ in run]) for is_trained, run in runs if is_trained]
+
+
+def trained(tokenizer: ChatTokenizer, turns: Sequence[Mapping[str, Any]], **settings: Any) -> list[str]:
+    encoder = ReadingEncoder(ChatEncoder(tokenizer, ChatPreprocessing(**settings)))
+    (made,) = encode_examples(encoder, [{"messages": list(turns)}])
+    return spans(tokenizer, made)
+
+
+def test_a_token_that_begins_in_the_header_is_the_template_s(tmp_path: Path) -> None:
+    """The line end of the header and that of the call are one token."""
+    tokenizer = lines_tokenizer(tmp_path)
+    turns = [ASKED, CALLING, {"role": "tool", "content": "1"}, {"role": "assistant", "content": "one"}]
+
+    assert trained(tokenizer, turns) == ["<call>add\n<|im_end|>\n", "one"]
+
+
+def test_a_token_that_begins_in_the_answer_is_its_own(tmp_path: Path) -> None:
+    """The answer's last line end and that before its end marker are one token."""
+    tokenizer = lines_tokenizer(tmp_path)
+    turns = [ASKED, {"role": "assistant", "content": "one\n"}, ASKED, {"role": "assistant", "content": "two"}]
+
+    assert trained(tokenizer, turns) == ["one\n\n<|im_end|>\n", "two"]
+
+
+@pytest.mark.parametrize(("after_eos", "end"), [("mask", "<|im_end|> "), ("train", "<|im_end|> \n")])
+def test_a_line_end_behind_a_blank_behind_eos(tmp_path: Path, after_eos: str, end: str) -> None:
+    tokenizer = loaded_tokenizer(tmp_path, BY_NAME["chatml-sentencepiece"])
+    (answer,) = trained(tokenizer, [ASKED, {"role": "assistant", "content": "one"}], labels_after_eos=after_eos)
+
+    assert answer.endswith(end)
+
+
+@pytest.mark.parametrize("field", ["thinking", "reasoning", "reasoning_content"])
+def test_thoughts_are_given_in_the_field_that_the_template_reads(tmp_path: Path, field: str) -> None:
+    tokenizer = loaded_tokenizer(tmp_path, GPT_OSS_FAMILY)
+    turns = [ASKED, {"role": "assistant", "content": "three", field: "four"}]
+
+    assert trained(tokenizer, turns, assistant_markers=GPT_OSS_MARKERS) == [
+        "<|channel|>analysis<|message|>four<|end|><|start|>assistant<|channel|>final<|message|>three<|return|>"
+    ]
+
+
+#: Recipe of the reference data -> the answers of its first row, as they are trained.
+CALL_OF_DEEPSEEK = (
+    '</think>\n\n<｜DSML｜function_calls>\n<｜DSML｜invoke name="search">\n<｜DSML｜parameter name="city" '
+    'string="true">Uri</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls><｜end▁of▁sentence｜>'
+)
+CALL_OF_BIELIK = '<tool_call>\n{"name": "search", "arguments": {"city": "Uri"}}\n</tool_call><|im_end|>\n'
+REFERENCE_ANSWERS = {
+    "end_marker_after_newline_untrained": ["The lake is deep.\n<|end|>", "It is cold."],
+    "header_token_trained_after_tool_result": [CALL_OF_DEEPSEEK, "</think>It is sunny.<｜end▁of▁sentence｜>"],
+    "bielik": [CALL_OF_BIELIK, "Sunny.<|im_end|>\n"],
+    "masks_false_alarm_phi4mini": ["The lake is deep.<|end|>", "It is cold.<|end|>"],
+    "reasoning_alias_gptoss_reasoning_content": [
+        "<|channel|>analysis<|message|>I think so.<|end|><|start|>assistant<|channel|>final<|message|>Deep.<|return|>"
+    ],
+    "blank_between_eos_and_newline": ["lake winter answer table summer letter.<|im_end|> "],
+}
+#: Recipes of the reference data all of whose rows are packed.
+PACKED = ("bielik", "minimax_m25", *REFERENCE_ANSWERS)
+
+
+@pytest.mark.reference_data
+@pytest.mark.parametrize("name", dict.fromkeys(PACKED))
+def test_reference_templates(reference_data: Path, name: str) -> None:
+    folder = reference_data / "cases" / "answers4"
+    if not folder.is_dir():
+        pytest.skip("the reference data has no answers4")
+    given = json.loads((folder / f"{name}.recipe.yaml").read_text())
+    recipe = small_recipe(
+        "rows.jsonl", folder / given["tokenizer"]["name_or_path"], preprocessing=given["preprocessing"]
+    )
+    tokenizer = load_tokenizer(recipe.override({"tokenizer.template_date": "2026-01-02"}).tokenizer)
+    rows = [json.loads(line) for line in (folder / given["data"]["train"]).read_text().splitlines()]
+
+    made = encode_examples(ReadingEncoder(encoder_of(recipe.resolve(), tokenizer), recipe.preprocessing), rows)
+    assert all(isinstance(item, Encoded) for item in made)
+    if name in REFERENCE_ANSWERS:
+        assert spans(tokenizer, made[0]) == REFERENCE_ANSWERS[name]
