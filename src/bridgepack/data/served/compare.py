@@ -28,14 +28,15 @@ import numpy.typing as npt
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.config.recipe.serving import ServingConfig
+from bridgepack.data.answers.facts import chat_end_of
 from bridgepack.data.sequences.conversation import Conversation
 from bridgepack.data.sequences.markers import ASSISTANT, infer_markers, markers_from_recipe
 from bridgepack.data.sequences.masks import RenderedChat
-from bridgepack.data.sequences.prefixes import CuttingTokens
 from bridgepack.data.sequences.thoughts import ReasoningMasks
 from bridgepack.data.served.counts import Span, count_trained
 from bridgepack.data.served.renders import ServerRenders
 from bridgepack.data.served.tokens import KnownText, ServerEncoder, first_unequal
+from bridgepack.data.tokenizers.cutting import CuttingTokens
 from bridgepack.data.tokenizers.probe import end_of_turn_ids
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
@@ -83,6 +84,8 @@ class ServedComparer:
         self._unlearned = _Unlearned(tokenizer) if settings.reasoning_loss == "mask" else None
         given = settings.assistant_markers
         markers = infer_markers(tokenizer) if given is None else markers_from_recipe(tokenizer, given)
+        #: what no model writes, as it stands behind the last answer's end
+        self._chat_end = chat_end_of(tokenizer, markers.around.ends) if markers is not None else ""
         ends = {index for end in markers.ends for index in end} if markers is not None else set()
         self._ends = ends | {tokenizer.eos_token_id, *end_of_turn_ids(tokenizer)}
         self._blanks: dict[int, bool] = {}
@@ -120,7 +123,8 @@ class ServedComparer:
         """Return one answer; `reached` is the end of the answer before it, None if unknown."""
         number = turn + 1
         try:
-            before, through = self._renders.before(conversation, turn), self._renders.through(conversation, turn)
+            before = self._renders.before(conversation, turn)
+            through = self._renders.through(conversation, turn).removesuffix(self._chat_end)
         except RowError as error:
             return ServedAnswer(turn=number, kind=ServedKind.REFUSED, detail=error.detail)
         if not known.text.startswith(before):
