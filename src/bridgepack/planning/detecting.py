@@ -30,6 +30,8 @@ def detect_data_or_files(
 ) -> tuple[Detection | None, dict[str, Detection]]:
     """Return the layout of the data at a path, as `detect_data`, or path -> layout where its files have several.
 
+    Where the rows of one file have several shapes, the layout is a list.
+
     Raises:
         ConfigError: as `detect_data`.
     """
@@ -37,9 +39,17 @@ def detect_data_or_files(
         return detect_data(data, layout), {}
     except ConfigError:
         parts = detect_files(data) if layout is None else {}
-        if not parts:
+        several = _detect_mixed(data) if layout is None and not parts else None
+        if not parts and several is None:
             raise
-        return None, parts
+        return several, parts
+
+
+def _detect_mixed(data: str | tuple[str, ...]) -> Detection | None:
+    """Return the layouts that together read the rows at a path, if its rows have several shapes; else None."""
+    placed_rows = [*islice(_rows(_files(data)), _MAX_ROWS)]
+    rows, places = [row for _, row in placed_rows], [place for place, _ in placed_rows]
+    return detect_mixed(rows, data_name=f"--data is {quoted(data)}", places=places)
 
 
 def detect_data(data: str | tuple[str, ...], layout: str | None = None) -> Detection | None:
@@ -57,13 +67,7 @@ def detect_data(data: str | tuple[str, ...], layout: str | None = None) -> Detec
     placed_rows = [*islice(_rows(_files(data)), _MAX_ROWS)]
     if any(value for _, row in placed_rows for value in row.values()):
         places, rows = [place for place, _ in placed_rows], [row for _, row in placed_rows]
-        try:
-            return detect(rows, name=layout, data_name=f"--data is {quoted(data)}", places=places)
-        except ConfigError:
-            detection = detect_mixed(rows, data_name=quoted(data), places=places) if layout is None else None
-            if detection is None:
-                raise
-            return detection
+        return detect(rows, name=layout, data_name=f"--data is {quoted(data)}", places=places)
     if layout is None:
         return None
     raise ConfigError(

@@ -11,7 +11,7 @@ from bridgepack.config.detected import data_for, preprocessing_for
 from bridgepack.config.layouts.detect import Detection
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
-from bridgepack.planning.detecting import detect_data
+from bridgepack.planning.detecting import detect_data, detect_data_or_files
 from bridgepack.records import LOSS_CURES, SplitRecord
 from tests.support.small_builds import build, small_recipe, write_json_lines
 from tests.zoo.families import FAMILIES, write_tokenizer
@@ -58,7 +58,7 @@ _LAYOUT, _SETTING = re.compile(r"--layout (\w+)"), re.compile(r"(?:set )?preproc
 def _detected(path: Path) -> Detection:
     """Return the layout of the rows, by what the error says if they are refused."""
     try:
-        found = detect_data(str(path))
+        found, _ = detect_data_or_files(str(path))
     except ConfigError as error:
         found = detect_data(str(path), next(name for name in _LAYOUT.findall(str(error)) if name != "none"))
     assert found is not None
