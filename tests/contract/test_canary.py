@@ -118,7 +118,7 @@ def test_float64_agrees_to_the_last_digits_and_float32_does_not(
 def test_packs_are_laid_out_anew_only_where_they_have_to(report: CanaryReport) -> None:
     anew = {layout.name: layout.pad_seq_to_mult for layout in report.layouts if layout.is_laid_out_anew}
 
-    assert anew == {"CP 2": 4, "CP 4": 8, COMBINED.name: 4}
+    assert anew == {"CP 2": 4, "CP 4": 8, COMBINED.title: 4}
 
 
 def test_a_balanced_artifact_trains_the_same_global_batch(host: HostProcess, work: Path) -> None:

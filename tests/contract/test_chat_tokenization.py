@@ -235,7 +235,10 @@ def test_system_column(chatml_pair: ChatPair, system: Any, first: list[Row]) -> 
     assert assert_same_rows(chatml_pair, [{"messages": [*first, *turns], "system": system}]) == {"equal": 1}
 
 
-@pytest.mark.parametrize("own_tools", [{}, {"tools": []}, {"tools": {}}, {"tools": None}, {"tools": [{"name": "own"}]}])
+_OWN_TOOLS = {"tools": [{"type": "function", "function": {"name": "own"}}]}
+
+
+@pytest.mark.parametrize("own_tools", [{}, {"tools": []}, {"tools": {}}, {"tools": None}, _OWN_TOOLS])
 def test_tool_schemas_for_rows_without_any(tmp_path: Path, own_tools: Row) -> None:
     pair = ChatPair(write_tokenizer(tmp_path, CHATML), loss_mode="assistant", tool_schemas=({"name": "shared"},))
     row = chat_row("2 + 2", "4") | own_tools
