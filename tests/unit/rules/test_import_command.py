@@ -31,3 +31,32 @@ def test_the_command_imports_the_model_into_the_folder(
     assert (program, option) == ("python", "-c")
     assert ast.unparse(call.func) == "AutoBridge.import_ckpt"
     assert [argument.value for argument in call.args] == [identity, "checkpoints/it's mine"]
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "folder", "identity"),
+    [
+        (
+            "moonshotai/Moonlight-16B-A3B-Instruct",
+            "Moonlight-16B-A3B-Instruct",
+            "moonshotai/Moonlight-16B-A3B-Instruct",
+        ),
+        ("moonshotai/Moonlight-16B-A3B", "Moonlight-16B-A3B-Instruct", "MODEL"),
+        ("moonshotai/Moonlight-16B-A3B-Instruct", "weights", "moonshotai/Moonlight-16B-A3B"),
+    ],
+)
+def test_the_command_imports_no_base_into_the_folder_of_its_instruct_model(
+    tokenizer: str, folder: str, identity: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    values = {
+        **SMALL,
+        "model": {"name": "moonlight_16b_sft_8gpu_h100_bf16_config"},
+        "tokenizer": {"name_or_path": tokenizer},
+        "checkpoint": {"pretrained": f"checkpoints/{folder}"},
+    }
+
+    report = check_target(SFTRecipe.from_mapping(values), CheckOptions())
+    (finding,) = [finding for finding in report.findings if finding.code == "BP861"]
+
+    assert f'import_ckpt("{identity}", "checkpoints/{folder}")' in finding.fix

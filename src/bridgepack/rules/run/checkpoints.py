@@ -9,6 +9,7 @@ from bridgepack.records.messages import say
 from bridgepack.rules.judging.environment import BRIDGE
 from bridgepack.rules.judging.rule import ADVICE, ERROR, EXECUTED, WARNING, Found, fixable_rule, rule, wrong
 from bridgepack.rules.judging.subject import Run
+from bridgepack.rules.judging.tokenizers import short_name
 from bridgepack.rules.run.reading import fine_tunes
 
 _PRETRAINED, _LOAD = "checkpoint.pretrained_checkpoint", "checkpoint.load"
@@ -64,7 +65,7 @@ def pretrained_checkpoint_not_there(run: Run) -> Found:
     """
     path = _local(run, _PRETRAINED)
     if path is not None and not run.require_files().exists(path) and not _is_hub_id(run, path):
-        model = run.text_or_none("model.hf_model_id") if run.is_stated("model.hf_model_id") else None
+        model = _model_to_import(run, path)
         script = IMPORT_SCRIPT.format(model=json.dumps(model or _ANY_MODEL), folder=json.dumps(path))
         command = shlex.join(["python", "-c", script])
         for_model = "" if model else f", with the model's id on the hub, or its folder, for {_ANY_MODEL}"
@@ -73,6 +74,22 @@ def pretrained_checkpoint_not_there(run: Run) -> Found:
             "Or check with --no-files if they are on another machine."
         )
         yield wrong(_PRETRAINED, f"{path}, which does not exist", _IS_ONE, fix=fix)
+
+
+def _model_to_import(run: Run, folder: str) -> str | None:
+    """Return the id of the model whose weights belong into a folder; None if the settings do not say it.
+
+    The id of the architecture may be that of the base: `Llama-3.1-8B-Instruct` is no folder for `Llama-3.1-8B`.
+    """
+    tokenizer, model = (
+        run.text_or_none(path) if run.is_stated(path) else None
+        for path in ("tokenizer.tokenizer_model", "model.hf_model_id")
+    )
+    name = short_name(folder)
+    ids = [text for text in (tokenizer, model) if text and _HUB_ID.fullmatch(text)]
+    namesake = next((text for text in ids if short_name(text) == name), None)
+    is_variant = model is not None and name.startswith(short_name(model))
+    return namesake or (None if is_variant else model)
 
 
 @rule("BP862", ERROR, versions=_CURRENT, noticed="setup of the model", evidence="executed with the real 0.6.2")
