@@ -6,7 +6,7 @@ from typing import Any
 
 from bridgepack.api.progress import shows_progress
 from bridgepack.api.targets import with_rows_on_disk
-from bridgepack.bridge.targets import Target, load_target
+from bridgepack.bridge.targets import Target, load_target, with_notes
 from bridgepack.checking.check import check_target
 from bridgepack.checking.fix import Fixed, fix_target
 from bridgepack.checking.options import CheckOptions, named_environment
@@ -73,7 +73,7 @@ def _split_options(target: Any, options: Mapping[str, Any], operation: str) -> t
         target = target if isinstance(target, Target) else recipe
     check_options = stated_options(CheckOptions, settings, operation)
     if isinstance(target, Target):
-        target = target.override(check_options.overrides).reading(check_options.artifact or target.packs)
+        target = with_notes(target.override(check_options.overrides).reading(check_options.artifact or target.packs))
     return target, check_options
 
 

@@ -93,7 +93,7 @@ def load_target(target: Any, overrides: Mapping[str, Any] | None = None, *, arti
         ConfigError: the target is unknown or cannot be loaded, or a path does not exist.
     """
     try:
-        return _with_notes(_settle(replace(_load(target), overrides=dict(overrides or {}), packs=artifact)))
+        return with_notes(_settle(replace(_load(target), overrides=dict(overrides or {}), packs=artifact)))
     except OSError as error:
         name = str(target) if isinstance(target, str | Path) else type(target).__name__
         raise ConfigError(
@@ -116,12 +116,12 @@ def recipe_target(
     text = catalogue_target(str(recipe)) if Path(recipe).is_dir() else str(recipe)
     with redirect_stdout(sys.stderr):
         target_of_text = _target_of_object(load_recipe(text), text)
-    return _with_notes(
+    return with_notes(
         _settle(replace(target_of_text, **_written_at(text), overrides=dict(overrides or {}), packs=artifact))
     )
 
 
-def _with_notes(target: Target) -> Target:
+def with_notes(target: Target) -> Target:
     """Return a target, after saying which of its settings overrides have replaced."""
     if target.recipe is not None and target.overrides:
         tell_replacements(target.recipe)

@@ -21,7 +21,7 @@ from nemo_run.core.frontend.console.api import CONSOLE
 from bridgepack.bridge.bases import all_sections
 from bridgepack.bridge.container import is_container
 from bridgepack.bridge.shipped import PREFIX
-from bridgepack.bridge.targets import Target, load_target, quiet
+from bridgepack.bridge.targets import Target, load_target, quiet, with_notes
 from bridgepack.bridge.wiring import OVERRIDES
 from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions, is_asked_by_default, named_environment
@@ -173,9 +173,8 @@ def trained_target(task: Any, executor: Executor, *, target: str | None, options
     paths = (
         {f"{OVERRIDES}.{path}": value for path, value in settings.items()} if subject.recipe is not None else settings
     )
-    subject = replace(subject, place=place).override(
-        {**paths, **options.overrides}
-    )  # a script has the host's own paths
+    # a script has the host's own paths
+    subject = with_notes(replace(subject, place=place).override({**paths, **options.overrides}))
     assert subject.config is not None
     return replace(subject, config=replace(subject.config, inputs=()))  # its source data may be on another machine
 

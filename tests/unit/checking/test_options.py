@@ -1,5 +1,6 @@
 """Options of a check from Python: of the right kinds, or one clear message."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,16 @@ def test_an_option_that_is_none_is_as_if_left_out_and_an_environment_has_a_name(
     options = dict.fromkeys(CheckOptions.__dataclass_fields__)
     assert bridgepack.check(recipe, **options) == bridgepack.check(recipe)
     assert "BP984" in bridgepack.check(recipe, environment="here").rules_run
+
+
+def test_a_check_says_what_an_override_replaces(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file, values = tmp_path / "mine.yaml", {**SMALL, "batch": {"tokens_per_step": 65536}}
+    file.write_text(json.dumps(values))
+    for target in (str(file), SFTRecipe.from_mapping(values)):
+        caplog.clear()
+        bridgepack.check(target, overrides={"batch.global_batch_size": 8})
+
+        assert caplog.messages == ["batch.tokens_per_step 65536 is replaced by batch.global_batch_size 8"]
 
 
 @pytest.mark.parametrize(
