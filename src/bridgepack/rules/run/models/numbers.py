@@ -30,12 +30,14 @@ def more_experts_a_token_than_there_are(run: Run) -> Found:
 def pattern_of_expert_layers_of_another_length(run: Run) -> Found:
     """The list that says which layers have experts is not as long as the model, or holds something else than 0 and 1.
 
-    Why: Crash when the model is built: "Invalid length of moe_layer_pattern".
+    Why: Crash when the model is built: "Invalid length of moe_layer_pattern", or a division by 0.
     Bad: num_layers 16, moe_layer_freq [0, 1]. Good: moe_layer_freq 1.
     Fix: Give {model.moe_layer_freq} one 0 or 1 a layer, or a number n for every n-th layer.
     Source: core/models/gpt/gpt_layer_specs.py:643-671
     """
     pattern, layers = run.stated(_FREQUENCY), run.integer_or_none("model.num_layers")
+    if pattern == 0:  # every 0th layer: ZeroDivisionError
+        yield wrong(_FREQUENCY, "0", "at least 1, or a list")
     if not isinstance(pattern, (list, tuple)) or layers is None:
         return
     if len(pattern) != layers:
