@@ -18,6 +18,7 @@ from bridgepack.data.tokenizers import limits, templates
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.workers import ray_runner
 from bridgepack.errors import DataError, TokenizerError
+from bridgepack.records.rows import ReadRow
 from tests.support import small_builds as small
 
 POISON = 111
@@ -31,15 +32,15 @@ sys.dont_write_bytecode = True
 def poison(module):
     prepare = module.TokenizedEncoder.prepare
 
-    def poisoned(self, columns):
-        ids = columns.get("input_ids", [])
+    def poisoned(self, row):
+        ids = row.columns.get("input_ids", [])
         if 111 in ids:
             os.abort()
         if 112 in ids:
             raise ValueError("a bug")
         if 113 in ids:
             raise MemoryError
-        return prepare(self, columns)
+        return prepare(self, row)
 
     module.TokenizedEncoder.prepare = poisoned
 
@@ -155,7 +156,7 @@ def test_template_that_takes_too_long_stops_the_build(
 def test_long_row_is_probed_by_its_beginning(chatml_tokenizer: Path) -> None:
     recipe = small.small_recipe("a.jsonl", chatml_tokenizer)
     encoder = encoder_of(recipe.resolve(), load_tokenizer(recipe.tokenizer))
-    rows = [(0, small.chat_row("long", "word " * 1000))]
+    rows = [(0, ReadRow(small.chat_row("long", "word " * 1000)))]
 
     assert [len(text) for text in texts_of_rows(encoder, rows, max_characters=100)] == [100]
 
@@ -201,9 +202,9 @@ def _write(path: Path, rows: list[Any]) -> None:
 def _poison(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     prepare = TokenizedEncoder.prepare
 
-    def poisoned(self: TokenizedEncoder, columns: Any) -> Any:
-        if POISON in columns.get("input_ids", []):
+    def poisoned(self: TokenizedEncoder, row: ReadRow) -> Any:
+        if POISON in row.columns.get("input_ids", []):
             raise error
-        return prepare(self, columns)
+        return prepare(self, row)
 
     monkeypatch.setattr(TokenizedEncoder, "prepare", poisoned)
