@@ -54,7 +54,7 @@ def test_a_recipe_is_accepted_or_refused_with_the_hosts_words_and_the_field(host
         ({"scheduler": {"max_steps": 10}}, ("scheduler.max_steps", "train.train_iters")),
         ({"profiling": {"profile_step_start": 20, "profile_step_end": 5}}, ("profiling.profile_step_end",)),
         ({"model": {"moe_router_topk": 1, "moe_router_pre_softmax": False}}, ("model.moe_router_pre_softmax",)),
-        ({"logger": {"mlflow_experiment": "a"}}, ("logger.mlflow_run_name",)),
+        ({"logger": {"mlflow_experiment": "a", "mlflow_run_name": ""}}, ("logger.mlflow_run_name",)),
     ],
 )
 def test_the_settings_that_the_words_name_are_found(host: None, overrides: Any, where: tuple[str, ...]) -> None:
