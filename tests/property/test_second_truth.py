@@ -18,6 +18,7 @@ from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.errors import RowError
 from tests.support.carried_text import Carried, carried, faults
 from tests.support.judged_masks import Judged
+from tests.support.read_rows import read_row
 from tests.zoo.families import Family, write_tokenizer
 from tests.zoo.prompted import BLOCKS, PROMPTED_FAMILIES, QWEN_35
 
@@ -122,8 +123,8 @@ def agreement(folder: Path, family: Family) -> dict[bool, Counter[tuple[str, str
                     found[masks][kind, "dropped"] += 1
                     continue
                 if chat is None:  # the setting changes no text
-                    read = ConversationReader(ChatPreprocessing(), {}, judged.tokenizer.forms).read
-                    chat = carried(judged.tokenizer, read(row).messages)
+                    reader = ConversationReader(ChatPreprocessing(), judged.tokenizer.forms)
+                    chat = carried(judged.tokenizer, reader.read(read_row(row)).messages)
                 found[masks][kind, _outcome(judged, row, chat, made)] += 1
     return found
 
