@@ -14,6 +14,7 @@ from bridgepack.data.served.shares import AnswerSample, shares_of
 from bridgepack.data.served.switches import SwitchRows, find_switches
 from bridgepack.planning.fitting import serving_of
 from bridgepack.records import ServedRecord, Shares
+from tests.support.read_rows import read_row
 from tests.support.small_builds import small_recipe, write_json_lines
 from tests.zoo.families import FAMILIES, Family, write_tokenizer
 from tests.zoo.served import SERVED_FAMILIES
@@ -38,10 +39,11 @@ def _recipe(folder: Path, family: str, name: str) -> SFTRecipe:
 def _choices(recipe: SFTRecipe, name: str) -> tuple[Shares, ...]:
     stage, kept, choices = load_stage(recipe.model_dump_json()), SwitchRows(), ChoiceRows()
     rows = ServedRows.of(stage)
-    (answers,) = rows.answers([SETS[name]])
+    row = read_row(SETS[name])
+    (answers,) = rows.answers([row])
     assert isinstance(answers, list)
-    kept.add(SETS[name], answers)
-    choices.add(SETS[name], len(answers))
+    kept.add(row, answers)
+    choices.add(row, len(answers))
     return choices.measure(stage, find_switches(rows, kept))
 
 
@@ -56,7 +58,7 @@ def _choices(recipe: SFTRecipe, name: str) -> tuple[Shares, ...]:
 )
 def test_shares_of_a_setting(tmp_path: Path, setting: dict[str, Any], kinds: dict[str, int], price: str) -> None:
     stage = load_stage(_recipe(tmp_path, "Qwen3", "plain").model_dump_json())
-    sample = AnswerSample(stage=stage, rows=[SETS["plain"]])
+    sample = AnswerSample(stage=stage, rows=[read_row(SETS["plain"])])
 
     shares, as_it_is = shares_of(sample, setting), shares_of(sample, {})
 
@@ -69,7 +71,7 @@ def test_shares_of_a_setting(tmp_path: Path, setting: dict[str, Any], kinds: dic
 def test_a_setting_that_the_recipe_cannot_have_has_no_shares(tmp_path: Path) -> None:
     stage = load_stage(_recipe(tmp_path, "Qwen3", "plain").model_dump_json())
 
-    assert shares_of(AnswerSample(stage=stage, rows=[SETS["plain"]]), SPLIT | LAST) is None
+    assert shares_of(AnswerSample(stage=stage, rows=[read_row(SETS["plain"])]), SPLIT | LAST) is None
 
 
 @pytest.mark.parametrize(
