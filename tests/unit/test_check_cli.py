@@ -367,8 +367,8 @@ def test_several_wrong_fields_have_their_lines(folder: Path, command: Command) -
     ran = command("check", "bad.yaml")
 
     assert ran.code == 2
-    assert "error: 2 fields are wrong:\n  line 1: name is 5; " in ran.errors
-    assert mentions(ran.errors, f"\n  line {len(RECIPE.splitlines()) + 1}: seed is ", "is not a field; ")
+    assert "error: 2 fields are wrong:\n  bad.yaml:1: name is 5; " in ran.errors
+    assert mentions(ran.errors, f"\n  bad.yaml:{len(RECIPE.splitlines()) + 1}: seed is ", "packing.seed")
 
 
 def test_a_file_of_another_name_is_not_suggested(folder: Path, command: Command) -> None:

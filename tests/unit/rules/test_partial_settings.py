@@ -48,7 +48,7 @@ def test_attention_that_the_family_has_or_has_not() -> None:
     assert "BP928" in _judged("Qwen/Qwen3-8B", mixed_precision="bf16_mixed").rules_run
     assert "BP917" in _codes(_judged("deepseek-ai/DeepSeek-V4-Flash"))
     assert "BP901" in _codes(_judged("Qwen/Qwen3-Next-80B-A3B-Instruct"))
-    size = {"model": {"seq_length": 8192}, "dataset": {"seq_length": 8192}}  # judged once the paths of packs are known
+    size = {"model": {"seq_length": 4096}, "dataset": {"seq_length": 4096}}  # judged once the paths of packs are known
     assert {"BP008", "BP031"} <= set(_skipped(_judged("Qwen/Qwen3-8B", **size)))
 
 
@@ -73,6 +73,7 @@ def test_settings_that_are_complete_need_no_family() -> None:
         subject_of({"recipe": True, "set": {"dataset.seed": 1}, "place": "x"}).model_setting("window_size")
 
 
+_NO_METHOD = {"recompute_method": None, "recompute_num_layers": None}
 OWN_NAMES = [
     ("BP024", {"method": {"kind": "lora"}}, ["checkpoint.pretrained"]),
     (
@@ -82,7 +83,7 @@ OWN_NAMES = [
     ),
     (
         "BP834",
-        {"bridge_overrides": {"model": {"recompute_granularity": "full"}}},
+        {"bridge_overrides": {"model": {"recompute_granularity": "full", **_NO_METHOD}}},
         ["bridge_overrides.model.recompute_method", "bridge_overrides.model.recompute_num_layers"],
     ),
 ]

@@ -97,7 +97,7 @@ def model_not_for_text(run: Run) -> Found:
 def sequence_parallel_without_effect(run: Run) -> Found:
     """sequence_parallel is true, and there is one tensor-parallel rank.
 
-    Why: Nothing: Megatron-Bridge switches it off when the run starts, as there is nothing to split over.
+    Why: Silent: Megatron-Bridge switches it off when the run starts, as there is nothing to split over.
     Bad: tensor_model_parallel_size 1, sequence_parallel true. Good: sequence_parallel false.
     Fix: Set {model.sequence_parallel} to false, or raise {model.tensor_model_parallel_size}.
     """
