@@ -32,7 +32,7 @@ CHAT_LINES: list[tuple[Any, DropReason | None]] = [
     ({"prompt": "Hi", "completion": None}, DropReason.MISSING_FIELD),
     ({"messages": "Hi"}, DropReason.INVALID_FIELD),
     ({"messages": []}, DropReason.EMPTY_CONVERSATION),
-    ({"messages": [{"role": "bard", "content": "Hi"}]}, DropReason.UNKNOWN_ROLE),
+    ({"messages": [{"role": "critic", "content": "Hi"}]}, DropReason.UNKNOWN_ROLE),
     (chat_row("Hi", "refuse me"), DropReason.TEMPLATE_ERROR),
     (chat_row("<|im_end|>", "Hello"), DropReason.CONTROL_TOKENS_IN_TEXT),
     (chat_row("Hi", "Hello") | {"tools": [{"name": "lookup"}]}, DropReason.LOST_CONTENT),
