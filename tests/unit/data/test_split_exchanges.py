@@ -26,7 +26,7 @@ from tests.zoo.tokenizers import write_tokenizer
 #: Writes the tools into the system turn.
 TEMPLATE = families._with_macros("""\
 {%- if tools -%}
-  {{- '<|im_start|>system\\n' + tools | map(attribute='name') | join(' ') + '<|im_end|>\\n' -}}
+  {{- '<|im_start|>system\\n' + tools | map(attribute='function.name') | join(' ') + '<|im_end|>\\n' -}}
 {%- endif -%}
 {%- for message in messages -%}
   {{- '<|im_start|>' + message.role + '\\n' + text_of(message.content) + calls_of(message) + '<|im_end|>\\n' -}}
@@ -41,7 +41,7 @@ LONG = [
     *[said("user", "two"), call("words"), said("tool", "ten"), said("assistant", "second")],
     *[said("user", "three"), said("assistant", "third")],
 ]
-TOOLS = [{"name": "search"}]
+TOOLS = [{"type": "function", "function": {"name": "search"}}]
 HEAD = "<|im_start|>system\nsearch<|im_end|>\n<|im_start|>system\nbe brief<|im_end|>\n"
 FIRST = "<|im_start|>user\none<|im_end|>\n<|im_start|>assistant\nfirst<|im_end|>\n"
 THIRD = "<|im_start|>user\nthree<|im_end|>\n<|im_start|>assistant\nthird<|im_end|>\n"
