@@ -101,16 +101,24 @@ def test_generation_prompt_without_an_end_is_one_error(tmp_path: Path, chatml_to
     assert not (tmp_path / "out").exists()
 
 
+#: Where only the render that finds answers is: in that with marks around texts, and in that of the first turns.
+_MARKED = "messages | length == 6 and 'Hi?' in messages[0].content and messages[0].content != 'Hi?'"
+_FIRST = "messages | length in (2, 3, 5) and messages[0].content == 'Hi?'"
+
+
 @pytest.mark.parametrize("bomb", _ALL.values(), ids=_ALL)
 @pytest.mark.parametrize("settings", [{}, {"loss_mode": "last_turn"}, {"mask_generation_prompt": True}], ids=str)
-def test_row_whose_first_turns_take_too_much_is_dropped(
-    tmp_path: Path, chatml_tokenizer: Path, bomb: str, settings: dict[str, object]
+@pytest.mark.parametrize("where", [_MARKED, _FIRST], ids=["marked", "first-turns"])
+def test_row_whose_mask_takes_too_much_is_dropped(
+    tmp_path: Path, chatml_tokenizer: Path, bomb: str, settings: dict[str, object], where: str
 ) -> None:
-    """A mask may need the render of a part of the conversation: nothing else limits that."""
-    length = "{% if messages | length in (5, 6) and messages[0].content == 'Hi?' %}"
-    odd = "{% if messages | length % 2 == 1 %}{{ messages | length }}{% endif %}"  # no prefix's render begins the next
-    whole = "{% if messages | length != 6 %}" + bomb + "{% endif %}{% endif %}" + odd
-    recipe = _recipe(tmp_path, chatml_tokenizer, length + whole, [6, 2])
+    """A mask may need one more render of the conversation, or that of a part: nothing else limits these."""
+    recipe = _recipe(tmp_path, chatml_tokenizer, "{% if " + where + " %}" + bomb + "{% endif %}", [6, 4])
+    template = tmp_path / "bomb.jinja"
+    # the first answer of many has no end, so that no scan is certain
+    end, no_end = "'<|im_end|>", "('' if loop.index0 == 1 and messages | length > 4 else '<|im_end|>') + '"
+    assert end in template.read_text()
+    template.write_text(template.read_text().replace(end, no_end))
     recipe = recipe.override({f"preprocessing.{name}": value for name, value in settings.items()})
 
     small.build(recipe, tmp_path / "out")
