@@ -51,6 +51,11 @@ TEXTS: Mapping[tuple[str, ...] | str, list[str]] = {
     ],
     "hermes_function_calling": [f"system: <tools> [{SCHEMA_TEXT}] </tools>", *PAIR],
     "llama_nemotron": ["thinks: False", "system: detailed thinking off", *PAIR],
+    "llama_factory": ["user: Where is it?", "*assistant: In Uri.", *PAIR],
+    "ms_swift": ["user: Where is it?", "*assistant: In Uri.", "user: Where is that?", "*assistant: South.", *PAIR],
+    "xtuner": ["system: Be brief.", *PAIR, "user: A?", "*assistant: B."],
+    "gemini": ["system: Be brief.", *PAIR],
+    **dict.fromkeys(("pairs", "messages"), PAIR),
     "turns_and_answer": [*TALK, "user: Sure?", "*assistant: Yes, quite."],
     **dict.fromkeys(("trl_prompt_completion_turns", "question_and_turns", "trl_prompt_completion"), PAIR),
     ("instruction", "input", "output"): ["user: Correct the spelling.\n\nrecieve", "*assistant: receive"],
@@ -65,6 +70,14 @@ TEXTS: Mapping[tuple[str, ...] | str, list[str]] = {
     "question_answers": [f"user: {QUESTION}", "*assistant: 200 m"],
     "question_answer": [f"user: {QUESTION}", "*assistant: 200"],
 }
+
+
+def _texts(row: Mapping[str, Any], name: str) -> list[str]:
+    if isinstance(row.get("conversations"), dict):  # lists of roles and texts
+        return PAIR
+    if row.get("answer") == 4:  # a number
+        return [PAIR[0], "*assistant: 4"]
+    return TEXTS.get(tuple(row)) or TEXTS[name]
 
 
 def _recipe(data: Path, tokenizer: Path, template: Path) -> SFTRecipe:
@@ -95,4 +108,4 @@ def test_what_its_author_meant_is_trained(
     # xLAM's parameters are no JSON Schema
     losses = ["tool_schema"] if name == "xlam_function_calling" else []
 
-    assert _turns(_recipe(data, chatml_tokenizer, template), losses) == TEXTS.get(tuple(row), TEXTS.get(name))
+    assert _turns(_recipe(data, chatml_tokenizer, template), losses) == _texts(row, name)
