@@ -10,10 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridgepack.config.recipe.preprocessing import ChatPreprocessing
-from bridgepack.data.sequences.conversation import ConversationReader
 from bridgepack.data.sequences.encoding import Encoded
-from tests.support.carried_text import carried, faults
+from tests.support.carried_text import carried, conversation_reader, faults
 from tests.support.examples import examples
 from tests.support.judged_masks import Judged
 from tests.support.read_rows import read_row
@@ -107,7 +105,7 @@ def test_who_wrote_what_is_trained_by_real_templates(reference_data: Path, name:
 def found_faults(judged: Judged, messages: list[dict[str, Any]], mode: str) -> list[str] | None:
     """Return what is wrong with a row's mask; None if it has none, or if its text cannot be carried."""
     made = judged.encode({"messages": messages})
-    reader = ConversationReader(ChatPreprocessing(), judged.tokenizer.forms)
+    reader = conversation_reader(judged.tokenizer)
     rendered = reader.read(read_row({"messages": messages})).messages if isinstance(made, Encoded) else []
     chat = carried(judged.tokenizer, rendered) if isinstance(made, Encoded) else None
     if chat is None:

@@ -12,11 +12,9 @@ from typing import Any
 
 import pytest
 
-from bridgepack.config.recipe.preprocessing import ChatPreprocessing
-from bridgepack.data.sequences.conversation import ConversationReader
 from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.errors import RowError
-from tests.support.carried_text import Carried, carried, faults
+from tests.support.carried_text import Carried, carried, conversation_reader, faults
 from tests.support.judged_masks import Judged
 from tests.support.read_rows import read_row
 from tests.zoo.families import Family, write_tokenizer
@@ -123,7 +121,7 @@ def agreement(folder: Path, family: Family) -> dict[bool, Counter[tuple[str, str
                     found[masks][kind, "dropped"] += 1
                     continue
                 if chat is None:  # the setting changes no text
-                    reader = ConversationReader(ChatPreprocessing(), judged.tokenizer.forms)
+                    reader = conversation_reader(judged.tokenizer)
                     chat = carried(judged.tokenizer, reader.read(read_row(row)).messages)
                 found[masks][kind, _outcome(judged, row, chat, made)] += 1
     return found

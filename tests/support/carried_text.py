@@ -9,7 +9,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from bridgepack.config.recipe.preprocessing import ChatPreprocessing
+from bridgepack.data.sequences.conversation import ConversationReader
 from bridgepack.data.sequences.encoding import Encoded
+from bridgepack.data.sequences.mending import thought_fields_of
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
 from bridgepack.records import THOUGHT_MARKERS
@@ -30,6 +33,12 @@ class Carried(NamedTuple):
     text: str
     #: position in the text -> message that wrote this character
     writers: Mapping[int, int]
+
+
+def conversation_reader(tokenizer: ChatTokenizer) -> ConversationReader:
+    """Return what reads the conversations that are carried, in the forms and fields that the template reads."""
+    fields = thought_fields_of(tokenizer.chat_template or "")
+    return ConversationReader(ChatPreprocessing(), tokenizer.forms, thought_fields=fields)
 
 
 def carried(tokenizer: ChatTokenizer, messages: Sequence[Message], tools: Any = None) -> Carried | None:
