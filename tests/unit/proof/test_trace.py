@@ -82,7 +82,8 @@ def test_step_sums_up_sources(tmp_path: Path, chatml_tokenizer: Path) -> None:
 
 
 def test_filler_is_named_and_trains_nothing(artifact: Path) -> None:
-    run = _run(artifact, overrides={"bridge_overrides.train.num_epochs": 1, "bridge_overrides.train.train_iters": None})
+    # beside schedule.num_epochs, the override would move there, and become a number of steps
+    run = _run(artifact, overrides={"schedule.num_epochs": None, "bridge_overrides.train.num_epochs": 1})
     fillers = [pack for pack in _packs(trace_step(run, "training", 2)) if pack.is_filler]
 
     assert [pack.num_trained_tokens for pack in fillers] == [0, 0]
