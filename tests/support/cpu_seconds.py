@@ -1,8 +1,9 @@
 """CPU seconds of the tests by file, with those of the processes that they waited for.
 
 `BRIDGEPACK_CPU_SECONDS=FILE python -m pytest -p tests.support.cpu_seconds` writes a JSON line for each test: file,
-test, CPU seconds, wall seconds. `python -m tests.support.cpu_seconds FILE [OTHER]` prints the sums by file, largest
-first, of another run beside them. What a process spends that nobody waits for (a daemon of Ray, Slurm) is not counted.
+test, CPU seconds, wall seconds, and one for each fork of the process that has the host imported, under the test that
+asked for it. `python -m tests.support.cpu_seconds FILE [OTHER]` prints the sums by file, largest first, of another run
+beside them. What a process spends that nobody waits for (a daemon of Ray, Slurm) is not counted.
 """
 
 import json
@@ -21,10 +22,17 @@ def _cpu_s() -> float:
     return times.user + times.system + times.children_user + times.children_system
 
 
-def _write(file: str, test: str, cpu_s: float, wall_s: float) -> None:
+def write(file: str, test: str, cpu_s: float, wall_s: float) -> None:
+    """Add a line to the file, from any process of the run."""
     line = {"file": file, "test": test, "cpu_s": round(cpu_s, 3), "wall_s": round(wall_s, 3)}
     with Path(os.environ["BRIDGEPACK_CPU_SECONDS"]).open("a") as lines:
         lines.write(json.dumps(line) + "\n")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin the file anew."""
+    if not hasattr(config, "workerinput"):
+        Path(os.environ["BRIDGEPACK_CPU_SECONDS"]).write_text("")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -32,7 +40,7 @@ def pytest_collection() -> Iterator[None]:
     """Write what a process spent since its start, when it has collected the tests."""
     began = time.monotonic()
     result = yield
-    _write("(start and collection)", "", _cpu_s(), time.monotonic() - began)
+    write("(start and collection)", "", _cpu_s(), time.monotonic() - began)
     return result
 
 
@@ -41,16 +49,18 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Write what a test spent, with its fixtures."""
     before, began = _cpu_s(), time.monotonic()
     result = yield
-    _write(item.nodeid.partition("::")[0], item.name, _cpu_s() - before, time.monotonic() - began)
+    write(item.nodeid.partition("::")[0], item.name, _cpu_s() - before, time.monotonic() - began)
     return result
 
 
 @pytest.hookimpl(wrapper=True, trylast=True)
-def pytest_sessionfinish() -> Iterator[None]:
-    """Write what the end of a process spent: those of workers, in the process that waits for them."""
-    before, began = _cpu_s(), time.monotonic()
+def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
+    """Write what is left of the whole run, in the process that waits for all others: imports of the host, the ends."""
+    began = time.monotonic()
     result = yield
-    _write("(end)", "", _cpu_s() - before, time.monotonic() - began)
+    if not hasattr(session.config, "workerinput"):
+        spent = sum(by_file(Path(os.environ["BRIDGEPACK_CPU_SECONDS"])).values())
+        write("(end)", "", _cpu_s() - spent, time.monotonic() - began)
     return result
 
 

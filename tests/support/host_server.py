@@ -18,6 +18,7 @@ from typing import Any
 
 from bridgepack.canaries.cpu import ENVIRONMENT
 from bridgepack.canaries.processes import die_with_parent
+from tests.support import cpu_seconds
 
 #: Its forks end what they started.
 _FORK = multiprocessing.get_context("fork")
@@ -55,7 +56,9 @@ class _Server:
         """Start the fork that a connection asks for; end it where the connection has ended."""
         data, descriptors, _, _ = socket.recv_fds(connection, _MAX_REQUEST_BYTES, 2)
         if data:
-            process = _FORK.Process(target=_run, args=(json.loads(data), descriptors))
+            request = json.loads(data)
+            test = request["variables"].get("PYTEST_CURRENT_TEST", "(forks of the host)").partition("::")[0]
+            process = _FORK.Process(target=_run, args=(request, descriptors), name=test)
             process.start()
             for descriptor in descriptors:
                 os.close(descriptor)
@@ -78,8 +81,14 @@ class _Server:
                 connection.send(str(process.exitcode).encode())
 
     def _join(self, process: Any) -> None:
+        """Wait for a fork, and write what it spent where the CPU seconds of tests are counted."""
         self.selector.unregister(process.sentinel)
+        before = os.times()
         process.join()
+        after = os.times()
+        if "BRIDGEPACK_CPU_SECONDS" in os.environ:
+            spent_s = after.children_user + after.children_system - before.children_user - before.children_system
+            cpu_seconds.write(process.name, "", spent_s, after.elapsed - before.elapsed)
 
 
 def _run(request: Mapping[str, Any], outputs: Sequence[int]) -> None:
