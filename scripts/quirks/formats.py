@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bridgepack.config.document import written
+from bridgepack.config.document import stated_values
 from bridgepack.config.layouts.detect import Detection, detect
 from bridgepack.config.layouts.entry import PublicLayout
 from bridgepack.config.layouts.public import PUBLIC_LAYOUTS
@@ -97,7 +97,7 @@ def _judged(
     sources = []
     for one in formats:
         rows = [one.row(Texts(is_carried=is_carried)) for is_carried in (False, True)]
-        sources.append((rows, written(found[label_of(one)].layout)))
+        sources.append((rows, stated_values(found[label_of(one)].layout)))
     preprocessing = {"kind": "chat", "message_weights": "mask"}
     outcomes = builder.build_sources(sources, preprocessing, settings)
     judged = {}
@@ -131,7 +131,7 @@ def _letters(texts: Iterable[str]) -> str:
 def _document_cell(builder: Builder) -> Cell:
     """Return the cell of a document, of which all is trained, and EOS; nothing predicts its first token."""
     row = {"text": "1. It is deep.", "url": "https://example.org"}
-    ((found,),) = builder.build_sources([([row], written(detect([row]).layout))], {"kind": "text"}, {})
+    ((found,),) = builder.build_sources([([row], stated_values(detect([row]).layout))], {"kind": "text"}, {})
     eos = load_tokenizer(SFTRecipe.from_mapping(builder.values("rows.jsonl")).tokenizer).special_tokens["eos_token"]
     is_fine = f". It is deep.{eos}" in found.trained and "." not in found.context
     return _cell(right=is_fine, dropped=found.dropped, told=found.told, is_mended=False)
@@ -143,7 +143,7 @@ def _token_cell(builder: Builder) -> Cell:
     row = {"input_ids": [*question, *answer], "labels": [-100] * len(question) + answer}
     padded = {name: [0 if name == "input_ids" else -100, *row[name]] for name in row}
     padded["attention_mask"] = [0] + [1] * len(row["input_ids"])
-    layout = written(detect([row, padded]).layout)
+    layout = stated_values(detect([row, padded]).layout)
     ((plain, cut),) = builder.build_sources([([row, padded], layout)], {"kind": "tokenized"}, {})
     is_fine = all("It is deep." in one.trained and "Which lake?" in one.context for one in (plain, cut))
     told = (*plain.told, *cut.told)

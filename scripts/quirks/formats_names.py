@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bridgepack.config.document import written
+from bridgepack.config.document import stated_values
 from bridgepack.config.layouts.detect import Detection, detect
 from bridgepack.config.layouts.preferences import PREFERENCE_CHOSEN
 from bridgepack.config.layouts.public import PUBLIC_LAYOUTS
@@ -57,7 +57,7 @@ def _built(
     builder: Builder, rows: Mapping[str, Mapping[str, Any]], preprocessing: Mapping[str, Any]
 ) -> dict[str, Example]:
     detections = {name: detection_of(name.partition(",")[0], row) for name, row in rows.items()}
-    sources = [([row], written(detections[name].layout)) for name, row in rows.items()]
+    sources = [([row], stated_values(detections[name].layout)) for name, row in rows.items()]
     outcomes = builder.build_sources(sources, preprocessing, {})
     trained = [tuple(text for text in one.trained.split(CUT) if text) for (one,) in outcomes]
     return {name: Example(rows[name], texts) for name, texts in zip(rows, trained, strict=True)}

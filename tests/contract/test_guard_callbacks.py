@@ -82,7 +82,7 @@ def told() -> list[Notice]:
 
 
 def _guard(told: list[Notice], *, ignored: dict[str, str] | None = None, **settings: Any) -> Guard:
-    return Guard(settings=GuardConfig(**settings), on_notice=told.append, ignored=ignored)
+    return Guard(settings=GuardConfig(**settings), on_notice=told.append, ignore=ignored)
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from bridgepack.config.document import written
+from bridgepack.config.document import stated_values
 from bridgepack.config.recipe.data import DataConfig
 from bridgepack.config.recipe.layout import AnyLayout, Layout
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing, Preprocessing
@@ -90,7 +90,7 @@ def _reader(
     preprocessing = kind.model_validate_json(settings)
     layouts = LAYOUTS.validate_python(usual_layouts(preprocessing.kind, **dict(fields)))
     return RowReader(
-        detected_reading(preprocessing, layouts, [str(written(layout)) for layout in layouts]), dict(aliases)
+        detected_reading(preprocessing, layouts, [str(stated_values(layout)) for layout in layouts]), dict(aliases)
     )
 
 

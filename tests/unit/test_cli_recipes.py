@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from bridgepack.config.document import written
+from bridgepack.config.document import stated_values
 from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.write import TOML_HEADER, YAML_HEADER, recipe_schema
@@ -296,7 +296,7 @@ def test_new_gives_each_file_its_layout(command: Command) -> None:
     assert (ran.code, ran.errors) == (0, "")
     assert "layout of data/chats.jsonl: messages (" in ran.output
     assert re.search(r"layout of data/docs: text \(plain .*\)\n  text fit in 3 rows", ran.output)
-    assert written(recipe.data.train) == [
+    assert stated_values(recipe.data.train) == [
         {
             "path": "data/chats.jsonl",
             "layout": {"kind": "chat", "messages": [{"from_column": "messages"}]},
@@ -305,7 +305,7 @@ def test_new_gives_each_file_its_layout(command: Command) -> None:
     ]
     assert recipe.data.role_aliases == {}
     assert recipe.preprocessing.kind == "chat"
-    assert [written(one) for one in recipe.preprocessing.others] == [{"kind": "text", "over_long": "split"}]
+    assert [stated_values(one) for one in recipe.preprocessing.others] == [{"kind": "text", "over_long": "split"}]
     assert command("recipes", "show", "mine.yaml").code == 0
 
 
@@ -315,7 +315,7 @@ def test_new_splits_documents(command: Command) -> None:
     assert command(*NEW, "--data", "rows.jsonl").code == 0
 
     recipe = load_recipe("mine.yaml")
-    assert written(recipe.data.layout) == {"kind": "text"}
+    assert stated_values(recipe.data.layout) == {"kind": "text"}
     assert (recipe.preprocessing.kind, recipe.preprocessing.over_long) == ("text", "split")
 
 

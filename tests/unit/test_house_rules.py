@@ -30,6 +30,8 @@ left lost made meant mistaken most none nothing one ones other others own rest s
 something spent such taken them there these they this those thrown told undefined unknown unseen what which who
 whole whose written
 """
+#: Decorates the functions of the API.
+_OF_USERS = "check_arguments"
 #: Five words in a row, which are no path, field or option.
 _SENTENCE = re.compile(r"(?:(?<![\w./{<-])[A-Za-z]+(?:'[a-z]+)?[,;:]? ){4}[A-Za-z]+(?![\w=(/]|\.\w)")
 #: Files of src whose names are older than this rule. Whoever touches one renames what is left in it, and takes it off.
@@ -107,13 +109,21 @@ def test_long_json_has_few_lines() -> None:
 
 
 def _names_bound_in(tree: ast.Module) -> Iterator[str]:
-    """Yield the names of variables, parameters, functions and classes; fields of classes may be keys of JSON."""
-    fields = {
-        id(node.target) for cls in ast.walk(tree) if isinstance(cls, ast.ClassDef)
-        for node in cls.body if isinstance(node, ast.AnnAssign)
+    """Yield the names of variables, parameters, functions and classes, except those that users and JSON files write.
+
+    These are fields of classes, and functions with `check_arguments` with their parameters.
+    """
+    of_users = {
+        id(target) for cls in ast.walk(tree) if isinstance(cls, ast.ClassDef) for node in cls.body
+        for target in (node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)])
     }  # fmt: skip
     for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and id(node) not in fields:
+        if isinstance(node, ast.FunctionDef) and any(ast.unparse(part) == _OF_USERS for part in node.decorator_list):
+            of_users |= {id(node), *(id(part) for part in ast.walk(node.args) if isinstance(part, ast.arg))}
+    for node in ast.walk(tree):
+        if id(node) in of_users:
+            continue
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
         elif isinstance(node, ast.arg):
             yield node.arg

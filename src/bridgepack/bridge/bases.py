@@ -3,7 +3,7 @@
 from typing import Any
 
 from bridgepack.bridge.shipped import LISTED, is_shipped_model, shipped_name
-from bridgepack.config.errors import did_you_mean, quoted
+from bridgepack.config.errors import did_you_mean, quote
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.recipe.training import AdapterMethod
 from bridgepack.host import RELEASES, HostRelease
@@ -38,15 +38,15 @@ def _base_of(recipe: SFTRecipe) -> dict[str, Any]:
     """Return the base under the release's names; it is the caller's own copy."""
     facts, model = recipe.release.facts, recipe.model
     if model is not None and is_shipped_model(model):
-        shipped = facts.shipped_recipe(shipped_name(model.name))
-        if shipped is not None:
-            return shipped
+        base = facts.shipped_recipe(shipped_name(model.name))
+        if base is not None:
+            return base
     values = facts.common("adapter" if isinstance(recipe.method, AdapterMethod) else "full")
-    found = facts.model_by_name(model.name) if model is not None else None
-    if found is None:
+    model_values = facts.model_by_name(model.name) if model is not None else None
+    if model_values is None:
         del values["model"]
         return values
-    return {**values, "model": found}
+    return {**values, "model": model_values}
 
 
 def why_model_unknown(recipe: SFTRecipe) -> str:
@@ -57,7 +57,7 @@ def why_model_unknown(recipe: SFTRecipe) -> str:
         return f"model is missing; {advice}"
     if not is_shipped_model(model):
         return f"the settings of the model {model.name} are not known here; {advice}"
-    return f"model.name is {quoted(model.name)}, whose settings are not known here; {advice}"
+    return f"model.name is {quote(model.name)}, whose settings are not known here; {advice}"
 
 
 def hint_for_no_recipe(recipe: SFTRecipe) -> str | None:
@@ -68,10 +68,10 @@ def hint_for_no_recipe(recipe: SFTRecipe) -> str | None:
     model, facts = recipe.model, recipe.release.facts
     if model is None or not is_shipped_model(model):
         return None
-    known = {*facts.recipes, *facts.aliases, *facts.refused_recipes}
-    if shipped_name(model.name) in known:
+    names = {*facts.recipes, *facts.aliases, *facts.refused_recipes}
+    if shipped_name(model.name) in names:
         return None
-    return did_you_mean(shipped_name(model.name), sorted(known), LISTED)
+    return did_you_mean(shipped_name(model.name), sorted(names), LISTED)
 
 
 def why_not_made(recipe: SFTRecipe) -> str | None:
@@ -84,8 +84,8 @@ def why_not_made(recipe: SFTRecipe) -> str | None:
 
 def new_section(release: HostRelease, name: str) -> dict[str, Any]:
     """Return a new section that the base does not have, for an override in it."""
-    required = {REQUIRED_FIELD[name]: None} if name in REQUIRED_FIELD else {}
-    return release.facts.new_object(_CLASS_OF_SECTION[name], **required) if name in _CLASS_OF_SECTION else {}
+    fields = {REQUIRED_FIELD[name]: None} if name in REQUIRED_FIELD else {}
+    return release.facts.new_object(_CLASS_OF_SECTION[name], **fields) if name in _CLASS_OF_SECTION else {}
 
 
 def is_left_out(release: HostRelease, path: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 from bridgepack.bridge.bases import all_sections
 from bridgepack.bridge.plain import plain_values
-from bridgepack.config.errors import did_you_mean, quoted
+from bridgepack.config.errors import did_you_mean, quote
 from bridgepack.errors import ConfigError
 from bridgepack.host import TARGET, release_of
 from bridgepack.host.names import in_canonical_names
@@ -45,8 +45,8 @@ def config_of_container(container: Any, *, place: str) -> RunConfig:
     """
     host = sys.modules.get("megatron.bridge")  # a live config's package is imported; other objects have no version
     version = TARGET.bridge if host is None else str(host.__version__).partition("+")[0]
-    values, moved = in_canonical_names(plain_values(container), release_of(version))
-    return replace(_config(values, place), user_paths=moved, bridge_version=version)
+    values, user_paths = in_canonical_names(plain_values(container), release_of(version))
+    return replace(_config(values, place), user_paths=user_paths, bridge_version=version)
 
 
 def config_of_saved(values: Mapping[str, Any], *, place: str) -> RunConfig:
@@ -64,9 +64,9 @@ def with_changes(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
     Raises:
         ConfigError: a path does not exist, or a section would become a plain value.
     """
-    values, moved = copy.deepcopy(dict(config.values)), {theirs: ours for ours, theirs in config.user_paths.items()}
+    values, paths = copy.deepcopy(dict(config.values)), {theirs: ours for ours, theirs in config.user_paths.items()}
     for path, value in changes.items():
-        _change(values, moved.get(path, path), value)
+        _change(values, paths.get(path, path), value)
     return replace(config, values=values)
 
 
@@ -74,20 +74,20 @@ def _change(values: dict[str, Any], path: str, value: Any) -> None:
     *sections, leaf = path.split(".")
     node = values
     for index, section in enumerate(sections):
-        known = node.get(section)
-        if known is None and section in node and index > 0:
-            known = {}
-        if not isinstance(known, dict):
-            raise _unknown(path, ".".join(sections[: index + 1]), section, node)
-        node[section] = node = known
+        child = node.get(section)
+        if child is None and section in node and index > 0:
+            child = {}
+        if not isinstance(child, dict):
+            raise _no_field(path, ".".join(sections[: index + 1]), section, node)
+        node[section] = node = child
     if leaf not in node and "_target_" in node:
-        raise _unknown(path, path, leaf, node)
+        raise _no_field(path, path, leaf, node)
     if path in all_sections():
         check_section(f"--set {path}", path, value)
     elif (
         isinstance(node.get(leaf), Mapping) and "_target_" in node[leaf] and not isinstance(value, (Mapping, NoneType))
     ):
-        raise ConfigError(f"--set {path} is {quoted(value)}; allowed: named fields, or null. Set one of its fields.")
+        raise ConfigError(f"--set {path} is {quote(value)}; allowed: named fields, or null. Set one of its fields.")
     node[leaf] = value
 
 
@@ -100,26 +100,26 @@ def check_section(place: str, name: str, value: Any) -> None:
     is_preset = name == _NAMED_PRESET and isinstance(value, str)
     if isinstance(value, Mapping) or is_preset or (value is None and name not in SECTIONS):
         return
-    none = "" if name in SECTIONS else ", or null for none"
-    raise ConfigError(f"{place} is {quoted(value)}; allowed: a section with named fields{none}.")
+    or_null = "" if name in SECTIONS else ", or null for none"
+    raise ConfigError(f"{place} is {quote(value)}; allowed: a section with named fields{or_null}.")
 
 
-def _unknown(path: str, wrong: str, name: str, node: Mapping[str, Any]) -> ConfigError:
-    known = sorted(key for key in node if not key.startswith("_"))
-    more = f", and {len(known) - _MAX_NAMES} more" if len(known) > _MAX_NAMES else ""
-    hint = did_you_mean(name, known, f"It has: {', '.join(known[:_MAX_NAMES])}{more}.")
+def _no_field(path: str, wrong: str, name: str, node: Mapping[str, Any]) -> ConfigError:
+    names = sorted(key for key in node if not key.startswith("_"))
+    more = f", and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    hint = did_you_mean(name, names, f"It has: {', '.join(names[:_MAX_NAMES])}{more}.")
     if name in node:
-        hint = f"{wrong} is {quoted(node[name])}, which has no fields. Set {wrong} as a whole."
+        hint = f"{wrong} is {quote(node[name])}, which has no fields. Set {wrong} as a whole."
         name = path.removeprefix(f"{wrong}.")
-    return ConfigError(f"--set {path}: the config has no field {quoted(name)} there. {hint}")
+    return ConfigError(f"--set {path}: the config has no field {quote(name)} there. {hint}")
 
 
 def _config(values: dict[str, Any], place: str) -> RunConfig:
     for name in SECTIONS:
         if not isinstance(values.get(name), Mapping) or "_target_" not in values[name]:
-            found = quoted(values[name]) if name in values else "missing"
+            state = quote(values[name]) if name in values else "missing"
             raise ConfigError(
-                f"{name} of {place} is {found}; allowed: an object of the host, saved as its fields with its class in "
+                f"{name} of {place} is {state}; allowed: an object of the host, saved as its fields with its class in "
                 "_target_. Give the whole config, as cfg.to_yaml(FILE) saves it."
             )
     for name in sorted(values.keys() & all_sections()):

@@ -57,14 +57,14 @@ def field_names(node: Any) -> frozenset[str]:
 @functools.cache
 def fields_of_class(kind: type) -> frozenset[str]:
     """Return the names that an object of a class declares: fields, and properties that can be set."""
-    declared = {field.name for field in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else set()
+    field_names = {field.name for field in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else set()
     settable = {
         name
         for parent in kind.__mro__
         for name, value in vars(parent).items()
         if isinstance(value, property) and value.fset is not None
     }
-    return frozenset(declared | settable)
+    return frozenset(field_names | settable)
 
 
 def _plain(value: Any, depth: int) -> Any:
@@ -91,8 +91,8 @@ def _plain(value: Any, depth: int) -> Any:
 
 
 def _object(value: Any, depth: int) -> dict[str, Any]:
-    declared = [field.name for field in dataclasses.fields(value)] if dataclasses.is_dataclass(value) else []
-    names = dict.fromkeys((*declared, *getattr(value, "__dict__", {})))
+    field_names = [field.name for field in dataclasses.fields(value)] if dataclasses.is_dataclass(value) else []
+    names = dict.fromkeys((*field_names, *getattr(value, "__dict__", {})))
     values = {name: _plain(getattr(value, name, None), depth + 1) for name in names if not name.startswith("_")}
     return {"_target_": _name(type(value)), **values}
 

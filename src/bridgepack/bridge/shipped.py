@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.bridge.import_on_cpu import install_import_hook
-from bridgepack.config.errors import did_you_mean, quoted
+from bridgepack.config.errors import did_you_mean, quote
 from bridgepack.config.recipe.training import ModelConfig
 from bridgepack.errors import ConfigError
 from bridgepack.host import HostRelease, release_of
@@ -77,7 +77,7 @@ def load_shipped(name: str, *, field: str = "model.name") -> Any:
     if function not in recipes:
         hint = did_you_mean(function, recipes, LISTED)
         raise ConfigError(
-            f"{field} is {quoted(name)}; allowed: one of the {len(recipes)} SFT and PEFT recipes of the installed "
+            f"{field} is {quote(name)}; allowed: one of the {len(recipes)} SFT and PEFT recipes of the installed "
             f"Megatron-Bridge, an id on the Hugging Face hub (org/name), or a folder. {hint}",
             field=field,
         )
@@ -86,7 +86,7 @@ def load_shipped(name: str, *, field: str = "model.name") -> Any:
     except _RECIPE_ERRORS as error:
         reason = str(error).strip().partition("\n")[0]
         raise ConfigError(
-            f"{field} is {quoted(name)}, which Megatron-Bridge cannot make here: {type(error).__name__}: {reason}. "
+            f"{field} is {quote(name)}, which Megatron-Bridge cannot make here: {type(error).__name__}: {reason}. "
             "Allowed: a recipe whose model config is in the Hugging Face cache or can be fetched, on a machine that "
             "it asks for. Fetch the model's config.json, or use another recipe.",
             field=field,

@@ -68,15 +68,15 @@ def chain_length(sizes: Sizes) -> int:
     the sum over all tokens.
     """
     model, longest = sizes.model, sizes.longest_sequence
-    hidden, head = int(model["hidden_size"]), int(model["kv_channels"])
+    hidden_size, head = int(model["hidden_size"]), int(model["kv_channels"])
     heads, groups = int(model["num_attention_heads"]), int(model["num_query_groups"])
     inner = max(int(model[name]) for name in model if name.endswith("ffn_hidden_size"))
     inner *= int(model.get("moe_router_topk", 1))
     inner += int(model.get(ADAPTER_SIZE, 0))
-    forward = 4 * hidden + inner + heads * head + 2 * head + 2 * longest
-    backward = 4 * hidden + 2 * inner + (heads + 2 * groups) * head + head + 3 * longest
+    forward = 4 * hidden_size + inner + heads * head + 2 * head + 2 * longest
+    backward = 4 * hidden_size + 2 * inner + (heads + 2 * groups) * head + head + 3 * longest
     per_layer = forward + backward + _POINTWISE
-    return int(model["num_layers"]) * per_layer + 2 * (hidden + sizes.vocab_size) + sizes.num_tokens
+    return int(model["num_layers"]) * per_layer + 2 * (hidden_size + sizes.vocab_size) + sizes.num_tokens
 
 
 def bound_for(precision: Precision, sizes: Sizes) -> Bound:
@@ -89,16 +89,16 @@ def bound_for(precision: Precision, sizes: Sizes) -> Bound:
         length, factor = int(sizes.model["num_layers"]) * _STORED_PER_LAYER, _LAMBDA_STORED
     else:
         length, factor = chain_length(sizes), _LAMBDA
-    derived = 2 * factor * math.sqrt(length) * unit
+    relative = 2 * factor * math.sqrt(length) * unit
     because = f"2 x {factor:.0f} x sqrt({length:,} roundings) x {unit:.1e}"
     if precision == "float64":
         return Bound(
             precision=precision,
-            relative=max(FLOAT64_BOUND, derived),
+            relative=max(FLOAT64_BOUND, relative),
             chain_length=length,
-            because=f"fixed; rounding alone stays below {because} = {derived:.0e}",
+            because=f"fixed; rounding alone stays below {because} = {relative:.0e}",
         )
-    return Bound(precision=precision, relative=derived, chain_length=length, because=because)
+    return Bound(precision=precision, relative=relative, chain_length=length, because=because)
 
 
 Losses = Mapping[tuple[int, int], float]
@@ -186,8 +186,8 @@ def distance(step: WholeStep, reference: WholeStep) -> Distance:
         gradients=_by_size(far),
         copies=_by_size(copies),
         sequences={
-            place: abs(step.losses[place] - expected) / max(abs(expected), TINY)
-            for place, expected in sorted(reference.losses.items())
+            place: abs(step.losses[place] - reference_loss) / max(abs(reference_loss), TINY)
+            for place, reference_loss in sorted(reference.losses.items())
             if place in step.losses
         },
     )
@@ -211,22 +211,22 @@ def packed_step(outcome: RunOutcome, packs: PackedInput) -> WholeStep:
     for rank in outcome.ranks:
         if rank.tensor or rank.pipeline != packs.topology.pipeline_model_parallel_size - 1:
             continue
-        expected = predict_batch([packs.rows[row] for row in rank.rows], packs.settings)
+        prediction = predict_batch([packs.rows[row] for row in rank.rows], packs.settings)
         for index, batch in enumerate(rank.batches):
             if batch.losses is None or batch.loss_mask is None:
                 continue
-            positions = slice_row(expected, index, packs.topology.context_parallel_size).positions[rank.context]
-            offsets = expected.physical_offsets[index]
+            positions = slice_row(prediction, index, packs.topology.context_parallel_size).positions[rank.context]
+            offsets = prediction.physical_offsets[index]
             sequences = np.searchsorted(offsets, positions, side="right") - 1
             for sequence in range(len(packs.rows[batch.row].seq_start_id)):
-                own = float((batch.losses * batch.loss_mask)[sequences == sequence].sum())
-                losses[batch.row, sequence] = losses.get((batch.row, sequence), 0.0) + own
+                loss = float((batch.losses * batch.loss_mask)[sequences == sequence].sum())
+                losses[batch.row, sequence] = losses.get((batch.row, sequence), 0.0) + loss
     return whole_step(outcome, packs.topology, losses)
 
 
 def _merged_gradient(name: str, outcome: RunOutcome) -> tuple[FloatArray, float]:
     """Return a whole gradient, and the largest distance between copies of a part of it."""
-    dimension, interleaved = next(rank.cuts[name] for rank in outcome.ranks if name in rank.cuts)
+    dimension, num_blocks = next(rank.cuts[name] for rank in outcome.ranks if name in rank.cuts)
     parts: dict[int, FloatArray] = {}
     furthest = 0.0
     for rank in outcome.ranks:
@@ -235,7 +235,7 @@ def _merged_gradient(name: str, outcome: RunOutcome) -> tuple[FloatArray, float]
         key = rank.tensor if dimension >= 0 else 0
         first = parts.setdefault(key, rank.gradients[name])
         furthest = max(furthest, float(np.linalg.norm(first - rank.gradients[name])))
-    return merge_parts([parts[key] for key in sorted(parts)], dimension, interleaved), furthest
+    return merge_parts([parts[key] for key in sorted(parts)], dimension, num_blocks), furthest
 
 
 def _by_size(values: Mapping[str, float]) -> dict[str, float]:

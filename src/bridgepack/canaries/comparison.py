@@ -87,7 +87,7 @@ class Comparison:
         Raises:
             ConfigError: the unpacked step does not run.
         """
-        own, results = self.target.recipe.parallelism.context_parallel_size, []
+        context_size, results = self.target.recipe.parallelism.context_parallel_size, []
         references = self._references_of(fault if fault in faults.OF_THE_HOST else None)
         for topology in topologies:
             packs = packed_input(
@@ -97,12 +97,12 @@ class Comparison:
                 entries=self.target.entries,
                 pad_seq_to_mult=self.target.pad_seq_to_mult,
                 keeps_boundaries=keeps_boundaries
-                or (topology.context_parallel_size == own and own > 1 and fault is None),
+                or (topology.context_parallel_size == context_size and context_size > 1 and fault is None),
                 fault=fault,
             )
             results.append(self._layout(packs, references))
         of_unpacked = self._findings_on(references)
-        findings = tuple(finding for found in (of_unpacked, *(found for _, found in results)) for finding in found)
+        findings = tuple(finding for group in (of_unpacked, *(group for _, group in results)) for finding in group)
         records = tuple(record for record, _ in results)
         report = CanaryReport(
             target=self.target.place,
@@ -124,7 +124,7 @@ class Comparison:
 
     @cached_property
     def _bounds(self) -> tuple[Bound, ...]:
-        lengths = [one.runtime_length for one in self.chosen.sequences]
+        lengths = [sequence.runtime_length for sequence in self.chosen.sequences]
         sizes = Sizes(
             model=self.facts.model,
             vocab_size=self.chosen.vocab_size,
@@ -140,17 +140,17 @@ class Comparison:
         return self.references[fault]
 
     def _computed_references(self, fault: str | None) -> References:
-        first, *others = self.precisions
-        found: dict[int, WholeStep] = {}
+        first, *more_precisions = self.precisions
+        steps: dict[int, WholeStep] = {}
         for seed in _SEEDS:
-            found[seed] = self._reference(first, seed, fault)
-            if _margin(found[seed]) > _CLEAR_MARGIN:
+            steps[seed] = self._reference(first, seed, fault)
+            if _margin(steps[seed]) > _CLEAR_MARGIN:
                 break
-        seed = max(found, key=lambda seed: _margin(found[seed]))
-        if _margin(found[seed]) <= _CLEAR_MARGIN:
-            others = []
-        more = {precision: self._reference(precision, seed, fault) for precision in others}
-        return seed, {first: found[seed], **more}
+        seed = max(steps, key=lambda seed: _margin(steps[seed]))
+        if _margin(steps[seed]) <= _CLEAR_MARGIN:
+            more_precisions = []
+        more = {precision: self._reference(precision, seed, fault) for precision in more_precisions}
+        return seed, {first: steps[seed], **more}
 
     def _reference(self, precision: Precision, seed: int, fault: str | None) -> WholeStep:
         outcome = self._run(None, precision, seed, fault)
@@ -162,27 +162,27 @@ class Comparison:
 
     def _findings_on(self, references: References) -> list[CanaryFinding]:
         """Return what is wrong with the unpacked step itself."""
-        reference, found = references[1][self.precisions[0]], []
+        reference, findings = references[1][self.precisions[0]], []
         num_trained = self._packs_record().num_trained
         if reference.num_trained != num_trained:
             text = (
                 f"the loss is divided by {reference.num_trained:,} tokens, and the masks of these sequences train "
                 f"{num_trained:,}, so sequences are not weighted by their trained tokens"
             )
-            found.append(finding(faults.LOSS_NORMALISED, _UNPACKED, text))
+            findings.append(finding(faults.LOSS_NORMALISED, _UNPACKED, text))
         still = adapters_without_gradient(reference)
         if still:
-            found.append(finding(ADAPTERS_WITHOUT_GRADIENT, _UNPACKED, still))
-        return found
+            findings.append(finding(ADAPTERS_WITHOUT_GRADIENT, _UNPACKED, still))
+        return findings
 
     def _run(self, packs: PackedInput | None, precision: Precision, seed: int, fault: str | None = None) -> RunOutcome:
         """Return how a step over packs ends; over the sequences one by one where there are none."""
         self.num_runs += 1
         folder = self.folder / f"run{self.num_runs}"
-        chosen = self.chosen
-        longest = max(one.runtime_length for one in chosen.sequences)
+        selection = self.chosen
+        longest = max(sequence.runtime_length for sequence in selection.sequences)
         if packs is None:
-            write_sequences(folder, chosen)
+            write_sequences(folder, selection)
         else:
             write_packed(folder, packs)
         request = RunRequest(
@@ -191,13 +191,13 @@ class Comparison:
             kernel=self.kernel,
             is_packed=packs is not None,
             folder=str(folder),
-            num_rows=len(chosen.sequences) if packs is None else len(packs.rows),
+            num_rows=len(selection.sequences) if packs is None else len(packs.rows),
             packed_sequence_size=longest if packs is None else packs.settings.packed_sequence_size,
             pad_seq_to_mult=1 if packs is None else packs.settings.pad_seq_to_mult,
             pad_to_max_length=packs is None or packs.settings.pad_to_max_length,
             pad_cu_seqlens=packs is not None and packs.settings.pad_cu_seqlens,
-            eos_token_id=chosen.eos_token_id,
-            vocab_size=chosen.vocab_size,
+            eos_token_id=selection.eos_token_id,
+            vocab_size=selection.vocab_size,
             seed=seed,
             fault=fault if packs is None else packs.fault,
             timeout_s=self.options.timeout_s,
@@ -208,64 +208,64 @@ class Comparison:
 
     def _layout(self, packs: PackedInput, of_unpacked: References) -> tuple[LayoutRecord, list[CanaryFinding]]:
         seed, references = of_unpacked
-        measured: list[Measured] = []
+        measurements: list[Measured] = []
         findings: dict[str, CanaryFinding] = {}
         for bound in self._bounds:
             if bound.precision not in references:
                 continue
             outcome = self._run(packs, bound.precision, seed)
-            result, found = judge_step(outcome, packs, references[bound.precision], bound)
-            measured.append(result)
-            for one in found:
-                findings.setdefault(one.name, one)
+            result, step_findings = judge_step(outcome, packs, references[bound.precision], bound)
+            measurements.append(result)
+            for item in step_findings:
+                findings.setdefault(item.name, item)
         record = LayoutRecord(
             name=packs.topology.title,
             sequence_parallel=packs.topology.sequence_parallel,
             kernel=self.kernel,
             pad_seq_to_mult=packs.settings.pad_seq_to_mult,
             is_laid_out_anew=packs.is_laid_out_anew,
-            measured=tuple(measured),
+            measured=tuple(measurements),
         )
         return record, list(findings.values())
 
     def _packs_record(self) -> PacksRecord:
-        chosen = self.chosen
+        selection = self.chosen
         return PacksRecord(
             origin=str(self.target.artifact) if self.target.artifact is not None else "made up",
             split=TRAIN,
-            numbers=tuple(pack.number for pack in chosen.packs),
-            num_sequences=len(chosen.sequences),
-            num_tokens=sum(one.runtime_length for one in chosen.sequences),
-            num_trained=sum(int(one.loss_mask.sum()) for one in chosen.sequences),
-            num_cut=chosen.num_cut,
-            vocab_size=chosen.vocab_size,
-            fingerprint=chosen.fingerprint,
+            numbers=tuple(pack.number for pack in selection.packs),
+            num_sequences=len(selection.sequences),
+            num_tokens=sum(sequence.runtime_length for sequence in selection.sequences),
+            num_trained=sum(int(sequence.loss_mask.sum()) for sequence in selection.sequences),
+            num_cut=selection.num_cut,
+            vocab_size=selection.vocab_size,
+            fingerprint=selection.fingerprint,
         )
 
     def _pack_notes(self, references: References) -> list[str]:
-        chosen, notes = self.chosen, []
-        if chosen.num_cut:
-            left_out = sum(pack.num_sequences_left_out for pack in chosen.packs)
+        selection, notes = self.chosen, []
+        if selection.num_cut:
+            left_out = sum(pack.num_sequences_left_out for pack in selection.packs)
             notes.append(
                 f"packs are cut to {self.options.max_tokens:,} tokens, which leaves {left_out} of their last "
                 "sequences out; raise --max-tokens"
             )
-        if all(len(pack.sequences) == 1 for pack in chosen.packs):
+        if all(len(pack.sequences) == 1 for pack in selection.packs):
             notes.append(
                 "each of these packs holds one sequence, so nothing was compared where sequences meet; choose an "
                 "artifact with packs of several"
             )
-        if chosen.num_untrained_eos:
+        if selection.num_untrained_eos:
             notes.append(
-                f"{chosen.num_untrained_eos} tokens with loss follow an EOS token; the packed loader does not "
+                f"{selection.num_untrained_eos} tokens with loss follow an EOS token; the packed loader does not "
                 "train them, so the unpacked step does not either"
             )
         margin = _margin(references[1][self.precisions[0]])
         if margin <= _CLEAR_MARGIN:
-            left = ", ".join(self.precisions[1:])
+            precisions = ", ".join(self.precisions[1:])
             notes.append(
-                f"experts are chosen by margins as small as {margin:.1e}, which rounding can flip: {left} is left out; "
-                "fewer packs or --max-tokens make it clearer"
+                f"experts are chosen by margins as small as {margin:.1e}, which rounding can flip: {precisions} is "
+                "left out; fewer packs or --max-tokens make it clearer"
             )
         elif self.facts.is_moe:
             notes.append(
@@ -280,7 +280,7 @@ def _margin(reference: WholeStep) -> float:
 
 
 def _outcome(layouts: tuple[LayoutRecord, ...], findings: tuple[CanaryFinding, ...]) -> Outcome:
-    outcomes = {measured.outcome for layout in layouts for measured in layout.measured}
+    outcomes = {measurement.outcome for layout in layouts for measurement in layout.measured}
     if findings or "differs" in outcomes:
         return "differs"
     return "could not run" if "could not run" in outcomes else "same"

@@ -55,7 +55,7 @@ def multiple_for(topology: Topology) -> int:
 
 
 def packed_input(
-    chosen: ChosenPacks,
+    packs: ChosenPacks,
     topology: Topology,
     facts: HostFacts,
     *,
@@ -68,40 +68,40 @@ def packed_input(
 
     With `keeps_boundaries` packs are taken as they are even where their lengths do not fit.
     """
-    needed = multiple_for(topology)
-    fits = all((lengths_of(pack.row) % needed == 0).all() for pack in chosen.packs)
+    multiple = multiple_for(topology)
+    fits = all((lengths_of(pack.row) % multiple == 0).all() for pack in packs.packs)
     is_anew = not fits and not keeps_boundaries
-    intended = tuple(
-        laid_out(pack.sequences, needed, chosen.eos_token_id) if is_anew else pack.row for pack in chosen.packs
+    rows = tuple(
+        laid_out(pack.sequences, multiple, packs.eos_token_id) if is_anew else pack.row for pack in packs.packs
     )
-    is_other = is_anew or chosen.num_cut
-    own = _own_entries(entries, intended, multiple=needed if is_anew else 1) if is_other else tuple(entries)
+    is_other = is_anew or packs.num_cut
+    metadata = _own_entries(entries, rows, multiple=multiple if is_anew else 1) if is_other else tuple(entries)
     pads_offsets = facts.pad_cu_seqlens or fault == faults.MAX_SEQLEN_TOO_SMALL
     settings = CollateSettings(
         release=facts.release,
         # what the longest row needs, so that every rank can share it
         packed_sequence_size=geometry.ceil_to_multiple(
-            max(len(row.input_ids) - len(row.seq_start_id) for row in intended), math.lcm(needed, _WIDTH_MULTIPLE)
+            max(len(row.input_ids) - len(row.seq_start_id) for row in rows), math.lcm(multiple, _WIDTH_MULTIPLE)
         ),
-        pad_seq_to_mult=max(pad_seq_to_mult, needed) if is_anew else pad_seq_to_mult,
-        eos_token_id=chosen.eos_token_id,
+        pad_seq_to_mult=max(pad_seq_to_mult, multiple) if is_anew else pad_seq_to_mult,
+        eos_token_id=packs.eos_token_id,
         pad_to_max_length=facts.pad_to_max_length or pads_offsets,
         pad_cu_seqlens=pads_offsets,
-        metadata=CollateMetadata.from_entries(own) if pads_offsets else None,
+        metadata=CollateMetadata.from_entries(metadata) if pads_offsets else None,
     )
-    rows = intended
+    final_rows = rows
     if fault == faults.WRONG_MULTIPLE:  # as they are laid out without context parallelism
-        rows = tuple(_shorten(laid_out(pack.sequences, 1, chosen.eos_token_id), needed) for pack in chosen.packs)
-    longest = max(int(lengths_of(row).max()) for row in intended)
+        final_rows = tuple(_shorten(laid_out(pack.sequences, 1, packs.eos_token_id), multiple) for pack in packs.packs)
+    longest = max(int(lengths_of(row).max()) for row in rows)
     wrong = {"dataset_max_seqlen": max(longest // 2, 1), "min_packed_seqlen": 2**31 - 1}  # and no pack has a tail
     return PackedInput(
         topology=topology,
-        numbers=tuple(pack.number for pack in chosen.packs),
-        rows=rows,
-        intended=intended,
+        numbers=tuple(pack.number for pack in packs.packs),
+        rows=final_rows,
+        intended=rows,
         settings=settings,
         is_laid_out_anew=is_anew,
-        entries=tuple({**entry, **wrong} for entry in own) if fault == faults.MAX_SEQLEN_TOO_SMALL else own,
+        entries=tuple({**entry, **wrong} for entry in metadata) if fault == faults.MAX_SEQLEN_TOO_SMALL else metadata,
         fault=fault,
     )
 
@@ -119,15 +119,15 @@ def write_packed(folder: Path, packs: PackedInput) -> None:
     pq.write_table(table, folder / PACKS_FOLDER / "shard-00000.idx.parquet")
 
 
-def write_sequences(folder: Path, chosen: ChosenPacks) -> None:
+def write_sequences(folder: Path, packs: ChosenPacks) -> None:
     """Write the sequences one by one; their masks are token-aligned, as those of rows that are not packed."""
     folder.mkdir(parents=True)
-    sequences = chosen.sequences
+    sequences = packs.sequences
     np.savez(
         folder / SEQUENCES_FILE,
-        input_ids=np.concatenate([one.input_ids for one in sequences]),
-        loss_mask=np.concatenate([np.roll(one.loss_mask, 1) for one in sequences]),
-        bounds=np.cumsum([0, *(len(one.input_ids) for one in sequences)]),
+        input_ids=np.concatenate([sequence.input_ids for sequence in sequences]),
+        loss_mask=np.concatenate([np.roll(sequence.loss_mask, 1) for sequence in sequences]),
+        bounds=np.cumsum([0, *(len(sequence.input_ids) for sequence in sequences)]),
     )
 
 
@@ -242,8 +242,8 @@ class _SequenceDataset:
     def __init__(self, request: RunRequest) -> None:
         from megatron.bridge.data.datasets.gpt_sft import GPTSFTChatDataset
 
-        with np.load(Path(request.folder) / SEQUENCES_FILE) as stored:
-            self._ids, self._mask, self._bounds = stored["input_ids"], stored["loss_mask"], stored["bounds"]
+        with np.load(Path(request.folder) / SEQUENCES_FILE) as arrays:
+            self._ids, self._mask, self._bounds = arrays["input_ids"], arrays["loss_mask"], arrays["bounds"]
         longest = int(np.diff(self._bounds).max())
         host = object.__new__(GPTSFTChatDataset)
         host.tokenizer = SimpleNamespace(eos_id=request.eos_token_id)
@@ -259,12 +259,12 @@ class _SequenceDataset:
         return len(self._bounds) - 1
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        own = slice(self._bounds[index], self._bounds[index + 1])
+        positions = slice(self._bounds[index], self._bounds[index + 1])
         return {
-            "input_ids": self._ids[own],
-            "loss_mask": self._mask[own],
-            "context_ids": self._ids[own][:1],
-            "answer_ids": self._ids[own][1:],
+            "input_ids": self._ids[positions],
+            "loss_mask": self._mask[positions],
+            "context_ids": self._ids[positions][:1],
+            "answer_ids": self._ids[positions][1:],
             "metadata": {},
         }
 
@@ -287,8 +287,8 @@ def global_name(name: str, *, first_layer: int, has_tied_embeddings: bool) -> st
     name = _WRAPPERS.sub("", name)
     if has_tied_embeddings and name == _OUTPUT:
         return EMBEDDING
-    found = _LAYER.match(name)
-    return f"{found[1]}{int(found[2]) + first_layer}{found[3]}" if found else name
+    match = _LAYER.match(name)
+    return f"{match[1]}{int(match[2]) + first_layer}{match[3]}" if match else name
 
 
 def whole_shape(shape: Sequence[int], dimension: int, num_ranks: int) -> tuple[int, ...]:
@@ -311,21 +311,21 @@ def draw_weights(name: str, shape: Sequence[int], seed: int) -> FloatArray:
         values = 0.1 * values
     else:
         values = values * (0.3 if name == EMBEDDING else 1 / math.sqrt(shape[-1]))
-    held: FloatArray = values.astype(np.float32).astype(np.float64)
-    return held
+    weights: FloatArray = values.astype(np.float32).astype(np.float64)
+    return weights
 
 
-def part_of(whole: FloatArray, dimension: int, interleaved: int, num_ranks: int, rank: int) -> FloatArray:
+def part_of(weights: FloatArray, dimension: int, num_blocks: int, num_ranks: int, rank: int) -> FloatArray:
     """Return a rank's part of a whole tensor."""
     if dimension < 0 or num_ranks == 1:
-        return whole
-    pieces = [np.split(part, num_ranks, axis=dimension)[rank] for part in np.split(whole, interleaved, axis=dimension)]
+        return weights
+    pieces = [np.split(part, num_ranks, axis=dimension)[rank] for part in np.split(weights, num_blocks, axis=dimension)]
     return np.concatenate(pieces, axis=dimension)
 
 
-def merge_parts(parts: Sequence[FloatArray], dimension: int, interleaved: int) -> FloatArray:
+def merge_parts(parts: Sequence[FloatArray], dimension: int, num_blocks: int) -> FloatArray:
     """Return the whole tensor of its parts, in rank order; of copies, the first."""
     if dimension < 0 or len(parts) == 1:
         return parts[0]
-    pieces = [np.split(part, interleaved, axis=dimension) for part in parts]
+    pieces = [np.split(part, num_blocks, axis=dimension) for part in parts]
     return np.concatenate([piece for group in zip(*pieces, strict=True) for piece in group], axis=dimension)

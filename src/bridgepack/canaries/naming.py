@@ -55,11 +55,11 @@ ADVICE: Mapping[str, tuple[tuple[str, ...], str]] = {
 
 def named_faults(outcome: RunOutcome, packs: PackedInput) -> list[CanaryFinding]:
     """Return the findings on a step from the inputs of its ranks, each name once."""
-    found: dict[str, str] = {}
-    needed = multiple_for(packs.topology)
-    for name, message in _faults(outcome, packs, needed):
-        found.setdefault(name, message)
-    return [finding(name, packs.topology.title, message, multiple=needed) for name, message in found.items()]
+    messages: dict[str, str] = {}
+    multiple = multiple_for(packs.topology)
+    for name, message in _faults(outcome, packs, multiple):
+        messages.setdefault(name, message)
+    return [finding(name, packs.topology.title, message, multiple=multiple) for name, message in messages.items()]
 
 
 def finding(name: str, layout: str, message: str, *, multiple: int = 1) -> CanaryFinding:
@@ -70,8 +70,8 @@ def finding(name: str, layout: str, message: str, *, multiple: int = 1) -> Canar
     )
 
 
-def _faults(outcome: RunOutcome, packs: PackedInput, needed: int) -> Iterator[tuple[str, str]]:
-    misfit = _misfit(packs, needed)
+def _faults(outcome: RunOutcome, packs: PackedInput, multiple: int) -> Iterator[tuple[str, str]]:
+    misfit = _misfit(packs, multiple)
     if misfit:
         yield faults.WRONG_MULTIPLE, misfit
     counts = [int(predict_batch([row], packs.settings).loss_mask.sum()) for row in packs.intended]
@@ -84,14 +84,17 @@ def _faults(outcome: RunOutcome, packs: PackedInput, needed: int) -> Iterator[tu
     for rank in outcome.ranks:
         if not rank.batches:
             continue
-        expected = predict_batch([packs.intended[row] for row in rank.rows], packs.settings)
-        stored = predict_batch([packs.rows[row] for row in rank.rows], packs.settings)
+        right_batch = predict_batch([packs.intended[row] for row in rank.rows], packs.settings)
+        row_batch = predict_batch([packs.rows[row] for row in rank.rows], packs.settings)
         for index, batch in enumerate(rank.batches):
-            own, right = _distinct(stored.physical_offsets[index]), _distinct(expected.physical_offsets[index])
-            yield from _boundary_faults(batch, own, right, packs, rank)
+            row_offsets, right = (
+                _distinct(row_batch.physical_offsets[index]),
+                _distinct(right_batch.physical_offsets[index]),
+            )
+            yield from _boundary_faults(batch, row_offsets, right, packs, rank)
             if not misfit:
-                slices = slice_row(expected, index, packs.topology.context_parallel_size)
-                if _is_contiguous(batch, expected.tokens[index], slices, rank):
+                slices = slice_row(right_batch, index, packs.topology.context_parallel_size)
+                if _is_contiguous(batch, right_batch.tokens[index], slices, rank):
                     yield faults.CONTIGUOUS_SLICES, _contiguous_text(batch, rank, packs)
                 else:
                     yield from _value_faults(batch, slices, rank, packs)
@@ -113,20 +116,24 @@ def _contiguous_text(batch: SeenBatch, rank: SeenRank, packs: PackedInput) -> st
     )
 
 
-def _misfit(packs: PackedInput, needed: int) -> str | None:
+def _misfit(packs: PackedInput, multiple: int) -> str | None:
     """Return text on the first sequence whose length does not fit the layout, or None if all fit."""
     for pack, row in enumerate(packs.rows):
         lengths = lengths_of(row)
-        wrong = np.flatnonzero(lengths % needed)
+        wrong = np.flatnonzero(lengths % multiple)
         if len(wrong):
-            what = f"2 x CP = {needed}" if needed == 2 * packs.topology.context_parallel_size else f"{needed}"
+            multiple_text = (
+                f"2 x CP = {multiple}" if multiple == 2 * packs.topology.context_parallel_size else f"{multiple}"
+            )
             length, place = lengths[wrong[0]], f"sequence {wrong[0]} of pack {packs.numbers[pack]}"
-            return f"the length {length} of {place} is not a multiple of {what}, so ranks cannot share it evenly"
+            return (
+                f"the length {length} of {place} is not a multiple of {multiple_text}, so ranks cannot share it evenly"
+            )
     return None
 
 
 def _boundary_faults(
-    batch: SeenBatch, stored: IntArray, right: IntArray, packs: PackedInput, rank: SeenRank
+    batch: SeenBatch, row_offsets: IntArray, right: IntArray, packs: PackedInput, rank: SeenRank
 ) -> Iterator[tuple[str, str]]:
     place = f"pack {packs.numbers[batch.row]}"
     if batch.offsets is None:
@@ -137,18 +144,18 @@ def _boundary_faults(
                 f"{stage} got no boundaries of {place}, so its sequences attend to all before",
             )
         return
-    seen = _distinct(batch.offsets)
-    missing = np.setdiff1d(stored, seen)
+    offsets = _distinct(batch.offsets)
+    missing = np.setdiff1d(row_offsets, offsets)
     if len(missing):
-        sequence = int(np.searchsorted(stored, missing[0]))
+        sequence = int(np.searchsorted(row_offsets, missing[0]))
         yield (
             faults.SEQUENCE_LEAKS,
             f"{place}: the boundary at token {missing[0]} is missing, so sequence {sequence} attends to sequence "
             f"{sequence - 1}",
         )
-    elif not np.array_equal(seen, right) and np.array_equal(stored, right):
-        yield faults.SEQUENCE_LEAKS, f"{place}: boundaries are {_few(seen)}, and should be {_few(right)}"
-    longest = int(np.diff(stored).max())
+    elif not np.array_equal(offsets, right) and np.array_equal(row_offsets, right):
+        yield faults.SEQUENCE_LEAKS, f"{place}: boundaries are {_few(offsets)}, and should be {_few(right)}"
+    longest = int(np.diff(row_offsets).max())
     if batch.max_seqlen is not None and batch.max_seqlen < longest:
         yield (
             faults.MAX_SEQLEN_TOO_SMALL,
@@ -161,22 +168,22 @@ def _value_faults(
     batch: SeenBatch, slices: RankSlices, rank: SeenRank, packs: PackedInput
 ) -> Iterator[tuple[str, str]]:
     place, context = f"pack {packs.numbers[batch.row]}", rank.context
-    for what, seen, right in (
+    for kind, values, right in (
         ("tokens", batch.tokens, slices.tokens[context]),
         ("labels", batch.labels, slices.labels[context]),
     ):
-        if seen is not None and (at := first_difference(seen, right)) is not None:
-            yield TOKENS_DIFFER, f"{place}: {what} are not those of the artifact, first at token {at}"
-    seen, right = batch.position_ids, slices.position_ids[context]
-    if seen is not None and (at := first_difference(seen, right)) is not None:
+        if values is not None and (at := first_difference(values, right)) is not None:
+            yield TOKENS_DIFFER, f"{place}: {kind} are not those of the artifact, first at token {at}"
+    values, right = batch.position_ids, slices.position_ids[context]
+    if values is not None and (at := first_difference(values, right)) is not None:
         row_position = int(slices.positions[context][at]) if at < slices.positions.shape[1] else at
         yield (
             faults.POSITIONS_NOT_RESET,
-            f"{place}: positions are not reset at token {row_position}: {_at(seen, at)} in place of {_at(right, at)}",
+            f"{place}: positions are not reset at token {row_position}: {_at(values, at)} in place of {_at(right, at)}",
         )
-    seen, right = batch.loss_mask, slices.loss_mask[context]
-    if seen is not None and (at := first_difference(seen, right)) is not None:
-        shift = next((shift for shift in (1, -1, 2, -2) if np.array_equal(seen, np.roll(right, shift))), None)
+    values, right = batch.loss_mask, slices.loss_mask[context]
+    if values is not None and (at := first_difference(values, right)) is not None:
+        shift = next((shift for shift in (1, -1, 2, -2) if np.array_equal(values, np.roll(right, shift))), None)
         how = f"not that of the artifact, first at token {at}"
         if shift is not None:
             how = f"shifted {'right' if shift > 0 else 'left'} by {abs(shift)}"

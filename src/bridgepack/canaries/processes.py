@@ -190,7 +190,7 @@ def _rank(config: Any, request: RunRequest, rank: int, port: int) -> None:
     try:
         step.run()
     finally:
-        Path(request.folder, f"rank{rank}.pickle").write_bytes(pickle.dumps(step.seen()))
+        Path(request.folder, f"rank{rank}.pickle").write_bytes(pickle.dumps(step.record()))
 
 
 def _last_lines(path: Path) -> list[str]:

@@ -41,49 +41,49 @@ class Watch:
     def wrap(self, forward_step: Callable[..., Any]) -> Callable[..., Any]:
         """Return the host's forward step, of which the mask and the losses are noted."""
 
-        def watched(*arguments: Any, **options: Any) -> Any:
-            seen: dict[str, Any] = {}
-            self._batches.append(seen)
+        def step_with_batch(*arguments: Any, **options: Any) -> Any:
+            batch: dict[str, Any] = {}
+            self._batches.append(batch)
             output, loss_function = forward_step(*arguments, **options)
-            seen["loss_mask"] = _whole_numbers(loss_function.args[0])
+            batch["loss_mask"] = _whole_numbers(loss_function.args[0])
 
-            def noted(output_tensor: Any) -> Any:
-                seen["losses"] = output_tensor.detach().double().cpu().numpy().reshape(-1).copy()
+            def loss_with_values(output_tensor: Any) -> Any:
+                batch["losses"] = output_tensor.detach().double().cpu().numpy().reshape(-1).copy()
                 loss, num_tokens, report = loss_function(output_tensor)
                 self.loss += float(loss.detach())
                 self.num_trained += int(num_tokens)
                 return loss, num_tokens, report
 
-            return output, noted
+            return output, loss_with_values
 
-        return watched
+        return step_with_batch
 
     def batches(self) -> tuple[SeenBatch, ...]:
-        """Return what was seen."""
-        return tuple(SeenBatch(row=row, **seen) for row, seen in zip(self._rows, self._batches, strict=False))
+        """Return what the model was called with, row by row."""
+        return tuple(SeenBatch(row=row, **values) for row, values in zip(self._rows, self._batches, strict=False))
 
     def _see_inputs(self, _model: Any, _arguments: Any, options: dict[str, Any]) -> None:
-        seen = self._batches[-1]
-        seen["was_called"] = True
-        seen["tokens"] = _whole_numbers(options.get("input_ids"))
-        seen["position_ids"] = _whole_numbers(options.get("position_ids"))
-        seen["labels"] = _whole_numbers(options.get("labels"))
+        batch = self._batches[-1]
+        batch["was_called"] = True
+        batch["tokens"] = _whole_numbers(options.get("input_ids"))
+        batch["position_ids"] = _whole_numbers(options.get("position_ids"))
+        batch["labels"] = _whole_numbers(options.get("labels"))
         self._see_boundaries(_model, _arguments, options)
 
     def _see_boundaries(self, _module: Any, _arguments: Any, options: dict[str, Any]) -> None:
         """Note the boundaries that a stage is called with, then those that get as far as its attention."""
-        packed, seen = options.get("packed_seq_params"), self._batches[-1]
-        seen["offsets"] = seen["max_seqlen"] = None
-        if packed is not None:
-            padded = packed.cu_seqlens_q_padded
-            seen["offsets"] = _whole_numbers(packed.cu_seqlens_q if padded is None else padded)
-            seen["max_seqlen"] = int(packed.max_seqlen_q)
+        params, batch = options.get("packed_seq_params"), self._batches[-1]
+        batch["offsets"] = batch["max_seqlen"] = None
+        if params is not None:
+            padded_offsets = params.cu_seqlens_q_padded
+            batch["offsets"] = _whole_numbers(params.cu_seqlens_q if padded_offsets is None else padded_offsets)
+            batch["max_seqlen"] = int(params.max_seqlen_q)
 
     def _watch_router(self, router: Any) -> None:
         """Note how far an expert that is chosen is from one that is not, in logits; megatron-core's TopKRouter."""
         gating, num_chosen = router.gating, router.topk
 
-        def noted(*arguments: Any, **options: Any) -> Any:
+        def gating_with_margin(*arguments: Any, **options: Any) -> Any:
             logits = gating(*arguments, **options)
             if num_chosen < logits.shape[-1]:
                 best = logits.detach().double().topk(num_chosen + 1, dim=-1).values
@@ -91,7 +91,7 @@ class Watch:
                 self.router_margin = margin if self.router_margin is None else min(margin, self.router_margin)
             return logits
 
-        router.gating = noted
+        router.gating = gating_with_margin
 
 
 def _before_wrapping(model: Any, change: Callable[[Any], Any]) -> None:
@@ -109,24 +109,24 @@ def _whole_numbers(tensor: Any) -> IntArray | None:
     return numbers
 
 
-def _trained(model: Any) -> Iterator[tuple[str, Any]]:
-    return ((name, own) for name, own in model.named_parameters() if own.requires_grad)
+def _trainable(model: Any) -> Iterator[tuple[str, Any]]:
+    return ((name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad)
 
 
 def _require_trained(model: Any) -> None:
-    if not any(True for _ in _trained(model)):
+    if not any(True for _ in _trainable(model)):
         raise ValueError("the adapters' target_modules name no module of the model, so nothing is trained")
 
 
-def _split_dimension(model: Any, name: str, own: Any) -> int:
+def _split_dimension(model: Any, name: str, parameter: Any) -> int:
     """Return the dimension along which tensor-parallel ranks split a weight; -1 if each has all of it.
 
     DoRA's magnitudes are those of the rows that a rank has of the matrix (megatron/bridge/peft/dora.py of 0.6.2).
     """
     if name.endswith(_MAGNITUDE):
-        own = model.get_parameter(f"{name.removesuffix(_MAGNITUDE)}to_wrap.weight")
-        return 0 if getattr(own, "tensor_model_parallel", False) and own.partition_dim == 0 else -1
-    return own.partition_dim if getattr(own, "tensor_model_parallel", False) else -1
+        parameter = model.get_parameter(f"{name.removesuffix(_MAGNITUDE)}to_wrap.weight")
+        return 0 if getattr(parameter, "tensor_model_parallel", False) and parameter.partition_dim == 0 else -1
+    return parameter.partition_dim if getattr(parameter, "tensor_model_parallel", False) else -1
 
 
 _MAGNITUDE = "adapter.weight_magnitude"
@@ -188,14 +188,14 @@ def _model_values(request: RunRequest) -> dict[str, Any]:
 
 def _dataset(dataset: Any, request: RunRequest) -> Any:
     """Return the recipe's dataset config with the sizes of the step's packs."""
-    own = copy.copy(dataset)
-    assign_known(own, {"seq_length": request.packed_sequence_size, "dataloader_type": "batch", "num_workers": 0})
-    specs = copy.copy(own.offline_packing_specs)
+    config = copy.copy(dataset)
+    assign_known(config, {"seq_length": request.packed_sequence_size, "dataloader_type": "batch", "num_workers": 0})
+    specs = copy.copy(config.offline_packing_specs)
     specs.packed_sequence_size = request.packed_sequence_size
     specs.pad_seq_to_mult = request.pad_seq_to_mult
     specs.pad_cu_seqlens = request.pad_cu_seqlens
-    own.offline_packing_specs = specs
-    return own
+    config.offline_packing_specs = specs
+    return config
 
 
 class Step:
@@ -244,10 +244,11 @@ class Step:
         )
         self._train(state, model, optimizer, groups)
         self._gradients = {
-            self._global_name(name): own.main_grad.detach().double().cpu().numpy() for name, own in _trained(model[0])
+            self._global_name(name): parameter.main_grad.detach().double().cpu().numpy()
+            for name, parameter in _trainable(model[0])
         }
 
-    def seen(self) -> SeenRank:
+    def record(self) -> SeenRank:
         """Return what the rank saw so far."""
         watch = self._watch
         return SeenRank(
@@ -275,7 +276,7 @@ class Step:
         faults.plant_in_step(self.request.fault, self._place, self.request.topology)
         forward_step = self._watch.wrap(prepare_forward_step_func(self._forward_step, state))
         if not self.request.is_packed:
-            forward_step = self._measured(forward_step, model[0])
+            forward_step = self._measuring(forward_step, model[0])
         train_step(
             forward_step,
             RerunDataIterator(rows.batches()),
@@ -290,20 +291,20 @@ class Step:
         if not self.request.is_packed:
             self._measure(model[0], divisor=max(self._watch.num_trained, 1))
 
-    def _measured(self, forward_step: Any, model: Any) -> Any:
+    def _measuring(self, forward_step: Any, model: Any) -> Any:
         """Return the forward step, before which the gradient of the row before it is measured."""
-        self._sums = {name: torch.zeros_like(own.main_grad) for name, own in _trained(model)}
+        self._sums = {name: torch.zeros_like(parameter.main_grad) for name, parameter in _trainable(model)}
 
-        def measured(*arguments: Any, **options: Any) -> Any:
+        def measuring_step(*arguments: Any, **options: Any) -> Any:
             self._measure(model)
             return forward_step(*arguments, **options)
 
-        return measured
+        return measuring_step
 
     def _measure(self, model: Any, divisor: int = 1) -> None:
         """Add the norms of the gradients that came since the last call, which the host has divided by `divisor`."""
-        for name, own in _trained(model):
-            total, key = own.main_grad * divisor, self._global_name(name)
+        for name, parameter in _trainable(model):
+            total, key = parameter.main_grad * divisor, self._global_name(name)
             change = total - self._sums[name]
             self._magnitudes[key] = self._magnitudes.get(key, 0.0) + float(change.double().norm())
             self._sums[name] = total
@@ -313,17 +314,17 @@ class Step:
         layers = (module for module in model.modules() if hasattr(module, "self_attention") and hasattr(module, "mlp"))
         self._first_layer = min((layer.layer_number - 1 for layer in layers), default=0)
         with torch.no_grad():
-            for name, own in model.named_parameters():
+            for name, parameter in model.named_parameters():
                 key = self._global_name(name)
                 has_whole_experts = self._config.model.expert_tensor_parallel_size == 1
-                is_whole = has_whole_experts and not getattr(own, "allreduce", True)
-                dimension = -1 if is_whole else _split_dimension(model, name, own)
+                is_whole = has_whole_experts and not getattr(parameter, "allreduce", True)
+                dimension = -1 if is_whole else _split_dimension(model, name, parameter)
                 parts = 2 if self._config.model.gated_linear_unit and GATED.search(key) else 1
-                whole = draw_weights(key, whole_shape(own.shape, dimension, num_ranks), self.request.seed)
-                part = part_of(whole, dimension, parts, num_ranks, rank)
-                own.copy_(torch.from_numpy(np.ascontiguousarray(part)).to(own.dtype))
+                weights = draw_weights(key, whole_shape(parameter.shape, dimension, num_ranks), self.request.seed)
+                part = part_of(weights, dimension, parts, num_ranks, rank)
+                parameter.copy_(torch.from_numpy(np.ascontiguousarray(part)).to(parameter.dtype))
                 self._cuts[key] = (dimension, parts)
 
     def _global_name(self, name: str) -> str:
-        tied = bool(self._config.model.share_embeddings_and_output_weights)
-        return global_name(name, first_layer=self._first_layer, has_tied_embeddings=tied)
+        has_tied = bool(self._config.model.share_embeddings_and_output_weights)
+        return global_name(name, first_layer=self._first_layer, has_tied_embeddings=has_tied)

@@ -12,7 +12,7 @@ import numpy as np
 from bridgepack.bridge.targets import load_target
 from bridgepack.canaries.packs import TokenSequence, choice_of, laid_out, lengths_of
 from bridgepack.canaries.records import CanaryOptions
-from bridgepack.config.errors import quoted
+from bridgepack.config.errors import quote
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.recipe.recorded import recorded_recipe_values
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE, read_bridge_metadata
@@ -144,7 +144,7 @@ def _refuse_malformed(folder: Path, number: int, row: PackedRow) -> None:
     if len(row.loss_mask) != num_tokens:
         problem = f"has {counted(num_tokens, 'token')} and a mask over {len(row.loss_mask):,}"
     elif not len(starts) or starts[0] != 0 or (np.diff(np.append(starts, num_tokens)) < _SHORTEST_STORED).any():
-        problem = f"has sequences that begin at {quoted(starts.tolist())}, in {counted(num_tokens, 'token')}"
+        problem = f"has sequences that begin at {quote(starts.tolist())}, in {counted(num_tokens, 'token')}"
     else:
         return
     raise ArtifactError(

@@ -8,7 +8,7 @@ from typing import Any
 from bridgepack.bridge.targets import Target
 from bridgepack.checking.options import CheckOptions
 from bridgepack.checking.tokenizers import tokenizers_of
-from bridgepack.config.errors import quoted
+from bridgepack.config.errors import quote
 from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.recipe.recorded import other_settings, recorded_recipe_values
@@ -63,7 +63,7 @@ def _other_settings(recipe: SFTRecipe | None, packs: ArtifactFacts | None) -> tu
         return f"the recipe in the packs' manifest cannot be read: {error}"
     is_other_kind = recipe.preprocessing.kind != made_with.preprocessing.kind
     return tuple(
-        f"{name} {quoted(of_recipe)} (packs: {quoted(of_packs)})"
+        f"{name} {quote(of_recipe)} (packs: {quote(of_packs)})"
         for name, of_recipe, of_packs in other_settings(recipe, made_with)
         if name not in _COMPARED_ELSEWHERE
         and not (is_other_kind and name.startswith("preprocessing."))

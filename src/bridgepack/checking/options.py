@@ -18,7 +18,7 @@ from pydantic import (
 )
 from pydantic.dataclasses import dataclass
 
-from bridgepack.config.errors import known_names, quoted
+from bridgepack.config.errors import known_names, quote
 from bridgepack.config.load import parse_overrides
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import ConfigError
@@ -105,7 +105,7 @@ class CheckOptions:
             fields = cls.__pydantic_fields__  # type: ignore[attr-defined]  # as pydantic documents it
             name = str(error.errors()[0]["loc"][0])
             text = fields[name].description if name in fields else ", ".join(fields)
-            raise ConfigError(f"{name} is {quoted(values.kwargs[name])}; allowed: {text}.") from None
+            raise ConfigError(f"{name} is {quote(values.kwargs[name])}; allowed: {text}.") from None
 
 
 #: Fact about an artifact without a manifest -> its type, and the allowed values as text.
@@ -140,7 +140,7 @@ def parse_given(items: Sequence[str]) -> dict[str, Any]:
     """
     for item in items:
         if not item.partition("=")[0].strip() or "=" not in item:
-            raise ConfigError(f"--given {quoted(item)}; allowed: name=value, e.g. --given packed_sequence_size=4096.")
+            raise ConfigError(f"--given {quote(item)}; allowed: name=value, e.g. --given packed_sequence_size=4096.")
     return given_arguments(parse_overrides(tuple(items), option="--given"))
 
 
@@ -157,7 +157,7 @@ def given_arguments(facts: Mapping[str, Any]) -> dict[str, Any]:
         try:
             TypeAdapter(kind).validate_python(value, strict=True)
         except ValidationError:
-            raise ConfigError(f"--given {name} is {quoted(value)}; allowed: {text}.") from None
+            raise ConfigError(f"--given {name} is {quote(value)}; allowed: {text}.") from None
     return {name: tuple(value) if isinstance(value, list) else value for name, value in facts.items()}
 
 

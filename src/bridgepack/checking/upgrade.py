@@ -11,7 +11,7 @@ from typing import Any
 from bridgepack.checking.options import CheckOptions
 from bridgepack.checking.settings import settings_of
 from bridgepack.checking.words import UserTerms
-from bridgepack.config.errors import quoted
+from bridgepack.config.errors import quote
 from bridgepack.host import HostRelease
 from bridgepack.host.names import name_in
 from bridgepack.records import TRAIN, VALIDATION, Finding, Upgrade, UpgradeChange
@@ -99,7 +99,7 @@ def _values(before: Run, after: Run, terms: UserTerms) -> Iterator[UpgradeChange
     old, new = (dict(_leaves(run.loaded.values)) for run in (before, after))
     for path, value in old.items():
         if path in new and new[path] != value and not path.startswith(_BOOKKEEPING):
-            sides = quoted(value), quoted(new[path])
+            sides = quote(value), quote(new[path])
             yield UpgradeChange(kind="value", what=terms.of_path(path), before=sides[0], after=sides[1])
 
 

@@ -53,7 +53,7 @@ class _Parts(click.Group):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return the parts, and recipes as targets."""
         parts = [CompletionItem(name) for name in _PARTS if name.startswith(incomplete)]
-        argument = whole.params[0]
+        argument = prove_all.params[0]
         assert isinstance(argument, click.Argument)
         return [*parts, *argument.shell_complete(ctx, incomplete)]
 
@@ -84,7 +84,7 @@ def prove() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 @quiet_option
-def whole(is_whole_process: bool | None, /, target: str, **arguments: Any) -> int:
+def prove_all(is_whole_process: bool | None, /, target: str, **arguments: Any) -> int:
     """Ask all that can be asked of TARGET.
 
     TARGET is an artifact (a folder, or its URL in an object store) or a recipe, as for `build`. Sources, masks and what
@@ -205,9 +205,9 @@ def masks(is_whole_process: bool | None, /, target: str, **arguments: Any) -> in
     return {"agree": CLEAN, "disagree": FINDINGS, "could not run": COULD_NOT_RUN}[report.outcome]
 
 
-@prove.command()
+@prove.command("served")
 @_row_options
-def served(is_whole_process: bool | None, /, target: str, **arguments: Any) -> int:
+def served_answers(is_whole_process: bool | None, /, target: str, **arguments: Any) -> int:
     """Compare trained answers with what is served.
 
     Each trained answer is compared with what a server sends before it and what the model must then write. Exits 1

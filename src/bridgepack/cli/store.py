@@ -36,18 +36,18 @@ def list_command(folder: Path | None, as_json: bool) -> int:
 
 @store.command()
 @_store_option
-@click.option("--unused", is_flag=True, help="Remove tokens and kept rows that no existing artifact uses.")
+@click.option("--unused", "is_unused", is_flag=True, help="Remove tokens and kept rows that no existing artifact uses.")
 @click.option("--older-than", type=Age(), help="Remove tokens not used for this long, e.g. 30d.")
 @click.option("--max-size", metavar="SIZE", help="Remove the least recently used until the rest fits, e.g. 100G.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--dry-run", is_flag=True, help="Print what would be removed; remove nothing.")
 def prune(
-    folder: Path | None, unused: bool, older_than: float | None, max_size: str | None, as_json: bool, dry_run: bool
+    folder: Path | None, is_unused: bool, older_than: float | None, max_size: str | None, as_json: bool, dry_run: bool
 ) -> int:
     """Remove tokens by age, by size, or that no artifact uses. Do not run it while a build uses the store."""
-    if not (unused or older_than is not None or max_size is not None):
+    if not (is_unused or older_than is not None or max_size is not None):
         raise click.UsageError("no selection given; use --unused, --older-than or --max-size.")
-    pruning = api.prune_store(folder, unused=unused, older_than_s=older_than, max_size=max_size, dry_run=dry_run)
+    pruning = api.prune_store(folder, unused=is_unused, older_than_s=older_than, max_size=max_size, dry_run=dry_run)
     print_json(pruning.to_dict()) if as_json else echo(screen(pruned_blocks(pruning)))
     return CLEAN
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import numpy as np
 from pydantic.dataclasses import is_pydantic_dataclass
 
-from bridgepack.config.errors import quoted
+from bridgepack.config.errors import quote
 from bridgepack.errors import ConfigError, unusable
 
 #: Options that are paths of this machine.
@@ -122,10 +122,10 @@ def refuse_types(values: Mapping[str, Any], kind: Callable[..., Any]) -> None:
             *options, last = dict.fromkeys(_words(option) for option in kinds)
             cure = "Give its `output`." if hasattr(value, "output") else "Give one of these."
             raise ConfigError(
-                f"{name} is {quoted(value)}; allowed: {', '.join(options)}{' or ' if options else ''}{last}. {cure}"
+                f"{name} is {quote(value)}; allowed: {', '.join(options)}{' or ' if options else ''}{last}. {cure}"
             )
         if Path in types and _PLACE.issuperset(types) and isinstance(value, str) and (not value or "\0" in value):
-            raise ConfigError(f"{name} is {quoted(value)}; allowed: a path. Give one.")
+            raise ConfigError(f"{name} is {quote(value)}; allowed: a path. Give one.")
 
 
 def _fits(value: Any, hint: Any) -> bool:

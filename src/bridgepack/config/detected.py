@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from bridgepack.config.document import written
+from bridgepack.config.document import stated_values
 from bridgepack.config.layouts.detect import Detection
 
 
@@ -11,14 +11,14 @@ def data_for(
     data: str | tuple[str, ...], detection: Detection | None, parts: Mapping[str, Detection]
 ) -> dict[str, Any]:
     """Return fields of the section `data`: the training data, and its layout or those of its parts."""
-    train = [{"path": path, "layout": _written(one)} for path, one in parts.items()] or data
-    layout = {"layout": _written(detection)} if detection else {}
+    train = [{"path": path, "layout": _layout_values(part)} for path, part in parts.items()] or data
+    layout = {"layout": _layout_values(detection)} if detection else {}
     return {"train": train, **layout}
 
 
-def _written(detection: Detection) -> Any:
+def _layout_values(detection: Detection) -> Any:
     """Return a layout, or the list of several, as a recipe has it."""
-    layouts = [written(layout) for layout in detection.layouts]
+    layouts = [stated_values(layout) for layout in detection.layouts]
     return layouts if detection.more else layouts[0]
 
 
@@ -30,15 +30,17 @@ def preprocessing_for(
     Of several kinds it is `usual`, if the data has it. Documents are split where they are too long, which loses no
     token.
     """
-    found = _all(detection, parts)
-    kinds = [*dict.fromkeys(one.layout.kind for one in found)]
+    detections = _all(detection, parts)
+    kinds = [*dict.fromkeys(item.layout.kind for item in detections)]
     if kinds and usual["kind"] not in kinds:
-        own = {"kind": kinds[0], "over_long": "split" if kinds[0] == "text" else usual.get("over_long", "drop")}
+        section = {"kind": kinds[0], "over_long": "split" if kinds[0] == "text" else usual.get("over_long", "drop")}
     else:
-        obeys = {"message_weights": "mask"} if any(one.has_loss_flags for one in found) else {}
-        own = {**usual, **obeys}
-    others = {"others": [{"kind": "text", "over_long": "split"}]} if "text" in kinds and own["kind"] != "text" else {}
-    return {**own, **others}
+        obeys = {"message_weights": "mask"} if any(item.has_loss_flags for item in detections) else {}
+        section = {**usual, **obeys}
+    text_entry = (
+        {"others": [{"kind": "text", "over_long": "split"}]} if "text" in kinds and section["kind"] != "text" else {}
+    )
+    return {**section, **text_entry}
 
 
 def _all(detection: Detection | None, parts: Mapping[str, Detection]) -> list[Detection]:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ValidationError
 
-from bridgepack.config.errors import config_error, quoted
+from bridgepack.config.errors import config_error, quote
 from bridgepack.config.section import Section
 from bridgepack.errors import ConfigError
 
@@ -29,10 +29,10 @@ class Document(Section):
         Raises:
             ConfigError: naming every wrong field, its value, what is allowed and what to do.
         """
-        return cls.validated(values)
+        return cls.from_values(values)
 
     @classmethod
-    def validated(cls, values: Mapping[str, Any]) -> Self:
+    def from_values(cls, values: Mapping[str, Any]) -> Self:
         """Return the document of plain values, whether or not its author wrote all of them.
 
         Raises:
@@ -41,7 +41,7 @@ class Document(Section):
         try:
             return cls.model_validate(_with_texts(values))
         except ValidationError as error:
-            raise config_error(error, cls, what=cls.WHAT, option=cls.OPTION) from None
+            raise config_error(error, cls, content=cls.WHAT, option=cls.OPTION) from None
 
     def override(self, changes: Mapping[str, Any]) -> Self:
         """Return a copy with some fields changed, validated as a whole.
@@ -55,11 +55,11 @@ class Document(Section):
         """
         if not isinstance(changes, Mapping) or not all(isinstance(path, str) for path in changes):
             raise ConfigError(
-                f"overrides is {quoted(changes)}; allowed: a mapping, dotted path -> value, e.g. "
+                f"overrides is {quote(changes)}; allowed: a mapping, dotted path -> value, e.g. "
                 f"{{'packing.seed': 7}}. "
                 "Give one."
             )
-        values = written(self)
+        values = stated_values(self)
         for path in sorted(changes, key=lambda path: (path.count("."), not path.endswith(".kind"))):
             *sections, leaf = path.split(".")
             if not all([*sections, leaf]):
@@ -76,7 +76,7 @@ class Document(Section):
 
     def _with_changes(self, values: dict[str, Any], changes: Mapping[str, Any]) -> Self:  # noqa: ARG002 (of subclasses)
         """Return the document of plain values in which changes stand."""
-        return self.validated(values)
+        return self.from_values(values)
 
 
 def _with_texts(value: Any) -> Any:
@@ -90,15 +90,17 @@ def _with_texts(value: Any) -> Any:
 
 def _section_at(values: dict[str, Any], document: Document, path: str, sections: list[str]) -> Any:
     node: Any = values
-    here: Any = document
+    section: Any = document
     for depth, name in enumerate(sections):
         if isinstance(node, list):
             index = _index(node, path, sections[:depth], name)
-            node, here = node[index], here[index] if isinstance(here, tuple) and index < len(here) else None
+            node, section = node[index], section[index] if isinstance(section, tuple) and index < len(section) else None
         else:
-            here = getattr(here, name, None) if isinstance(here, BaseModel) else None
+            section = getattr(section, name, None) if isinstance(section, BaseModel) else None
             if node.get(name) is None:
-                node[name] = {"kind": here.kind} if isinstance(here, BaseModel) and hasattr(here, "kind") else {}
+                node[name] = (
+                    {"kind": section.kind} if isinstance(section, BaseModel) and hasattr(section, "kind") else {}
+                )
             node = node[name]
         if not isinstance(node, dict | list):
             raise ConfigError(
@@ -110,22 +112,22 @@ def _section_at(values: dict[str, Any], document: Document, path: str, sections:
 def _index(entries: list[Any], path: str, sections: list[str], name: str) -> int:
     if name.isdecimal() and int(name) < len(entries):
         return int(name)
-    allowed = f"0 to {len(entries) - 1}" if entries else "none"
+    allowed_indices = f"0 to {len(entries) - 1}" if entries else "none"
     raise ConfigError(
         f"{path}: {'.'.join(sections)} is a list of {len(entries)}, so {name!r} must be an index; "
-        f"allowed: {allowed}. Correct the path, or set the list as a whole."
+        f"allowed: {allowed_indices}. Correct the path, or set the list as a whole."
     )
 
 
-def written(value: Any, *, keeps_null: bool = True) -> Any:
+def stated_values(value: Any, *, keeps_null: bool = True) -> Any:
     """Return a section as its author wrote it: plain values without defaults, in field order.
 
     A section keeps its `kind`; empty sections are left out. `keeps_null` keeps null where null is the default.
     """
     if isinstance(value, Mapping):
-        return {name: written(item, keeps_null=keeps_null) for name, item in value.items()}
+        return {name: stated_values(item, keeps_null=keeps_null) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [written(item, keeps_null=keeps_null) for item in value]
+        return [stated_values(item, keeps_null=keeps_null) for item in value]
     if not isinstance(value, BaseModel):
         return value
     values = {}
@@ -133,7 +135,7 @@ def written(value: Any, *, keeps_null: bool = True) -> Any:
         item = getattr(value, name)
         is_said = name in value.model_fields_set or (name == "kind" and item is not None)
         if is_said and (keeps_null or item is not None or field.default is not None):
-            inner = written(item, keeps_null=keeps_null)
+            inner = stated_values(item, keeps_null=keeps_null)
             if inner or not isinstance(item, BaseModel):
                 values[field.alias or name] = inner
-    return values | written(value.model_extra or {}, keeps_null=keeps_null)
+    return values | stated_values(value.model_extra or {}, keeps_null=keeps_null)

@@ -34,41 +34,43 @@ class Place:
 def walk(model: type[BaseModel], location: tuple[int | str, ...]) -> Place:
     """Return the field at a location, a path of fields, indices, keys, kinds and union branches."""
     parts: list[str] = []
-    here: tuple[Any, ...] = (model,)
-    known: tuple[str, ...] = ()
-    meaning, kind, chosen = "", "", ""
+    types: tuple[Any, ...] = (model,)
+    field_names: tuple[str, ...] = ()
+    meaning, kind, branch_kind = "", "", ""
     fields_of_kinds: dict[str, Collection[str]] = {}
     for part in location:
-        sections = [one for one in here if _is_model(one) and isinstance(part, str)]
-        branch = [one for one in sections if part in _kinds_of(one)]
-        if branch and not chosen:
-            fields_of_kinds = {kind: one.model_fields for one in sections for kind in _kinds_of(one)}
-            chosen, here = str(part), tuple(branch)
+        sections = [candidate for candidate in types if _is_model(candidate) and isinstance(part, str)]
+        branch = [candidate for candidate in sections if part in _kinds_of(candidate)]
+        if branch and not branch_kind:
+            fields_of_kinds = {kind: candidate.model_fields for candidate in sections for kind in _kinds_of(candidate)}
+            branch_kind, types = str(part), tuple(branch)
             continue
-        if _is_no_field(part, here):
+        if _is_no_field(part, types):
             continue
         parts.append(str(part))
-        kind, chosen = chosen, ""
-        known = tuple(sorted({name for one in sections for name in one.model_fields}))
-        owners = [one for one in sections if part in one.model_fields]
+        kind, branch_kind = branch_kind, ""
+        field_names = tuple(sorted({name for candidate in sections for name in candidate.model_fields}))
+        owners = [candidate for candidate in sections if part in candidate.model_fields]
         meaning = meanings_of(owners[0]).get(str(part), "") if owners else ""
-        found = [kind for one in owners for kind in alternatives(one.model_fields[str(part)].annotation)]
-        here = tuple(found) if sections else tuple(kind for one in here for kind in _inside(one))
+        field_types = [
+            kind for candidate in owners for kind in alternatives(candidate.model_fields[str(part)].annotation)
+        ]
+        types = tuple(field_types) if sections else tuple(kind for candidate in types for kind in _inside(candidate))
     return Place(
         path=".".join(parts),
         kind=kind,
         fields_of_kinds=fields_of_kinds if kind else {},
-        known=known,
+        known=field_names,
         meaning=meaning,
-        types=here,
+        types=types,
     )
 
 
-def _is_no_field(part: int | str, here: tuple[Any, ...]) -> bool:
+def _is_no_field(part: int | str, types: tuple[Any, ...]) -> bool:
     """Return whether a location part names a union branch or marks a mapping key."""
-    if isinstance(part, int) or any(get_origin(one) is dict for one in here):
+    if isinstance(part, int) or any(get_origin(candidate) is dict for candidate in types):
         return part == "[key]" or (isinstance(part, str) and part.startswith(SHAPE_PREFIX))
-    return part.startswith(SHAPE_PREFIX) or not any(_is_model(one) for one in here)
+    return part.startswith(SHAPE_PREFIX) or not any(_is_model(candidate) for candidate in types)
 
 
 def alternatives(annotation: Any) -> Iterator[Any]:
@@ -84,16 +86,16 @@ def alternatives(annotation: Any) -> Iterator[Any]:
         yield annotation
 
 
-def _inside(one: Any) -> Iterator[Any]:
-    arguments = get_args(one)
-    if get_origin(one) in {dict, Mapping}:
+def _inside(annotation: Any) -> Iterator[Any]:
+    arguments = get_args(annotation)
+    if get_origin(annotation) in {dict, Mapping}:
         yield from alternatives(arguments[1])
-    elif get_origin(one) in {tuple, list}:
+    elif get_origin(annotation) in {tuple, list}:
         yield from alternatives(arguments[0])
 
 
-def _is_model(one: Any) -> bool:
-    return isinstance(one, type) and issubclass(one, BaseModel)
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
 def _kinds_of(model: type[BaseModel]) -> tuple[Any, ...]:
@@ -178,55 +180,55 @@ def config_error(
     error: ValidationError,
     model: type[BaseModel],
     *,
-    what: str = "recipe",
+    content: str = "recipe",
     option: str = "--set",
-    moved: tuple[str, str] = ("", ""),
+    relocation: tuple[str, str] = ("", ""),
 ) -> ConfigError:
     """Return one ConfigError with a line for every wrong field of a model.
 
-    `what` names the file's content and `option` the option that sets a field, for messages; `moved` is (dotted path of
-    a section in the model, its path in the file).
+    `content` names what the file holds and `option` the option that sets a field, for messages; `relocation` is (dotted
+    path of a section in the model, its path in the file).
     """
-    found: dict[str, tuple[Place, list[ErrorDetails]]] = {}
+    problems: dict[str, tuple[Place, list[ErrorDetails]]] = {}
     for detail in error.errors(include_url=False):
         place = walk(model, detail["loc"])
-        if place.path.startswith(moved[0]):
-            place = replace(place, path=moved[1] + place.path.removeprefix(moved[0]))
+        if place.path.startswith(relocation[0]):
+            place = replace(place, path=relocation[1] + place.path.removeprefix(relocation[0]))
         is_unknown = detail["type"] == "extra_forbidden"
         key = _INDEX.sub(".", place.path) if is_unknown else place.path
         if not _is_echo(detail):
-            found.setdefault(key, (place, []))[1].append(detail)
-    lines = {place.path: _line(place, details, what, option, model) for place, details in found.values()}
-    listed = f"{len(lines)} fields are wrong:\n" + "\n".join(f"  {line}" for line in lines.values())
-    wrong = ConfigError(next(iter(lines.values())) if len(lines) == 1 else listed)
+            problems.setdefault(key, (place, []))[1].append(detail)
+    lines = {place.path: _line(place, details, content, option, model) for place, details in problems.values()}
+    text = f"{len(lines)} fields are wrong:\n" + "\n".join(f"  {line}" for line in lines.values())
+    wrong = ConfigError(next(iter(lines.values())) if len(lines) == 1 else text)
     wrong.problems = tuple(Problem(field=_field_of(path, line), message=line) for path, line in lines.items())
     return wrong
 
 
-def nearest_name(name: str, known: Iterable[str]) -> str | None:
+def nearest_name(name: str, names: Iterable[str]) -> str | None:
     """Return the known name closest to `name` in upper or lower case, or None if none is close."""
-    by_lower = {one.lower(): one for one in known}
+    by_lower = {known_name.lower(): known_name for known_name in names}
     matches = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
     return by_lower[matches[0]] if matches else None
 
 
-def quoted(value: Any) -> str:
+def quote(value: Any) -> str:
     """Return a value as an error message shows it: its repr, cut at 80 characters."""
     text = repr(value)
     text = " ".join(text.split()) if "\n" in text else text
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def did_you_mean(name: str, known: Iterable[str], otherwise: str = "Use one of these.") -> str:
+def did_you_mean(name: str, names: Iterable[str], otherwise: str = "Use one of these.") -> str:
     """Return a hint with the known name closest to `name`, or `otherwise` if none is close."""
-    nearest = nearest_name(name, known)
+    nearest = nearest_name(name, names)
     return f"Did you mean {nearest}?" if nearest else otherwise
 
 
-def known_names(name: str, known: Iterable[str]) -> str:
+def known_names(name: str, names: Iterable[str]) -> str:
     """Return the message part for an unknown name: the known names and the closest one."""
-    known = list(known)
-    return f"allowed: {', '.join(known)}. {did_you_mean(name, known)}"
+    names = list(names)
+    return f"allowed: {', '.join(names)}. {did_you_mean(name, names)}"
 
 
 def _is_echo(detail: ErrorDetails) -> bool:
@@ -240,27 +242,27 @@ def _field_of(path: str, line: str) -> str:
     return first[0] if first is not None and first[0].startswith(path) else path
 
 
-def _line(place: Place, details: list[ErrorDetails], what: str, option: str, model: type[BaseModel]) -> str:
+def _line(place: Place, details: list[ErrorDetails], content: str, option: str, model: type[BaseModel]) -> str:
     """Return the message line of one field; several errors of one field are its alternative types."""
     detail, path = details[0], place.path
-    kinds = tuple(kind for one in place.types if _is_model(one) for kind in _kinds_of(one))
+    kinds = tuple(kind for item in place.types if _is_model(item) for kind in _kinds_of(item))
     value, kind, context = detail["input"], detail["type"], detail.get("ctx", {})
     if kind == "extra_forbidden":
-        others = f" Other entries with it: {len(details) - 1}." if len(details) > 1 else ""
-        return _unknown_field(place, str(detail["loc"][-1]), model) + others
+        more = f" Other entries with it: {len(details) - 1}." if len(details) > 1 else ""
+        return _unknown_field(place, str(detail["loc"][-1]), model) + more
     if kind == "missing":
-        return _missing(place, what, option)
+        return _missing(place, content, option)
     if kind == "value_error":
         reason = str(context.get("error", detail["msg"]))
         return f"{path}{reason}" if reason.startswith(" ") or not path else f"{path}.{reason}"
     if kind in _TAG_ERRORS | _SECTION_ERRORS and kinds:
         return _wrong_kind(path, value, kinds)
     if kind == "literal_error":
-        return f"{path} is {quoted(value)}; {_wrong_literal(value, str(context.get('expected', '')))}"
-    shapes = list(dict.fromkeys(_shape(one) for one in details))
+        return f"{path} is {quote(value)}; {_wrong_literal(value, str(context.get('expected', '')))}"
+    shapes = list(dict.fromkeys(_shape(item) for item in details))
     if len(shapes) > 1:
-        return f"{path} is {quoted(value)}; allowed: {', '.join(shapes[:-1])} or {shapes[-1]}. Write one of these."
-    return f"{path or what} is {quoted(value)}; allowed: {_allowed_text(detail)}"
+        return f"{path} is {quote(value)}; allowed: {', '.join(shapes[:-1])} or {shapes[-1]}. Write one of these."
+    return f"{path or content} is {quote(value)}; allowed: {_allowed_text(detail)}"
 
 
 def _shape(detail: ErrorDetails) -> str:
@@ -268,17 +270,17 @@ def _shape(detail: ErrorDetails) -> str:
 
 
 def _unknown_field(place: Place, name: str, model: type[BaseModel]) -> str:
-    kind, known = place.kind, place.known
-    others = [other for other, fields in place.fields_of_kinds.items() if name in fields]
+    kind, names = place.kind, place.known
+    kinds = [owner for owner, fields in place.fields_of_kinds.items() if name in fields]
     text = f"{place.path} is not a field{f' of {kind}' if kind else ''}"
-    if not others and (other := _field_elsewhere(model, name)) is not None:
-        return f"{text}; allowed: {', '.join(known)}. Did you mean {other}?"
-    if not others:
-        return f"{text}; {known_names(name, known)}"
+    if not kinds and (place_elsewhere := _field_elsewhere(model, name)) is not None:
+        return f"{text}; allowed: {', '.join(names)}. Did you mean {place_elsewhere}?"
+    if not kinds:
+        return f"{text}; {known_names(name, names)}"
     section = place.path.rpartition(".")[0]
-    hint = did_you_mean(name, known, f"Set {section}.kind to {' or '.join(others)}, or remove it.")
-    have = f"{', '.join(others[:-1])} and {others[-1]} have" if len(others) > 1 else f"{others[0]} has"
-    return f"{text}; {have} it. {hint} {kind} has: {', '.join(known)}."
+    hint = did_you_mean(name, names, f"Set {section}.kind to {' or '.join(kinds)}, or remove it.")
+    have = f"{', '.join(kinds[:-1])} and {kinds[-1]} have" if len(kinds) > 1 else f"{kinds[0]} has"
+    return f"{text}; {have} it. {hint} {kind} has: {', '.join(names)}."
 
 
 def _field_elsewhere(model: type[BaseModel], name: str) -> str | None:
@@ -294,11 +296,11 @@ def _field_elsewhere(model: type[BaseModel], name: str) -> str | None:
     return None
 
 
-def _missing(place: Place, what: str, option: str) -> str:
+def _missing(place: Place, content: str, option: str) -> str:
     section = place.path.split(".")[-2:][0]
     needs = f"a {place.kind} {section} needs it" if place.kind else "it has no default"
     meaning = f" ({_first_sentence(place.meaning)})" if place.meaning else ""
-    return f"{place.path} is missing{meaning}; {needs}. Set it in the {what} or with {option} {place.path}=VALUE."
+    return f"{place.path} is missing{meaning}; {needs}. Set it in the {content} or with {option} {place.path}=VALUE."
 
 
 def _first_sentence(text: str) -> str:
@@ -309,18 +311,18 @@ def _first_sentence(text: str) -> str:
 def _wrong_kind(path: str, value: Any, kinds: tuple[str, ...]) -> str:
     if not isinstance(value, Mapping):
         example = (nearest_name(value, kinds) if isinstance(value, str) else None) or kinds[0]
-        return f"{path} is {quoted(value)}; allowed: a section with named fields. Write {path}: {{kind: {example}}}."
+        return f"{path} is {quote(value)}; allowed: a section with named fields. Write {path}: {{kind: {example}}}."
     tag = value.get("kind")
-    found = "is missing" if tag is None else f"is {quoted(tag)}"
-    return f"{path}.kind {found}; {known_names(str(tag or ''), kinds)}"
+    state = "is missing" if tag is None else f"is {quote(tag)}"
+    return f"{path}.kind {state}; {known_names(str(tag or ''), kinds)}"
 
 
-def _wrong_literal(value: Any, expected: str) -> str:
-    names = re.findall(r"'([^']*)'", expected)
+def _wrong_literal(value: Any, choices: str) -> str:
+    names = re.findall(r"'([^']*)'", choices)
     nearest = None
     if isinstance(value, str) and value:
         nearest = nearest_name(value, names) or next((name for name in names if name.startswith(value)), None)
-    return f"allowed: {expected}. {f'Did you mean {nearest}?' if nearest else 'Use one of these.'}"
+    return f"allowed: {choices}. {f'Did you mean {nearest}?' if nearest else 'Use one of these.'}"
 
 
 def _allowed_text(detail: ErrorDetails) -> str:

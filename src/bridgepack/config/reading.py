@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from bridgepack.config.errors import config_error, did_you_mean, nearest_name, quoted
+from bridgepack.config.errors import config_error, did_you_mean, nearest_name, quote
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError, Problem
 from bridgepack.records.words import kind_of
@@ -44,7 +44,7 @@ def parse_overrides(
     for item in items:
         path, separator, text = item.partition("=")
         if not separator or not path.strip():
-            raise ConfigError(f"{option} {quoted(item)}; allowed: path=value, e.g. {option} {example}.")
+            raise ConfigError(f"{option} {quote(item)}; allowed: path=value, e.g. {option} {example}.")
         try:
             overrides[path.strip()] = _parse_yaml(text, f"{option} {path}")
         except ConfigError:
@@ -52,7 +52,7 @@ def parse_overrides(
                 raise
             is_open = sum(map(text.count, "[{")) > sum(map(text.count, "]}"))
             cure = f"{'Close the bracket, or quote' if is_open else 'Quote'} the value: {option} '{path}=\"{text}\"'."
-            raise ConfigError(f"{option} {path} is {quoted(text)}, which is not YAML. {cure}") from None
+            raise ConfigError(f"{option} {path} is {quote(text)}, which is not YAML. {cure}") from None
     return overrides
 
 
@@ -86,8 +86,8 @@ def load_object(target: str, *, suffixes: tuple[str, ...] = (RECIPE_SUFFIX,)) ->
     return _object_from_module(_module_from_name(place, target), function, target, suffixes)
 
 
-def read_sections(path: Path, *, what: str = "recipe", fields: str = "name, data, ...") -> Mapping[str, Any]:
-    """Return the sections of a YAML or TOML file as plain values; `what` and `fields` are for messages.
+def read_sections(path: Path, *, content: str = "recipe", fields: str = "name, data, ...") -> Mapping[str, Any]:
+    """Return the sections of a YAML or TOML file as plain values; `content` and `fields` are for messages.
 
     Raises:
         ConfigError: it cannot be read, or holds no sections.
@@ -97,18 +97,18 @@ def read_sections(path: Path, *, what: str = "recipe", fields: str = "name, data
             raise OSError("it is a pipe or a device")
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        mark = fields.partition(",")[0] if what != "recipe" else ""
-        raise ConfigError(f"{what} is {str(path)!r}; there is no such file.{_neighbours(path, mark)}") from None
+        mark = fields.partition(",")[0] if content != "recipe" else ""
+        raise ConfigError(f"{content} is {str(path)!r}; there is no such file.{_neighbours(path, mark)}") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{what} is {str(path)!r}; it cannot be read: {error}. It must be a UTF-8 file.") from None
+        raise ConfigError(f"{content} is {str(path)!r}; it cannot be read: {error}. It must be a UTF-8 file.") from None
     with written_in(path):
         try:
             values = tomllib.loads(text) if path.suffix.lower() == ".toml" else _parse_yaml(text, str(path))
         except (tomllib.TOMLDecodeError, RecursionError) as error:
-            raise ConfigError(f"{what} {str(path)!r} is not TOML: {error}. Correct that line.") from None
+            raise ConfigError(f"{content} {str(path)!r} is not TOML: {error}. Correct that line.") from None
         if not isinstance(values, Mapping):
-            found = "empty" if values is None else f"{kind_of(values)}"
-            raise ConfigError(f"{what} {str(path)!r} is {found}; allowed: sections with named fields ({fields}).")
+            state = "empty" if values is None else f"{kind_of(values)}"
+            raise ConfigError(f"{content} {str(path)!r} is {state}; allowed: sections with named fields ({fields}).")
     return values
 
 
@@ -158,14 +158,14 @@ def _parse_yaml(text: str, where: str) -> Any:
         raise wrong from None
 
 
-def _num_values(node: Any, known: dict[int, float]) -> float:
+def _num_values(node: Any, counts: dict[int, float]) -> float:
     """Return the number of values in a composed node, aliases counted each time; infinity if they are circular."""
-    if id(node) not in known:
-        known[id(node)] = math.inf  # until its children are counted
+    if id(node) not in counts:
+        counts[id(node)] = math.inf  # until its children are counted
         parts = node.value if node is not None and not isinstance(node.value, str) else ()
         nodes = (inner for part in parts for inner in (part if isinstance(part, tuple) else (part,)))
-        known[id(node)] = 1 + sum(_num_values(inner, known) for inner in nodes)
-    return known[id(node)]
+        counts[id(node)] = 1 + sum(_num_values(inner, counts) for inner in nodes)
+    return counts[id(node)]
 
 
 def load_module(path: Path) -> ModuleType:
@@ -205,8 +205,8 @@ def _object_from_module(module: ModuleType, function: str, target: str, suffixes
 
     names = sorted(name for name, value in vars(module).items() if name.endswith(suffixes) and is_recipe(value))
     if not function and len(names) != 1:
-        listed = ", ".join(names) or f"none; a recipe function's name ends in {' or '.join(suffixes)}"
-        raise ConfigError(f"recipe is {target!r}; name the function: {target}:FUNCTION. It has: {listed}.")
+        choices = ", ".join(names) or f"none; a recipe function's name ends in {' or '.join(suffixes)}"
+        raise ConfigError(f"recipe is {target!r}; name the function: {target}:FUNCTION. It has: {choices}.")
     value = getattr(module, function or names[0], None)
     if value is None:
         hint = did_you_mean(function, names, f"It has: {', '.join(names[:20]) or 'no recipe functions'}.")

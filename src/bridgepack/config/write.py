@@ -8,9 +8,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from bridgepack.config.cluster.cluster import ClusterConfig
-from bridgepack.config.document import written
+from bridgepack.config.document import stated_values
 from bridgepack.config.editing.yaml_text import block_lines
-from bridgepack.config.errors import quoted
+from bridgepack.config.errors import quote
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 
@@ -70,7 +70,7 @@ def recipe_to_toml(recipe: SFTRecipe) -> str:
     """
     import tomlkit
 
-    values = _plain(written(recipe, keeps_null=False), "", takes_null=False)
+    values = _plain(stated_values(recipe, keeps_null=False), "", takes_null=False)
     return f"{TOML_HEADER}\n{tomlkit.dumps(values)}"
 
 
@@ -82,7 +82,7 @@ def written_values(recipe: SFTRecipe, *, keeps_null: bool = True) -> dict[str, A
     Raises:
         ConfigError: a value is not plain.
     """
-    values: dict[str, Any] = _plain(written(recipe, keeps_null=keeps_null), "")
+    values: dict[str, Any] = _plain(stated_values(recipe, keeps_null=keeps_null), "")
     return values
 
 
@@ -99,7 +99,7 @@ def _plain(value: Any, path: str, *, takes_null: bool = True) -> Any:
     if value is None or type(value) in {bool, int, float, str}:
         return value
     raise ConfigError(
-        f"{path} is {quoted(value)}; a file holds texts, numbers, true, false, null, lists and sections. "
+        f"{path} is {quote(value)}; a file holds texts, numbers, true, false, null, lists and sections. "
         "Set it in Python, or write one of these."
     )
 
@@ -107,4 +107,4 @@ def _plain(value: Any, path: str, *, takes_null: bool = True) -> Any:
 def _key(key: Any, path: str) -> str:
     if isinstance(key, str):
         return key
-    raise ConfigError(f"{path} has the key {quoted(key)}; field names in a file must be text. Use a text.")
+    raise ConfigError(f"{path} has the key {quote(key)}; field names in a file must be text. Use a text.")

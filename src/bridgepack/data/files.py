@@ -45,12 +45,12 @@ def write_text(path: Path, text: str, *, is_shared: bool = False) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def refuse_name(path: Path, kind: type[BridgepackError], what: str) -> None:
+def refuse_name(path: Path, kind: type[BridgepackError], statement: str) -> None:
     """Raise an error of `kind` if a path is not UTF-8, because pyarrow cannot open it."""
     try:
         str(path.absolute()).encode()
     except UnicodeEncodeError:
-        raise kind(f"{what} {str(path)!r}, whose name is not UTF-8. Rename it.") from None
+        raise kind(f"{statement} {str(path)!r}, whose name is not UTF-8. Rename it.") from None
 
 
 def refuse_special(path: Path) -> None:

@@ -40,21 +40,21 @@ def _installed_versions() -> Mapping[str, str]:
 
 
 def fingerprint(
-    resolved: ResolvedRecipe,
+    resolved_recipe: ResolvedRecipe,
     tokenizer: Mapping[str, Any],
     inputs: Mapping[str, Sequence[InputRecord]],
     *,
     versions: Mapping[str, str] | None = None,
 ) -> str:
     """Return the fingerprint, as `fingerprint_of`; `versions` are by default those of the installed libraries."""
-    assert (resolved.balance is None) == (resolved.recipe.packing.balance.kind == "none")
+    assert (resolved_recipe.balance is None) == (resolved_recipe.recipe.packing.balance.kind == "none")
     return fingerprint_of(
         format_version=FORMAT_VERSION,
         versions=versions or library_versions(),
         inputs=inputs,
         tokenizer=tokenizer,
-        recipe=resolved.recipe.model_dump(mode="json"),
-        resolved=resolved.explain(),
+        recipe=resolved_recipe.recipe.model_dump(mode="json"),
+        resolved_values=resolved_recipe.explain(),
     )
 
 
@@ -91,7 +91,9 @@ def tokenization_identity(recipe: SFTRecipe, tokenizer: Mapping[str, Any], engin
     """
     sections = {"preprocessing": type(recipe.preprocessing), "data": DataConfig}
     younger = {
-        f"{name}.{field}": value for name, one in sections.items() for field, value in younger_fields(one).items()
+        f"{name}.{field}": value
+        for name, section in sections.items()
+        for field, value in younger_fields(section).items()
     }
     return {
         "token_file_version": TOKEN_FILE_VERSION,

@@ -25,7 +25,7 @@ from bridgepack.bridge.targets import Target, load_target, quiet, with_notes
 from bridgepack.bridge.wiring import OVERRIDES
 from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions, is_asked_by_default, named_environment
-from bridgepack.config.errors import quoted
+from bridgepack.config.errors import quote
 from bridgepack.config.load import parse_overrides
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError, LaunchRefusedError
@@ -105,7 +105,7 @@ class PreflightPlugin(Plugin):  # type: ignore[misc]
             if str in kinds and isinstance(value, os.PathLike):
                 setattr(self, name, os.fspath(value))
             elif not isinstance(value, kinds):
-                raise ConfigError(f"PreflightPlugin: {name} is {quoted(value)}; allowed: {names}.")
+                raise ConfigError(f"PreflightPlugin: {name} is {quote(value)}; allowed: {names}.")
 
     def setup(self, task: Any, executor: Executor) -> None:
         """Check what a task trains; nemo-run calls this when the task is added, before anything is submitted.

@@ -23,7 +23,7 @@ from bridgepack.config.cluster.executors import LOCAL_KINDS, Executor, NemoRunEx
 from bridgepack.config.cluster.processes import Processes
 from bridgepack.config.cluster.slurm import SlurmExecutor
 from bridgepack.config.cluster.values import REFERENCE, hide_secrets, is_word, resolve_references
-from bridgepack.config.document import written
+from bridgepack.config.document import stated_values
 from bridgepack.errors import ConfigError
 from bridgepack.launching.classes import field_names, find_executor, object_of
 from bridgepack.launching.plan import DEFAULT_PYTHON, LaunchPlan
@@ -69,18 +69,18 @@ def make_executor(
             a field, or what it needs is not installed.
     """
     section, processes = cluster.executor_for(task), cluster.processes(task, num_gpus)
-    own = frozenset(getattr(cluster.tasks, task).executor)
-    values = _resolve(_for_task(section, task, own), section, for_display=for_display)
+    task_fields = frozenset(getattr(cluster.tasks, task).executor)
+    values = _resolve(_for_task(section, task, task_fields), section, for_display=for_display)
     values.update(_process_values(section, processes))
-    if task != "train" and section.facts.class_name == "SkypilotExecutor" and "cluster_name" not in own:
+    if task != "train" and section.facts.class_name == "SkypilotExecutor" and "cluster_name" not in task_fields:
         # SkyPilot refuses a task that needs more than an existing cluster has, so small tasks get their own cluster.
         values["cluster_name"] = f"{section.value('cluster_name') or run_name}-cpu"
     if section.kind in LOCAL_KINDS:
         # torchx prepends this to PATH, so `python` and `torchrun` come from this environment.
         values["env_vars"] = {"PATH": str(Path(sys.executable).parent), **values["env_vars"]}
     if "packager" in values:
-        values["packager"] = _part(values["packager"], none=run.Packager)
-    values["launcher"] = None if values["launcher"] == _NO_LAUNCHER else _part(values["launcher"], none=Launcher)
+        values["packager"] = _part(values["packager"], default=run.Packager)
+    values["launcher"] = None if values["launcher"] == _NO_LAUNCHER else _part(values["launcher"], default=Launcher)
     if isinstance(section, SlurmExecutor):
         values.update(_slurm_values(section, values, run_name))
     executor = _make_executor(section, values)
@@ -110,16 +110,16 @@ def _slurm_values(section: SlurmExecutor, values: dict[str, Any], run_name: str)
     }
 
 
-def _for_task(section: Executor, task: Task, own: frozenset[str]) -> dict[str, Any]:
+def _for_task(section: Executor, task: Task, task_fields: frozenset[str]) -> dict[str, Any]:
     """Return the section's fields; `build` and `check` get GPUs and torchrun only if their own fields set them."""
     values = section.model_dump(mode="json", exclude={"kind", "class_"})
     if isinstance(section, NemoRunExecutor) and "packager" not in section.model_fields_set:
         del values["packager"]  # the class has its own default
     if task != "train":
-        for name in {*section.facts.counts, *section.facts.gpu_only} - own:
+        for name in {*section.facts.counts, *section.facts.gpu_only} - task_fields:
             if name != "gres" or (isinstance(section, SlurmExecutor) and section.gpus_in_gres() is not None):
                 values.pop(name, None)
-        if section.launcher.kind in PROCESS_LAUNCHERS and "launcher" not in own:
+        if section.launcher.kind in PROCESS_LAUNCHERS and "launcher" not in task_fields:
             values["launcher"] = dict(_NO_LAUNCHER)
     return values
 
@@ -132,13 +132,13 @@ def _resolve(values: dict[str, Any], section: Executor, *, for_display: bool) ->
         values, env_vars, of_ray = hide_secrets(values), hide_secrets(env_vars), hide_secrets(of_ray)
     else:
         values = resolve_references(values, environment, "executor")
-        plain = resolve_references({**written(section), "env_vars": {}}, environment, "executor")
+        plain = resolve_references({**stated_values(section), "env_vars": {}}, environment, "executor")
         make_section(plain, place="executor")  # a variable's value is checked as the file's own
     if of_ray:  # nemo-run writes them in double quotes
-        quoted = {
+        ray_variables = {
             name: _in_double_quotes(of_ray[name], environment, f"executor.launcher.env_vars.{name}") for name in of_ray
         }
-        values["launcher"] = {**values["launcher"], "env_vars": quoted}
+        values["launcher"] = {**values["launcher"], "env_vars": ray_variables}
     if section.facts.exports_env_vars:
         return {**values, "env_vars": export_variables(env_vars, environment)}
     if environment is not None:
@@ -163,12 +163,12 @@ def _quote(value: str, environment: Mapping[str, str] | None, where: str) -> str
 
 
 def _in_double_quotes(value: str, environment: Mapping[str, str] | None, where: str) -> str:
-    def escape(found: re.Match[str]) -> str:
-        if not REFERENCE.fullmatch(found[0]):
-            return f"\\{found[0]}"
+    def escape(match: re.Match[str]) -> str:
+        if not REFERENCE.fullmatch(match[0]):
+            return f"\\{match[0]}"
         if environment is None:
-            return found[0]
-        return re.sub(r'[\\"`$]', r"\\\g<0>", resolve_references(found[0], environment, where))
+            return match[0]
+        return re.sub(r'[\\"`$]', r"\\\g<0>", resolve_references(match[0], environment, where))
 
     return _ACTIVE.sub(escape, value)
 
@@ -187,13 +187,13 @@ def _process_values(section: Executor, processes: Processes) -> dict[str, Any]:
 
 
 def _refuse_other_counts(section: NemoRunExecutor, executor: run.Executor, processes: Processes) -> None:
-    expected = (processes.num_nodes or 1, processes.num_per_node or 1)
+    counts = (processes.num_nodes or 1, processes.num_per_node or 1)
     with contextlib.suppress(NotImplementedError):  # classes that report no processes
-        found = (executor.nnodes(), executor.nproc_per_node())
-        if processes.has_process_launcher and found != expected:
+        class_counts = (executor.nnodes(), executor.nproc_per_node())
+        if processes.has_process_launcher and class_counts != counts:
             raise ConfigError(
-                f"executor.class is {section.facts.class_name}; it would start {found[1]} processes on each of "
-                f"{found[0]} nodes, and the run needs {expected[1]} on each of {expected[0]}. Set the class's "
+                f"executor.class is {section.facts.class_name}; it would start {class_counts[1]} processes on each of "
+                f"{class_counts[0]} nodes, and the run needs {counts[1]} on each of {counts[0]}. Set the class's "
                 f"own fields for them; the launch reads {section.facts.nodes} and {section.facts.processes}."
             )
 
@@ -218,10 +218,10 @@ def _make_executor(section: Executor, values: dict[str, Any]) -> Any:
         ) from None
 
 
-def _part(values: Mapping[str, Any], *, none: Any = None) -> Any:
-    """Return nemo-run's packager, launcher or tunnel for a section (`none` for kind `none`); opens no connection."""
+def _part(values: Mapping[str, Any], *, default: Any = None) -> Any:
+    """Return nemo-run's packager, launcher or tunnel for a section (`default` for kind `none`); opens no connection."""
     fields = dict(values)
-    cls = _PARTS.get(fields.pop("kind"), none)
+    cls = _PARTS.get(fields.pop("kind"), default)
     if "sub_packagers" in fields:
         fields["sub_packagers"] = {name: _part(inner) for name, inner in fields["sub_packagers"].items()}
     if fields.get("identity") is not None:

@@ -6,7 +6,7 @@ from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
-from bridgepack.config.errors import quoted
+from bridgepack.config.errors import quote
 from bridgepack.config.layouts.detect import Detection, detect, entries_named
 from bridgepack.config.layouts.sayings import NO_LAYOUT
 from bridgepack.config.layouts.shapes import detect_mixed
@@ -49,7 +49,7 @@ def _detect_mixed(data: str | tuple[str, ...]) -> Detection | None:
     """Return the layouts that together read the rows at a path, if its rows have several shapes; else None."""
     placed_rows = [*islice(_rows(_files(data)), _MAX_ROWS)]
     rows, places = [row for _, row in placed_rows], [place for place, _ in placed_rows]
-    return detect_mixed(rows, data_name=f"--data is {quoted(data)}", places=places)
+    return detect_mixed(rows, data_name=f"--data is {quote(data)}", places=places)
 
 
 def detect_data(data: str | tuple[str, ...], layout: str | None = None) -> Detection | None:
@@ -67,11 +67,11 @@ def detect_data(data: str | tuple[str, ...], layout: str | None = None) -> Detec
     placed_rows = [*islice(_rows(_files(data)), _MAX_ROWS)]
     if any(value for _, row in placed_rows for value in row.values()):
         places, rows = [place for place, _ in placed_rows], [row for _, row in placed_rows]
-        return detect(rows, name=layout, data_name=f"--data is {quoted(data)}", places=places)
+        return detect(rows, name=layout, data_name=f"--data is {quote(data)}", places=places)
     if layout is None:
         return None
     raise ConfigError(
-        f"--layout is {layout}, and --data is {quoted(data)}, where no row is found to tell its columns. Put the data "
+        f"--layout is {layout}, and --data is {quote(data)}, where no row is found to tell its columns. Put the data "
         f"there first, or use --layout {NO_LAYOUT}."
     )
 

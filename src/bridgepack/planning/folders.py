@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.bridge.model_folder import ModelFolder, read_model_folder
-from bridgepack.config.errors import quoted
+from bridgepack.config.errors import quote
 from bridgepack.config.load import CatalogueEntry
 from bridgepack.config.starting import Wish, recipes_of_model, starting_entries
 from bridgepack.errors import ConfigError
@@ -28,13 +28,13 @@ def with_folder(wish: Wish) -> Wish:
     name = wish.model if "/" in wish.model else f"./{wish.model}"
     if folder.base is not None:
         raise ConfigError(
-            f"--model is {quoted(wish.model)}, which has an adapter of {quoted(folder.base)}; allowed: a whole model. "
+            f"--model is {quote(wish.model)}, which has an adapter of {quote(folder.base)}; allowed: a whole model. "
             "Merge the adapter into its weights, or name its model."
         )
     if not folder.config and folder.run_config:
         if folder.hub_id is None:
             raise ConfigError(
-                f"--model is {quoted(wish.model)}, checkpoints that do not name their model; allowed: checkpoints that "
+                f"--model is {quote(wish.model)}, checkpoints that do not name their model; allowed: checkpoints that "
                 "were imported with an id of the hub. Name the model, and set checkpoint.pretrained to the folder."
             )
         return replace(wish, model=folder.hub_id, weights=name, tokenizer=wish.tokenizer or _tokenizer(folder, name))
@@ -113,7 +113,7 @@ def of_folder(values: Mapping[str, Any], wish: Wish) -> dict[str, Any]:
     num_stages = prod(topology.get(size) or 1 for size in sizes)
     if num_stages > 1 and (not has_known_layers(wish.model) or _num_layers(wish.model) % num_stages):
         raise ConfigError(
-            f"--model is {quoted(wish.model)}, whose layers cannot be shared evenly by {num_stages} stages, as in the "
+            f"--model is {quote(wish.model)}, whose layers cannot be shared evenly by {num_stages} stages, as in the "
             "catalogue. Name the model by its id on the hub, and set checkpoint.pretrained to the folder."
         )
     return {**values, "model": {**model, "name": wish.model}}

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 
 from bridgepack import geometry
-from bridgepack.config.errors import known_names, quoted
+from bridgepack.config.errors import known_names, quote
 from bridgepack.errors import ConfigError
 from bridgepack.planning.shape import ModelShape
 from bridgepack.planning.stages import FloatArray, Loads, Split, loads_of
@@ -72,18 +72,18 @@ def gpu_by_name(name: str) -> Gpu:
     Raises:
         ConfigError: there is no such GPU.
     """
-    known = {gpu.name: gpu for gpu in _GPUS}
+    gpus = {gpu.name: gpu for gpu in _GPUS}
     beginning = [gpu for gpu in _GPUS if gpu.name.partition("-")[0] == name.lower()]
     if len(beginning) == 1:
         return beginning[0]
-    if name.lower() not in known:
-        raise ConfigError(f"--gpu is {quoted(name)}; {known_names(name.lower(), known)}")
-    return known[name.lower()]
+    if name.lower() not in gpus:
+        raise ConfigError(f"--gpu is {quote(name)}; {known_names(name.lower(), gpus)}")
+    return gpus[name.lower()]
 
 
 #: Bytes of a token, in hidden sizes: the input of a recomputed layer, and that of the output matrix with its norm.
 _INPUT, _OUTPUT_INPUT = 2.0, 4.0
-_TENSOR, _CONTEXT, _EXPERT = (tuple(1 << power for power in range(most)) for most in (4, 7, 7))
+_TENSOR, _CONTEXT, _EXPERT = (tuple(1 << power for power in range(num_powers)) for num_powers in (4, 7, 7))
 #: Modules that are worth recomputing together.
 _RECOMPUTED = (("mlp", "moe"), ("moe_act",))
 
@@ -170,33 +170,33 @@ def memory_of(
     """
     stages, bytes_of = layout.pipeline, states or States()
     loads = loads_of(shape, stages, layout.layers, layout.modules)
-    own, shared = (bytes_of.own, bytes_of.shared) if is_full else (bytes_of.frozen, 0.0)
+    own_bytes, shared_bytes = (bytes_of.own, bytes_of.shared) if is_full else (bytes_of.frozen, 0.0)
     dense = loads.weights / layout.tensor
     dense[0] += shape.embedding / layout.tensor
     if stages > 1 or not shape.has_tied_embeddings:
         dense[-1] += shape.embedding / layout.tensor
     sharing = max(layout.data * layout.tensor * layout.context // layout.expert, 1)
-    held = dense * (own + shared / (layout.data * layout.context))
-    held += loads.routed / layout.expert * (own + shared / sharing)
-    hidden, tokens = shape.hidden_size, pack_tokens / layout.context
-    of_pack, of_layer = _kept_bytes(loads, layout, hidden)
-    kept = tokens * (of_pack * _in_flight(layout, num_micro) + of_layer)
-    kept[0] += tokens / layout.tensor * hidden * min(stages, num_micro)
+    state_bytes = dense * (own_bytes + shared_bytes / (layout.data * layout.context))
+    state_bytes += loads.routed / layout.expert * (own_bytes + shared_bytes / sharing)
+    hidden_size, tokens = shape.hidden_size, pack_tokens / layout.context
+    of_pack, of_layer = _kept_bytes(loads, layout, hidden_size)
+    activation_bytes = tokens * (of_pack * _in_flight(layout, num_micro) + of_layer)
+    activation_bytes[0] += tokens / layout.tensor * hidden_size * min(stages, num_micro)
     logits = np.zeros(stages)
-    logits[-1] = tokens / layout.tensor * (shape.logit_bytes * shape.vocab_size + _OUTPUT_INPUT * hidden)
-    fullest = int((held + kept + logits).argmax())
-    of_fullest = (float(part[fullest]) / 1e9 for part in (held, kept, logits))
+    logits[-1] = tokens / layout.tensor * (shape.logit_bytes * shape.vocab_size + _OUTPUT_INPUT * hidden_size)
+    fullest = int((state_bytes + activation_bytes + logits).argmax())
+    of_fullest = (float(part[fullest]) / 1e9 for part in (state_bytes, activation_bytes, logits))
     return Memory(**dict(zip(("states_gb", "activations_gb", "logits_gb"), of_fullest, strict=True)))
 
 
-def _kept_bytes(loads: Loads, layout: Layout, hidden: int) -> tuple[FloatArray, FloatArray]:
+def _kept_bytes(loads: Loads, layout: Layout, hidden_size: int) -> tuple[FloatArray, FloatArray]:
     """Return the bytes of a token that each pipeline rank keeps: for each pack in flight, and while it recomputes."""
-    inputs, split = _INPUT * hidden * loads.num_layers, layout.tensor
-    whole = layout.tensor if layout.splits_sequence else 1
+    inputs, split = _INPUT * hidden_size * loads.num_layers, layout.tensor
+    input_split = layout.tensor if layout.splits_sequence else 1
     if layout.recomputes:
         unsplit = loads.unsplit / np.maximum(loads.num_layers, 1)
-        return inputs / whole, (loads.largest - unsplit) / split + unsplit / whole
-    return (loads.activations - loads.unsplit) / split + loads.unsplit / whole, loads.again / split
+        return inputs / input_split, (loads.largest - unsplit) / split + unsplit / input_split
+    return (loads.activations - loads.unsplit) / split + loads.unsplit / input_split, loads.again / split
 
 
 def _in_flight(layout: Layout, num_micro: int) -> FloatArray:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bridgepack.config.errors import nearest_name, quoted
+from bridgepack.config.errors import nearest_name, quote
 from bridgepack.config.load import CatalogueEntry
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.starting import SHIPPED_MARKS, Wish, recipe_for, recipe_text, values_like
@@ -277,12 +277,12 @@ def _check_names(wish: Wish, entries: Sequence[CatalogueEntry]) -> None:
         names = {name.rpartition("/")[2].lower(): name for name in ids} | {entry.name: entry.name for entry in entries}
         nearest = nearest_name(wish.model.rpartition("/")[2].lower(), names)
         raise ConfigError(
-            f"--model is {quoted(wish.model)}; allowed: an id on the hub (org/name), a folder, a recipe of "
+            f"--model is {quote(wish.model)}; allowed: an id on the hub (org/name), a folder, a recipe of "
             "Megatron-Bridge or of the catalogue. "
             f"{f'Did you mean {names[nearest]}?' if nearest else 'Use one of these.'}"
         )
     if is_shipped and wish.tokenizer is None:
         raise ConfigError(
-            f"--model is {quoted(wish.model)}, which is not in the catalogue; its tokenizer is not known. "
+            f"--model is {quote(wish.model)}, which is not in the catalogue; its tokenizer is not known. "
             "Add --tokenizer with its id on the hub."
         )

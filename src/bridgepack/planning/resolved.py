@@ -14,7 +14,7 @@ from bridgepack.bridge.plain import value_at
 from bridgepack.bridge.recipe import run_of_recipe
 from bridgepack.bridge.wiring import OVERRIDES, Packs, Setting, host_settings
 from bridgepack.bridge.wiring.settings import Scope
-from bridgepack.config.document import written
+from bridgepack.config.document import stated_values
 from bridgepack.config.recipe.quantities import SAME, is_none, settings_in
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.forecast import forecast_packs
@@ -176,7 +176,9 @@ class _Deciders:
     @classmethod
     def of(cls, recipe: SFTRecipe, settings: Iterable[Setting]) -> "_Deciders":
         """Return what decides the fields of a recipe."""
-        rivals = {name: item.place for item in settings_in(written(recipe), recipe.release) for name in item.quantity}
+        rivals = {
+            name: item.place for item in settings_in(stated_values(recipe), recipe.release) for name in item.quantity
+        }
         by_field = {SAME[setting.path]: setting for setting in settings if setting.path in SAME}
         return cls(rivals=rivals, settings=by_field)
 

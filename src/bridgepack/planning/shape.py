@@ -9,7 +9,7 @@ from typing import Any
 from bridgepack import geometry
 from bridgepack.bridge.bases import base_of, hint_for_no_recipe
 from bridgepack.bridge.shipped import is_shipped_model
-from bridgepack.config.errors import did_you_mean, quoted
+from bridgepack.config.errors import did_you_mean, quote
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.host import release_for
@@ -82,19 +82,19 @@ class ModelShape:
         return self.hidden_size * self.vocab_size
 
     @property
-    def routed(self) -> float:
+    def routed_weights(self) -> float:
         """Weights of all routed experts."""
         return sum(layer.routed for layer in self.layers)
 
     @property
-    def others(self) -> float:
+    def other_weights(self) -> float:
         """Weights without routed experts and embeddings."""
         return sum(layer.weights for layer in self.layers)
 
     @property
     def num_weights(self) -> float:
         """All weights."""
-        return self.others + self.routed + self.embedding * (1 if self.has_tied_embeddings else 2)
+        return self.other_weights + self.routed_weights + self.embedding * (1 if self.has_tied_embeddings else 2)
 
 
 def model_shape(recipe: SFTRecipe) -> ModelShape:
@@ -110,7 +110,7 @@ def model_shape(recipe: SFTRecipe) -> ModelShape:
         return shape_of({**_settings(recipe), **overrides})
     except (LookupError, ValueError, TypeError, ZeroDivisionError, AttributeError) as error:
         needs = f"Allowed: a model that states {', '.join(_NEEDED)}. Set what is missing in bridge_overrides.model."
-        text = f" is {quoted(recipe.model and recipe.model.name)}; its sizes are not known: {error}. {needs}"
+        text = f" is {quote(recipe.model and recipe.model.name)}; its sizes are not known: {error}. {needs}"
         raise ConfigError(join([_NAME, text], "")) from None
 
 
@@ -142,7 +142,7 @@ def _settings(recipe: SFTRecipe) -> Mapping[str, Any]:
         name = recipe.model.name if recipe.model else ""
         hint = did_you_mean(name, recipe.release.facts.models, "Download its config.json and name that folder.")
         text = (
-            f" is {f'{quoted(name)}, whose sizes are not known' if name else 'not set'}; allowed: a recipe "
+            f" is {f'{quote(name)}, whose sizes are not known' if name else 'not set'}; allowed: a recipe "
             "of Megatron-Bridge, a model of the hub that its recipes train, e.g. Qwen/Qwen3-8B, or a folder with the "
             f"model's config.json. {hint_for_no_recipe(recipe) or hint}"
         )

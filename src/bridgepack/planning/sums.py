@@ -25,8 +25,8 @@ def sums_of(shape: ModelShape, modules: tuple[str, ...]) -> Sums:
     layers = shape.layers
     parts = [part for layer in layers for part in layer.kept.parts if part.module in modules]
     return Sums(
-        others=shape.others,
-        routed=shape.routed,
+        others=shape.other_weights,
+        routed=shape.routed_weights,
         routed_used=sum(layer.routed_used for layer in layers),
         num_used=shape.num_experts * sum(layer.routed_used / layer.routed for layer in layers if layer.routed),
         num_mixtures=sum(layer.routed > 0 for layer in layers),

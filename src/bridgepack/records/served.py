@@ -56,13 +56,13 @@ def served_cure(
     kind: ServedKind,
     settings: Mapping[str, object],
     *,
-    tried: tuple[int, int] = (0, 0),
+    trial: tuple[int, int] = (0, 0),
     is_switched: bool = False,
     is_never_shown: bool = False,
 ) -> str:
     """Return what to do about a kind, apart from a switch of the template.
 
-    `settings` are those of CURING_SETTINGS that are set already, which it does not propose; `tried` are the rows on
+    `settings` are those of CURING_SETTINGS that are set already, which it does not propose; `trial` are the rows on
     which `mask_generation_prompt` was tried, and those of them that it would drop; `is_switched` if a switch of the
     prompt comes first, `is_never_shown` if splitting helps none of the answers.
     """
@@ -71,7 +71,7 @@ def served_cure(
     if kind == ServedKind.CONTEXT:
         return f"{_split_cure(settings)}; {_OTHER_CONTEXT}"
     if kind == ServedKind.BOUNDARY:
-        return _boundary_cure(settings, *tried, is_switched=is_switched)
+        return _boundary_cure(settings, *trial, is_switched=is_switched)
     if kind != ServedKind.ANSWER:
         return _REFUSED
     mode = settings.get("loss_mode")
@@ -97,19 +97,19 @@ def _split_cure(settings: Mapping[str, object]) -> str:
 
 
 def _boundary_cure(settings: Mapping[str, object], num_tried: int, num_dropped: int, *, is_switched: bool) -> str:
-    same = "tokenizer.chat_template_kwargs as the server has them"
+    as_server = "tokenizer.chat_template_kwargs as the server has them"
     is_masked = "mask_generation_prompt" in settings
     drops = "alone would drop" if is_switched else "would drop"
     loss = f", which {drops} {num_dropped:,} of {num_tried:,} rows that were tried" if num_dropped else ""
-    begin = f"set preprocessing.mask_generation_prompt to true{loss}, and {same}"
+    begin = f"set preprocessing.mask_generation_prompt to true{loss}, and {as_server}"
     if is_masked:
-        begin = f"preprocessing.mask_generation_prompt is true already; set {same}"
+        begin = f"preprocessing.mask_generation_prompt is true already; set {as_server}"
     elif settings.get("loss_mode") == "full":
-        begin = f"set {same}"
+        begin = f"set {as_server}"
     if "masks_control_tokens" not in settings:
         return f"{begin}; {_CONTROL}"
-    left = "; otherwise no setting is left: use a tokenizer that has the template's markers as tokens"
-    return begin + (left if is_masked else "")
+    no_setting = "; otherwise no setting is left: use a tokenizer that has the template's markers as tokens"
+    return begin + (no_setting if is_masked else "")
 
 
 def switch_cure(name: str, value: bool, *, is_partial: bool = False) -> str:
@@ -129,9 +129,9 @@ def switch_cure(name: str, value: bool, *, is_partial: bool = False) -> str:
 
 def _how_to_set(setting: Mapping[str, Any]) -> str:
     """Return how to set a setting that was measured; a switch of the template also at the server."""
-    others = [f"{path} to {_plain(value)}" for path, value in setting.items() if path != VARIABLES]
+    settings = [f"{path} to {_plain(value)}" for path, value in setting.items() if path != VARIABLES]
     switches = [switch_cure(name, value) for name, value in setting.get(VARIABLES, {}).items()]
-    return "; and ".join([*switches, *([f"set {' and '.join(others)}"] if others else [])])
+    return "; and ".join([*switches, *([f"set {' and '.join(settings)}"] if settings else [])])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -176,9 +176,9 @@ class Shares:
         """What orders settings: answers as they are served, their share, few tokens, then few settings."""
         return self.num_as_served, self.served_fraction, -self.num_tokens, -len(self.setting)
 
-    def is_better_than(self, other: Shares) -> bool:
+    def is_better_than(self, rival: Shares) -> bool:
         """Return whether more answers, and a larger share of the trained ones, are as they are served."""
-        return self.merit[:2] > other.merit[:2] and self.served_fraction > other.served_fraction
+        return self.merit[:2] > rival.merit[:2] and self.served_fraction > rival.served_fraction
 
     @property
     def name(self) -> str:
@@ -197,9 +197,9 @@ class Shares:
 
     def price(self, as_it_is: Shares) -> str:
         """Return what the setting costs and gives: `1.7 times the tokens, 100% of the trained answers as served`."""
-        tokens, trained = f"{self.token_ratio(as_it_is):.1f}", self.trained_fraction(as_it_is)
+        tokens, trained_fraction = f"{self.token_ratio(as_it_is):.1f}", self.trained_fraction(as_it_is)
         costs = [f"{tokens} times the tokens"] if tokens != "1.0" else []
-        costs += [f"{percent(trained)} of the answers trained"] if trained < 1 else []
+        costs += [f"{percent(trained_fraction)} of the answers trained"] if trained_fraction < 1 else []
         return ", ".join([*costs, f"{percent(self.served_fraction)} of the trained answers as served"])
 
 
@@ -257,37 +257,37 @@ class ServedRecord:
 
     def share(self, kind: str) -> float:
         """Return the share (0-1) of the answers that are of a kind."""
-        found = sum(count.num_answers for count in self.counts if count.kind == kind)
-        return found / self.num_answers if self.num_answers else 0.0
+        num_of_kind = sum(count.num_answers for count in self.counts if count.kind == kind)
+        return num_of_kind / self.num_answers if self.num_answers else 0.0
 
     def cure(self, kind: str) -> str:
         """Return what to do about a kind: the best setting that was measured, with its price, else what may help.
 
         The template's own switch comes first, which costs no tokens.
         """
-        measured = self._measured_cure(kind)
-        return measured or self._usual_cure(kind)
+        best = self._measured_cure(kind)
+        return best or self._usual_cure(kind)
 
     def _measured_cure(self, kind: str) -> str:
         """Return the best settings with fewer answers of a kind, with their prices; empty if none was measured."""
         if not self.choices:
             return ""
-        as_it_is, *others = self.choices
+        as_it_is, *alternatives = self.choices
         helping = [
             shares
-            for shares in others
+            for shares in alternatives
             if shares.kinds.get(kind, 0) < as_it_is.kinds.get(kind, 0)
             and shares.served_fraction > as_it_is.served_fraction
         ]
-        ordered = sorted(helping, key=lambda shares: shares.merit, reverse=True)
-        return ", or ".join(f"{_how_to_set(shares.setting)} ({shares.price(as_it_is)})" for shares in ordered)
+        best_first = sorted(helping, key=lambda shares: shares.merit, reverse=True)
+        return ", or ".join(f"{_how_to_set(shares.setting)} ({shares.price(as_it_is)})" for shares in best_first)
 
     def _usual_cure(self, kind: str) -> str:
-        tried = self.num_rows_tried, self.num_rows_dropped
+        trial = self.num_rows_tried, self.num_rows_dropped
         if kind == ServedKind.BOUNDARY and self.prompt_switch:
             switch = switch_cure(self.prompt_switch, self.prompt_switch_value, is_partial=self.is_prompt_switch_partial)
-            return f"{switch}; then {served_cure(ServedKind.BOUNDARY, self.settings, tried=tried, is_switched=True)}"
-        cure = served_cure(ServedKind(kind), self.settings, tried=tried, is_never_shown=self.is_never_shown)
+            return f"{switch}; then {served_cure(ServedKind.BOUNDARY, self.settings, trial=trial, is_switched=True)}"
+        cure = served_cure(ServedKind(kind), self.settings, trial=trial, is_never_shown=self.is_never_shown)
         if not self.switch or kind not in SWITCHED_KINDS:
             return cure
         switch = switch_cure(self.switch, self.switch_value, is_partial=self.is_switch_partial)

@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from bridgepack.config.errors import quoted
+from bridgepack.config.errors import quote
 from bridgepack.config.load import load_recipe, parse_overrides
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.write import recipe_to_yaml, written_values
@@ -215,13 +215,13 @@ def decode(word: str) -> Assignment:
         content = json.loads(zlib.decompress(base64.b64decode(word, altchars=b"-_", validate=True)))
     except (binascii.Error, ValueError, RecursionError, zlib.error):
         raise ConfigError(
-            f"{OPTION} is {quoted(word)}; allowed: the value that `bridgepack launch` writes. Launch the run again."
+            f"{OPTION} is {quote(word)}; allowed: the value that `bridgepack launch` writes. Launch the run again."
         ) from None
-    found = content.pop("format_version", None) if isinstance(content, dict) else None
-    if found != FORMAT_VERSION:
+    version = content.pop("format_version", None) if isinstance(content, dict) else None
+    if version != FORMAT_VERSION:
         raise ConfigError(
-            f"{OPTION} has format version {found}; this bridgepack reads {FORMAT_VERSION}. Install the same version of "
-            "bridgepack on the nodes and on the launching machine."
+            f"{OPTION} has format version {version}; this bridgepack reads {FORMAT_VERSION}. Install the same version "
+            "of bridgepack on the nodes and on the launching machine."
         )
     recipe, run_folder = SFTRecipe.from_mapping(content["recipe"]), RunFolder(content["run_folder"])
     return Assignment(**{**content, "recipe": recipe, "run_folder": run_folder})
@@ -245,23 +245,23 @@ def assignment_of(arguments: Sequence[str] | None, *, program: str, description:
     parser.add_argument(
         "overrides", nargs="*", metavar="PATH=VALUE", help="settings of Megatron-Bridge, as added by plugins"
     )
-    found = parser.parse_args(arguments)
-    if found.assignment is not None:
-        if found.run_folder or found.artifacts_in or found.artifact or found.world_size:
+    options = parser.parse_args(arguments)
+    if options.assignment is not None:
+        if options.run_folder or options.artifacts_in or options.artifact or options.world_size:
             parser.error(f"{OPTION} must be the only argument; remove the others")
-        assignment = decode(found.assignment)
+        assignment = decode(options.assignment)
     else:
-        if not found.run_folder:
+        if not options.run_folder:
             parser.error("--recipe needs --run-folder FOLDER")
         assignment = Assignment(
-            recipe=load_recipe(found.recipe),
-            run_folder=RunFolder(found.run_folder),
-            artifacts=found.artifacts_in,
-            artifact=found.artifact,
-            world_size=found.world_size,
+            recipe=load_recipe(options.recipe),
+            run_folder=RunFolder(options.run_folder),
+            artifacts=options.artifacts_in,
+            artifact=options.artifact,
+            world_size=options.world_size,
         )
     # The plugins of megatron.bridge.recipes.run_plugins add these to a script.
-    changes = parse_overrides(tuple(item.lstrip("+") for item in found.overrides), option="the argument")
+    changes = parse_overrides(tuple(item.lstrip("+") for item in options.overrides), option="the argument")
     if not changes:
         return assignment
     recipe = assignment.recipe.override({f"bridge_overrides.{path}": value for path, value in changes.items()})
@@ -285,11 +285,11 @@ def artifact_of(assignment: Assignment) -> Path:
     Raises:
         ConfigError: none of these exists.
     """
-    built = assignment.run_folder.read_artifact()
-    found = assignment.artifact or (built.path if built else None) or assignment.recipe.artifact
-    if found is None:
+    artifact_record = assignment.run_folder.read_artifact()
+    folder = assignment.artifact or (artifact_record.path if artifact_record else None) or assignment.recipe.artifact
+    if folder is None:
         raise ConfigError(
             f"the run folder is {str(assignment.run_folder.path)!r}; no build has written {ARTIFACT_FILE} there, and "
             "neither --artifact nor the recipe's artifact is set. Read the log of the build task."
         )
-    return Path(found)
+    return Path(folder)

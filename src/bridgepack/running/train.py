@@ -122,7 +122,7 @@ def _train(job: Job, records: _JobRecords, start: Start, files: CheckedFiles | N
     guard = Guard(
         artifact=start.artifact,
         settings=start.recipe.guard,
-        ignored=start.recipe.ignore,
+        ignore=start.recipe.ignore,
         on_alarm=lambda alarm: job.stop(Stop(exit_code=FINDINGS, message=alarm.text(), record=alarm.record())),
         on_notice=records.notice,
         on_failure=lambda error: _fail(job, error),

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridgepack.config.document import written
+from bridgepack.config.document import stated_values
 from bridgepack.config.layouts.contents import holds
 from bridgepack.config.layouts.detect import Detection, detect, entries_named
 from bridgepack.config.layouts.hints import layout_hint
@@ -37,7 +37,7 @@ from tests.support.public_rows import (
 
 
 def _layout(detection: Detection) -> dict[str, Any]:
-    found: dict[str, Any] = written(detection.layout)
+    found: dict[str, Any] = stated_values(detection.layout)
     return found
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bridgepack.config.document import written
+from bridgepack.config.document import stated_values
 from bridgepack.config.load import catalogue_names, load_recipe
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.config.recipe.packing import BatchConfig, PackingConfig
@@ -71,13 +71,13 @@ def test_an_override_replaces_and_says_so(
 ) -> None:
     recipe = load_recipe(file_of(old), new)
     (old_path,), ((new_path, value),) = old, new.items()
-    values = dict(_leaves(written(recipe)))
+    values = dict(_leaves(stated_values(recipe)))
 
     assert [(pair.old.place, pair.new.place) for pair in recipe.replacements] == [(old_path, new_path)]
     assert caplog.messages == [recipe.replacements[0].text()]
     assert values.get(new_path, values.get(old_path)) == value
     assert new_path not in values or old_path not in values
-    assert written(SFTRecipe.from_mapping(written(recipe))) == written(recipe)
+    assert stated_values(SFTRecipe.from_mapping(stated_values(recipe))) == stated_values(recipe)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_value_that_only_the_host_takes_stays_an_override() -> None:
 def test_a_source_s_share_replaces_its_epochs() -> None:
     recipe = load_recipe(file_of({"data.train": [{"path": "a.jsonl", "epochs": 2.0}]}), {"data.train.0.weight": 0.5})
 
-    assert written(recipe)["data"]["train"] == [{"path": "a.jsonl", "weight": 0.5}]
+    assert stated_values(recipe)["data"]["train"] == [{"path": "a.jsonl", "weight": 0.5}]
 
 
 def test_objects_of_python_are_refused_as_files_are() -> None:

@@ -67,7 +67,7 @@ def test_only_the_value_of_before_is_left_out_whatever_the_default() -> None:
 
 def _digest(preprocessing: dict[str, Any], **data: Any) -> str:
     recipe = {"preprocessing": {"kind": "chat", **preprocessing}, "data": {"train": "a.jsonl", **data}}
-    return fingerprint_of(format_version=1, versions={}, inputs={}, tokenizer={}, recipe=recipe, resolved={})
+    return fingerprint_of(format_version=1, versions={}, inputs={}, tokenizer={}, recipe=recipe, resolved_values={})
 
 
 def test_fingerprints_leave_out_what_changes_nothing() -> None:

@@ -107,9 +107,9 @@ def test_a_node_that_is_gone_is_one_sentence(caplog: pytest.LogCaptureFixture) -
     setup = WorkerSetup(folders=("/",), memory_bytes=None)
     ray = SimpleNamespace(nodes=lambda: nodes)
     runner = RayRunner(ray=ray, setup=setup, num_workers=None, slots_per_node=2, here=InThisProcess())
-    assert runner._most() == (8, 16)
+    assert runner._limits() == (8, 16)
     nodes[1]["Alive"] = False
-    assert runner._most() == (4, 8)
+    assert runner._limits() == (4, 8)
     (message,) = caplog.messages
     assert mentions(message, "Ray node b is", "restart on other nodes", "is kept")
 

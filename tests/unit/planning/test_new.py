@@ -11,7 +11,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from bridgepack.checking.check import CheckOptions, check_target
-from bridgepack.config.document import written
+from bridgepack.config.document import stated_values
 from bridgepack.config.load import CatalogueEntry, catalogue
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.config.recipe.recipe import SFTRecipe
@@ -261,7 +261,7 @@ def test_the_layout_of_the_data_is_written(
     recipe, text = _with_data(entries, data)
 
     assert recipe.data.layout is not None
-    assert written(recipe.data.layout) == (layout or {"kind": "chat", "messages": [{"from_column": "dialog"}]})
+    assert stated_values(recipe.data.layout) == (layout or {"kind": "chat", "messages": [{"from_column": "dialog"}]})
     assert recipe.preprocessing.kind == recipe.data.layout.kind
     assert "  layout: # " in text
     assert all(len(line.partition(" # ")[0]) <= 120 for line in text.splitlines())

@@ -12,7 +12,7 @@ from bridgepack.bridge.bases import is_left_out, new_section
 from bridgepack.bridge.inherited import is_decided
 from bridgepack.bridge.plain import value_at
 from bridgepack.bridge.wiring import Setting
-from bridgepack.config.errors import did_you_mean, known_names, quoted
+from bridgepack.config.errors import did_you_mean, known_names, quote
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.host import HostRelease
 from bridgepack.host.facts import CONTAINER, FUNCTION, ReleaseFacts, as_plain, class_in, holds_mapping
@@ -104,7 +104,7 @@ def _step(
     if isinstance(node, (bool, int, float, str)):
         below, position = override.path.removeprefix(f"{path}.").partition(".")[0], f"below {path}, a plain value"
         fix = say("Set {path} as a whole.", path=setting(path))
-        return _refusal(f"{path}.{below}", f"{position}, {quoted(node)}", "fields of objects", fix)
+        return _refusal(f"{path}.{below}", f"{position}, {quote(node)}", "fields of objects", fix)
     return None if field_type == "any" or isinstance(node, (list, tuple)) else owner.inner({}, "", path)
 
 
@@ -166,7 +166,7 @@ def _unfit(owner: HostObject, name: str, override: Setting) -> Refusal | None:
         if facts.registered_precision(value) is not None:
             return None
         allowed_values, _, hint = known_names(value, facts.precision_names).removeprefix("allowed: ").partition(". ")
-        return _refusal(path, quoted(value), allowed_values, hint, kind="unfit")
+        return _refusal(path, quote(value), allowed_values, hint, kind="unfit")
     is_kept = (value == {} and owner.node.get(name) is not None) or (
         value is None and name in owner.node and owner.node[name] is None
     )
@@ -179,7 +179,7 @@ def _unfit(owner: HostObject, name: str, override: Setting) -> Refusal | None:
             ", or null for none" if facts.why_unfit(None, field_type) is None else ""
         )
     fix = "Set it on the ConfigContainer in Python." if FUNCTION in reason else "Use one of these."
-    return _refusal(path, quoted(value), reason, fix, kind="unfit")
+    return _refusal(path, quote(value), reason, fix, kind="unfit")
 
 
 def _refusal(
@@ -207,7 +207,7 @@ def why_not_kept(values: Mapping[str, Any], override: Setting, facts: ReleaseFac
         return say("Set {paths} instead.", paths=setting(*paths))
 
     def refusal(allowed_values: str, fix: str) -> Refusal:
-        return _refusal(path, quoted(override.value), allowed_values, fix, kind="not_kept")
+        return _refusal(path, quote(override.value), allowed_values, fix, kind="not_kept")
 
     if path in WORKED_OUT:
         return refusal("what Megatron-Bridge computes", advice(*WORKED_OUT[path]))
@@ -241,7 +241,7 @@ def _deciding_fields(values: Mapping[str, Any], decider: str, facts: ReleaseFact
 def _text(value: Any) -> str:
     if isinstance(value, Mapping):
         return str(value.get("_name_") or value.get("_target_"))
-    return quoted(value)
+    return quote(value)
 
 
 def _recomputed_refusal(values: Mapping[str, Any], section: str, name: str, refusal: _Refuse) -> Refusal | None:

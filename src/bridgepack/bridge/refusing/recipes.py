@@ -6,7 +6,7 @@ from typing import Any
 
 from bridgepack.bridge.bases import why_not_made
 from bridgepack.bridge.wiring.columns import HOST_LAYOUT, columns_for_host, layouts_for_host
-from bridgepack.config.errors import quoted
+from bridgepack.config.errors import quote
 from bridgepack.config.layouts.sayings import as_flow
 from bridgepack.config.recipe.data import DataSource, as_sources, path_of, sets_amount, source_entries
 from bridgepack.config.recipe.preprocessing import FORM_FIELDS, ChatPreprocessing
@@ -67,7 +67,7 @@ def _layouts(recipe: SFTRecipe) -> Iterator[Refusal]:
     if any(written_layouts(recipe.data, source) != first for source in sources):
         yield _reading("data.layout", "not the same for all rows", "one layout: the host has one", _OFFLINE_LAYOUT)
     elif first[0].kind != kind or columns_for_host(first) is None:
-        yield _reading("data.layout", quoted(", ".join(map(as_flow, first))), allowed_values, _OFFLINE_LAYOUT)
+        yield _reading("data.layout", quote(", ".join(map(as_flow, first))), allowed_values, _OFFLINE_LAYOUT)
 
 
 def _forms(recipe: SFTRecipe) -> Iterator[Refusal]:
@@ -79,9 +79,9 @@ def _forms(recipe: SFTRecipe) -> Iterator[Refusal]:
     for name in sorted(preprocessing.model_fields_set - {"kind", "loss_mode", "over_long", "others"}):
         value, usual = getattr(preprocessing, name), type(preprocessing).model_fields[name].default
         if value != of_host.get(name, usual):
-            as_host = quoted(of_host.get(name, usual))
+            as_host = quote(of_host.get(name, usual))
             allowed_values = f"{as_host} with packing.mode {recipe.packing.mode}: the host reads the data itself"
-            yield _reading(f"preprocessing.{name}", quoted(value), allowed_values, _OFFLINE)
+            yield _reading(f"preprocessing.{name}", quote(value), allowed_values, _OFFLINE)
 
 
 def _source(recipe: SFTRecipe, split: str, as_it_is: str) -> Iterator[Refusal]:
@@ -102,7 +102,7 @@ def _source(recipe: SFTRecipe, split: str, as_it_is: str) -> Iterator[Refusal]:
         allowed_values = (
             f"a file ({kinds}) or a section {{dataset: ID}} with packing.mode {mode}: the host reads the data"
         )
-        yield _reading(field, quoted(path), allowed_values, "Name one of these, or set packing.mode to offline.")
+        yield _reading(field, quote(path), allowed_values, "Name one of these, or set packing.mode to offline.")
 
 
 def refuse_packs_unread(
@@ -144,7 +144,7 @@ def models(recipe: SFTRecipe, base: Mapping[str, Any]) -> Iterator[Refusal]:
     """
     if recipe.model is None:
         return
-    name, kind = quoted(recipe.model.name), str((base.get("model") or {}).get("_target_", ""))
+    name, kind = quote(recipe.model.name), str((base.get("model") or {}).get("_target_", ""))
     if kind.startswith("megatron.bridge.diffusion"):
         value = f"{name}, a {kind.rpartition('.')[2]}, which makes images or video"
         yield Refusal(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from bridgepack import geometry
-from bridgepack.config.document import written
+from bridgepack.config.document import stated_values
 from bridgepack.config.recipe.host_paths import SPECS as SPECS
 from bridgepack.config.recipe.quantities import overrides_in, with_field
 from bridgepack.config.recipe.recipe import SFTRecipe
@@ -42,10 +42,10 @@ class Setting:
 def with_overrides_in_fields(recipe: SFTRecipe) -> SFTRecipe:
     """Return a recipe with a field's value from the override that says the same quantity, where the field takes it."""
     for path in overrides_in(recipe.bridge_overrides, recipe.release):
-        values = written(recipe)
+        values = stated_values(recipe)
         if with_field(values, path, recipe.release):
             with suppress(ConfigError):
-                recipe = SFTRecipe.validated(values)
+                recipe = SFTRecipe.from_values(values)
     return recipe
 
 

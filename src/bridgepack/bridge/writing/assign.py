@@ -10,7 +10,7 @@ from bridgepack.bridge.plain import field_names, holder_of, value_at
 from bridgepack.bridge.shipped import PRECISIONS, import_host, named_precision
 from bridgepack.bridge.wiring import OVERRIDES, Setting
 from bridgepack.bridge.writing.values import dataclass_in, declared_types, host_value
-from bridgepack.config.errors import did_you_mean, known_names, quoted
+from bridgepack.config.errors import did_you_mean, known_names, quote
 from bridgepack.errors import ConfigError
 from bridgepack.host.overwritten import DECIDERS, DEPENDENT, WORKED_OUT
 
@@ -42,7 +42,7 @@ def _precision(value: Any, field: str) -> Any:
         return value
     if named_precision(value) is None:
         names = sorted({name.replace("-", "_") for name in import_host(PRECISIONS).MIXED_PRECISION_RECIPES})
-        raise ConfigError(f"{field} is {quoted(value)}; {known_names(value, names)}", field=field)
+        raise ConfigError(f"{field} is {quote(value)}; {known_names(value, names)}", field=field)
     return value
 
 
@@ -101,7 +101,7 @@ def _section(node: Any, name: str, setting: Setting, above: str, values_by_path:
     setattr(holder, name, section)
     if not isinstance(section, dict) and not dataclasses.is_dataclass(section) and not hasattr(section, "__dict__"):
         raise ConfigError(
-            f"{setting.place} lies below {above}{name}, a plain value, {quoted(section)}. Set the value as a whole.",
+            f"{setting.place} lies below {above}{name}, a plain value, {quote(section)}. Set the value as a whole.",
             field=setting.place,
         )
     return section
@@ -134,7 +134,7 @@ def _new_object(holder: Any, name: str, setting: Setting, values_by_path: Mappin
 def _no_such_field(node: Any, name: str, setting: Setting) -> ConfigError:
     names = sorted(field_names(node))
     hint = did_you_mean(name, names, f"It has: {', '.join(names[:20])}.")
-    text = f"{setting.place}: {type(node).__name__} has no field {quoted(name)}. {hint}"
+    text = f"{setting.place}: {type(node).__name__} has no field {quote(name)}. {hint}"
     return ConfigError(text, field=setting.place)
 
 
@@ -145,7 +145,7 @@ def check_is_kept(config: Any, setting: Setting) -> None:
         ConfigError: it does; the message names the setting to use instead.
     """
     path, value = setting.path, value_at(config, setting.path)
-    statement = f"{setting.place} is {quoted(setting.value)}"
+    statement = f"{setting.place} is {quote(setting.value)}"
     if path in WORKED_OUT:
         instead = " and ".join(WORKED_OUT[path])
         raise ConfigError(f"{statement}; Megatron-Bridge computes it. Set {instead} instead.", field=setting.place)
@@ -199,7 +199,7 @@ def _check_is_not_worked_out_again(config: Any, setting: Setting, statement: str
         raise ConfigError(text, field=setting.place) from error
     if getattr(again, name) != getattr(node, name):
         raise ConfigError(
-            f"{statement}; {kind} sets it to {quoted(getattr(again, name))} by itself. Remove it, and set what {kind} "
+            f"{statement}; {kind} sets it to {quote(getattr(again, name))} by itself. Remove it, and set what {kind} "
             "takes it from.",
             field=setting.place,
         )

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path, PurePath
 from typing import Any
 
-from bridgepack.config.errors import nearest_name, quoted
+from bridgepack.config.errors import nearest_name, quote
 from bridgepack.errors import ConfigError
 
 _LISTS = (list, tuple, set, frozenset)
@@ -35,7 +35,7 @@ def host_value(value: Any, annotation: Any, *, field: str) -> Any:
     try:
         return _fit(value, annotation)
     except _NoFit as reason:
-        text = f"{field} is {quoted(value)}; allowed: {reason}. Use one of these."
+        text = f"{field} is {quote(value)}; allowed: {reason}. Use one of these."
         raise ConfigError(text, field=field) from None
 
 

@@ -19,7 +19,7 @@ from bridgepack.bridge.refusing.refusals import OF_RECIPE, OF_TOPOLOGY, REFUSED,
 from bridgepack.bridge.shipped import import_host, installed_release, is_shipped_model, load_shipped, named_precision
 from bridgepack.bridge.wiring import SPECS, Packs, Setting, derived_setting
 from bridgepack.bridge.writing.assign import assign
-from bridgepack.config.errors import quoted
+from bridgepack.config.errors import quote
 from bridgepack.config.recipe.data import DEFAULT_SPLIT, DataSource, Source, as_sources, path_of
 from bridgepack.config.recipe.recipe import SFTRecipe, checked_object
 from bridgepack.config.recipe.training import AdapterMethod, ModelConfig
@@ -157,7 +157,7 @@ def model_of_hub(model: ModelConfig, release: HostRelease) -> Any:
     except _MODEL_ERRORS as error:
         reason = str(error).strip().partition("\n")[0]
         raise ConfigError(
-            f"model.name is {quoted(model.name)}, which Megatron-Bridge cannot load here: {type(error).__name__}: "
+            f"model.name is {quote(model.name)}, which Megatron-Bridge cannot load here: {type(error).__name__}: "
             f"{reason}. Allowed: a folder, or an id in the Hugging Face cache or on the hub, of a model that "
             "AutoBridge knows. Fetch its config.json, or name a recipe of Megatron-Bridge.",
             field="model.name",

@@ -12,8 +12,8 @@ from bridgepack.config.cluster.executors import FACTS, LOCAL_KINDS, Executor, Lo
 from bridgepack.config.cluster.processes import Processes, processes_of
 from bridgepack.config.cluster.slurm import SlurmExecutor
 from bridgepack.config.cluster.values import EnvironmentVariables, FreeForm, Switch, Text, hide_secrets, is_word
-from bridgepack.config.document import Document, written
-from bridgepack.config.errors import config_error, did_you_mean, quoted
+from bridgepack.config.document import Document, stated_values
+from bridgepack.config.errors import config_error, did_you_mean, quote
 from bridgepack.config.reading import read_sections, written_in
 from bridgepack.config.section import Section
 from bridgepack.errors import ConfigError
@@ -142,22 +142,22 @@ class ClusterConfig(Document):
         Raises:
             ConfigError: the GPUs do not fill whole nodes.
         """
-        own = set(getattr(self.tasks, task).executor)
-        return processes_of(self.executor_for(task), task, num_gpus, own_fields=own, place=self.place_of(task))
+        fields = set(getattr(self.tasks, task).executor)
+        return processes_of(self.executor_for(task), task, num_gpus, own_fields=fields, place=self.place_of(task))
 
     def display_values(self) -> dict[str, Any]:
         """Return the file's values as plain values, with secrets hidden."""
-        values: dict[str, Any] = hide_secrets(written(self))
+        values: dict[str, Any] = hide_secrets(stated_values(self))
         return values
 
     def executor_for(self, task: Task) -> Executor:
         """Return the executor of one task: the cluster's, overridden by the task's own fields and variables."""
-        own: TaskConfig = getattr(self.tasks, task)
-        if not own.executor and not own.env_vars:
+        settings: TaskConfig = getattr(self.tasks, task)
+        if not settings.executor and not settings.env_vars:
             return self.executor
-        values = _merge(written(self.executor), own.executor)
-        if own.env_vars:
-            values = _merge(values, {"env_vars": own.env_vars})
+        values = _merge(stated_values(self.executor), settings.executor)
+        if settings.env_vars:
+            values = _merge(values, {"env_vars": settings.env_vars})
         return make_section(values, place=self.place_of(task))
 
 
@@ -199,15 +199,15 @@ def _load(target: str) -> ClusterConfig:
     if path.suffix.lower() not in {".yaml", ".yml", ".toml"}:
         names = " or ".join(_BUILT_IN)
         hint = did_you_mean(target, _BUILT_IN, "Write a cluster file, or use one of these names.")
-        raise ConfigError(f"cluster is {quoted(target)}; allowed: FILE.yaml, FILE.toml, {names}. {hint}")
-    values = read_sections(path, what="cluster", fields="executor, workspace, ...")
+        raise ConfigError(f"cluster is {quote(target)}; allowed: FILE.yaml, FILE.toml, {names}. {hint}")
+    values = read_sections(path, content="cluster", fields="executor, workspace, ...")
     with written_in(path):
         return ClusterConfig.from_mapping(values)
 
 
 def cluster_error(error: ValidationError, model: type[BaseModel], *, place: str) -> ConfigError:
     """Return one ConfigError with a line for every wrong field; `place` is the executor's dotted path in the file."""
-    return config_error(error, model, what="cluster file", option="--cluster-set", moved=("executor", place))
+    return config_error(error, model, content="cluster file", option="--cluster-set", relocation=("executor", place))
 
 
 def _merge(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -251,12 +251,12 @@ def _executor_faults(executor: Executor, task: Task) -> Iterator[str]:
         )
 
 
-def _choice_faults(executor: Executor, field: str, kind: str, allowed: tuple[str, ...]) -> Iterator[str]:
-    if kind not in allowed:
-        others = [name for name, facts in FACTS.items() if kind in getattr(facts, f"{field}s")]
+def _choice_faults(executor: Executor, field: str, kind: str, kinds: tuple[str, ...]) -> Iterator[str]:
+    if kind not in kinds:
+        executors = [name for name, facts in FACTS.items() if kind in getattr(facts, f"{field}s")]
         yield (
-            f"{field}.kind is {kind}; nemo-run supports it for {', '.join(others)}, not for {executor.kind}. "
-            f"Allowed here: {', '.join(allowed)}. Use one of these."
+            f"{field}.kind is {kind}; nemo-run supports it for {', '.join(executors)}, not for {executor.kind}. "
+            f"Allowed here: {', '.join(kinds)}. Use one of these."
         )
 
 

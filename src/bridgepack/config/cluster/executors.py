@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field, model_validator
 from bridgepack.config.cluster.base import ExecutorSection, Facts, Launcher, TorchrunLauncher
 from bridgepack.config.cluster.slurm import SlurmExecutor
 from bridgepack.config.cluster.values import Count, FreeForm, Switch, Text, Volume, hide_secrets, is_inside, is_word
-from bridgepack.config.errors import quoted
+from bridgepack.config.errors import quote
 
 #: Classes with their own kind.
 TYPED = MappingProxyType({"LocalExecutor": "local", "DockerExecutor": "docker", "SlurmExecutor": "slurm"})
@@ -144,12 +144,12 @@ class NemoRunExecutor(ExecutorSection):
         for name, least in ((facts.nodes, 1), (facts.processes, 1), (facts.gpus, 0)):
             count = self.value(name)
             if count is not None and (type(count) is not int or count < least):
-                yield f"{name} is {quoted(count)}; allowed: a whole number, at least {least}. Correct it."
+                yield f"{name} is {quote(count)}; allowed: a whole number, at least {least}. Correct it."
         for name in facts.shell_paths:
             path = self.value(name)
             if path is not None and not is_word(str(path)):
                 yield (
-                    f"{name} is {quoted(path)}; nemo-run writes it unquoted into a shell script; allowed: one word "
+                    f"{name} is {quote(path)}; nemo-run writes it unquoted into a shell script; allowed: one word "
                     "without characters of the shell. Rename it."
                 )
         folder, paths = self.value(facts.job_folder), self._mounted_paths()

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pprint import pformat
 from typing import Any, Literal, NoReturn
 
-from bridgepack.config.errors import quoted
+from bridgepack.config.errors import quote
 from bridgepack.errors import ConfigError
 from bridgepack.records import Change
 
@@ -32,9 +32,9 @@ def refuse(edit: Change, reason: str, by_hand: str = "") -> NoReturn:
     Raises:
         CannotEditError: always.
     """
-    value = quoted(edit.value)
-    typed = by_hand or f"Set {edit.path} to {value} by hand."
-    raise CannotEditError(f"{edit.path} cannot be set to {value}: {reason}. {typed}", edit)
+    value = quote(edit.value)
+    cure = by_hand or f"Set {edit.path} to {value} by hand."
+    raise CannotEditError(f"{edit.path} cannot be set to {value}: {reason}. {cure}", edit)
 
 
 def edit_text(
@@ -57,19 +57,19 @@ def edit_text(
     text = text.replace("\r\n", "\n")
     values = read(text)
     for edit in edits:
-        wanted = _apply(values, edit)
-        if _is_same(values, wanted):
+        new_values = _apply(values, edit)
+        if _is_same(values, new_values):
             continue
-        changed = change(text, edit)
+        new_text = change(text, edit)
         try:
-            is_right = _is_same(read(changed), wanted)
+            is_right = _is_same(read(new_text), new_values)
         except CannotEditError:
             is_right = False
         if not is_right:
-            lines = zip(text.split("\n"), changed.split("\n"), strict=False)
+            lines = zip(text.split("\n"), new_text.split("\n"), strict=False)
             line = next((number for number, (old, new) in enumerate(lines, 1) if old != new), text.count("\n") + 1)
             refuse(edit, f"line {line}: an anchor, a merge key (<<), a non-text key or the layout prevents it")
-        text, values = changed, wanted
+        text, values = new_text, new_values
     return text.replace("\n", "\r\n") if has_returns else text
 
 
@@ -97,13 +97,13 @@ def _apply(values: Mapping[str, Any], edit: Change) -> dict[str, Any]:
     for index, name in enumerate(sections):
         below = node.get(name)
         if below is not None and not isinstance(below, dict):
-            refuse(edit, f"{'.'.join(sections[: index + 1])} is {quoted(below)} in the file, not a section")
+            refuse(edit, f"{'.'.join(sections[: index + 1])} is {quote(below)} in the file, not a section")
         node[name] = dict(below or {})  # a copy: a YAML alias may share the section
         node = node[name]
     node[leaf] = edit.value
     return result
 
 
-def _is_same(left: Any, right: Any) -> bool:
+def _is_same(first: Any, second: Any) -> bool:
     """Return whether two plain values are equal and of equal types, regardless of key order."""
-    return pformat(left) == pformat(right)
+    return pformat(first) == pformat(second)

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from bridgepack.config.document import written
-from bridgepack.config.errors import did_you_mean, quoted
+from bridgepack.config.document import stated_values
+from bridgepack.config.errors import did_you_mean, quote
 from bridgepack.config.layouts.candidates import Candidate
 from bridgepack.config.layouts.contents import Contents
 from bridgepack.config.layouts.entry import PublicLayout
@@ -21,7 +21,7 @@ _WIDEST, _SHOWN = 60, 4
 def unknown_name(name: str, names: Sequence[str]) -> str:
     """Return the message for a name that no entry has."""
     return (
-        f"--layout is {quoted(name)}; allowed: a name that `bridgepack recipes layouts` lists, or {NO_LAYOUT}. "
+        f"--layout is {quote(name)}; allowed: a name that `bridgepack recipes layouts` lists, or {NO_LAYOUT}. "
         f"{did_you_mean(name, [*names, NO_LAYOUT])}"
     )
 
@@ -169,7 +169,7 @@ def as_flow(layout: AnyLayout) -> str:
     """Return a layout in one line of YAML."""
     from bridgepack.config.editing.yaml_text import flow  # imports ruamel.yaml, which few workers need
 
-    return flow(written(layout))
+    return flow(stated_values(layout))
 
 
 def kind_of(contents: Contents, value: Any) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bridgepack.config.document import written
+from bridgepack.config.document import stated_values
 from bridgepack.config.layouts import sayings
 from bridgepack.config.layouts.attempts import Attempt, Sample, attempts_at, best_of, layout_of
 from bridgepack.config.layouts.candidates import Candidate, Columns, candidate_with, candidates_of
@@ -216,7 +216,7 @@ def _with_usual_columns(layout: AnyLayout) -> AnyLayout:
     """
     if isinstance(layout, TokenizedLayout):
         is_usual = layout.loss_mask == "loss_mask" or layout.labels == "labels"
-        fields = {name: value for name, value in written(layout).items() if name not in {"loss_mask", "labels"}}
+        fields = {name: value for name, value in stated_values(layout).items() if name not in {"loss_mask", "labels"}}
         return TokenizedLayout.model_validate(fields) if is_usual else layout
     if not isinstance(layout, ChatLayout):
         return layout
@@ -224,7 +224,7 @@ def _with_usual_columns(layout: AnyLayout) -> AnyLayout:
     changes: dict[str, Any] = {}
     has_system = any(getattr(turn, "role", "") == "system" for turn in layout.messages)
     if not has_system and "system" not in read:
-        changes["messages"] = ({"role": "system", "content": "{system}"}, *written(layout.messages))
+        changes["messages"] = ({"role": "system", "content": "{system}"}, *stated_values(layout.messages))
     if layout.tools is None and not {*_TOOLS} & read:
         changes["tools"] = _TOOLS
-    return ChatLayout.model_validate({**written(layout), **changes})
+    return ChatLayout.model_validate({**stated_values(layout), **changes})

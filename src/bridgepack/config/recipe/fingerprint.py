@@ -25,7 +25,7 @@ def fingerprint_of(
     inputs: Mapping[str, Sequence[InputRecord]],
     tokenizer: Mapping[str, Any],
     recipe: Mapping[str, Any],
-    resolved: Mapping[str, Any],
+    resolved_values: Mapping[str, Any],
 ) -> str:
     """Return the fingerprint, hexadecimal, of values as in `Manifest`; the same on every machine.
 
@@ -40,7 +40,7 @@ def fingerprint_of(
         "tokenizer": {key: value for key, value in tokenizer.items() if key not in TOKENIZER_NAMES},
         "preprocessing": without_younger(PREPROCESSING_KINDS.get(str(preprocessing.get("kind"))), preprocessing),
         "packing": {key: value for key, value in _part(recipe, "packing").items() if key not in NOT_IN_ROWS},
-        "resolved": {name: _part(resolved, name).get("value") for name in resolved},
+        "resolved": {name: _part(resolved_values, name).get("value") for name in resolved_values},
         **{name: data.get(name) for name in _OF_DATA},
         **{name: data[name] for name in ("max_row_bytes",) if name in data},
         **_younger(DataConfig, data),
@@ -83,7 +83,7 @@ def fingerprint_of_manifest(manifest: Manifest) -> str:
         inputs={split.name: split.inputs for split in splits},
         tokenizer=manifest.tokenizer,
         recipe=manifest.recipe,
-        resolved=manifest.resolved,
+        resolved_values=manifest.resolved,
     )
 
 

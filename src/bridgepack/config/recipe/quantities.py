@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from bridgepack.config.errors import quoted
+from bridgepack.config.errors import quote
 from bridgepack.config.recipe.host_paths import FIELDS
 from bridgepack.errors import ConfigError, Problem
 from bridgepack.host import HostRelease
@@ -104,7 +104,7 @@ class Written:
 
     def text(self) -> str:
         """Return the setting with its value, for messages."""
-        return f"{self.place} is {quoted(self.value)}"
+        return f"{self.place} is {quote(self.value)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class Replaced:
 
     def text(self) -> str:
         """Return what happened, in one line."""
-        return f"{self.old.place} {quoted(self.old.value)} is replaced by {self.new.place} {quoted(self.new.value)}"
+        return f"{self.old.place} {quote(self.old.value)} is replaced by {self.new.place} {quote(self.new.value)}"
 
 
 def refuse_two_settings(values: Mapping[str, Any], release: HostRelease) -> None:

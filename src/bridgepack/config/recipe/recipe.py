@@ -10,7 +10,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from bridgepack import geometry
-from bridgepack.config.document import Document, written
+from bridgepack.config.document import Document, stated_values
 from bridgepack.config.installed import installed_version
 from bridgepack.config.recipe.data import DataConfig, TokenizerConfig, as_sources, sets_amount, source_entries
 from bridgepack.config.recipe.packing import BatchConfig, PackingConfig, ParallelismConfig
@@ -218,7 +218,7 @@ class SFTRecipe(Document):
         return self._replacements
 
     def _with_changes(self, values: dict[str, Any], changes: Mapping[str, Any]) -> Self:
-        recipe, replacements = with_changes(values, changes, self.release, self.validated)
+        recipe, replacements = with_changes(values, changes, self.release, self.from_values)
         recipe._replacements = (*self._replacements, *replacements)
         return recipe
 
@@ -317,5 +317,5 @@ def checked_object[R: SFTRecipe](recipe: R) -> R:
     Raises:
         ConfigError: naming both.
     """
-    refuse_two_settings(written(recipe), recipe.release)
+    refuse_two_settings(stated_values(recipe), recipe.release)
     return recipe

@@ -52,10 +52,10 @@ def _without_idle(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def other_settings(recipe: SFTRecipe, packs: SFTRecipe) -> Iterator[tuple[str, Any, Any]]:
     """Yield the fields about rows that differ between a run's recipe and the one of its packs, with both values."""
-    here, there = (
-        dict(leaves(one.model_dump(mode="json", include=set(_OF_PACKS), exclude={"packing": set(NOT_IN_ROWS)})))
-        for one in (recipe, packs)
+    recipe_values, pack_values = (
+        dict(leaves(item.model_dump(mode="json", include=set(_OF_PACKS), exclude={"packing": set(NOT_IN_ROWS)})))
+        for item in (recipe, packs)
     )
-    for name in dict.fromkeys([*here, *there]):
-        if here.get(name) != there.get(name):
-            yield name, here.get(name), there.get(name)
+    for name in dict.fromkeys([*recipe_values, *pack_values]):
+        if recipe_values.get(name) != pack_values.get(name):
+            yield name, recipe_values.get(name), pack_values.get(name)

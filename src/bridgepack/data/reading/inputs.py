@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
-from bridgepack.config.errors import nearest_name, quoted
+from bridgepack.config.errors import nearest_name, quote
 from bridgepack.config.recipe.data import DEFAULT_SPLIT, DataSource, Source, path_of
 from bridgepack.config.recipe.readings import Reading
 from bridgepack.data.files import hub_or_cache
@@ -165,10 +165,10 @@ def _files_of(source: str, field: str, split: str, below: FilesBelow, *, is_name
     except (OSError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or error
         advice = "the bucket, key, credentials, endpoint and permissions" if is_url else "the path"
-        raise DataError(f"{field} is {quoted(source)}; it cannot be accessed: {reason}. Check {advice}.") from None
+        raise DataError(f"{field} is {quote(source)}; it cannot be accessed: {reason}. Check {advice}.") from None
     if is_named:
         raise DataError(
-            f"{field} is {quoted(source)} with split {split!r}; only a saved DatasetDict has splits. Remove split."
+            f"{field} is {quote(source)} with split {split!r}; only a saved DatasetDict has splits. Remove split."
         )
     return files
 

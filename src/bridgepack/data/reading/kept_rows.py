@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from bridgepack.config.errors import quoted
+from bridgepack.config.errors import quote
 from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.data import COLUMNS_OF_ROWS, DataSource
 from bridgepack.config.recipe.recipe import SFTRecipe
@@ -165,7 +165,7 @@ def _line(row: Mapping[Any, Any], field: str) -> str:
         text.encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(
-            f"{field} has a row that is not JSON, {quoted(row)}: {error}; allowed: text, numbers, true or false, null, "
+            f"{field} has a row that is not JSON, {quote(row)}: {error}; allowed: text, numbers, true or false, null, "
             "lists and dicts of these. Convert it."
         ) from None
     return text

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path, PosixPath, PurePosixPath
 from typing import IO, Any
 
-from bridgepack.config.errors import quoted
+from bridgepack.config.errors import quote
 from bridgepack.errors import ArtifactError, ConfigError
 
 _URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
@@ -55,9 +55,9 @@ class CloudFile:
         """
         with as_os_errors(self.url):
             filesystem, path = filesystem_of(self.url)
-            found = filesystem.info(path)
-        marks = [str(found.get(key)) for key in ("ETag", "etag", "md5Hash", "generation", "LastModified", "mtime")]
-        return int(found["size"]), int.from_bytes(hashlib.sha256("\n".join(marks).encode()).digest()[:7])
+            facts = filesystem.info(path)
+        marks = [str(facts.get(key)) for key in ("ETag", "etag", "md5Hash", "generation", "LastModified", "mtime")]
+        return int(facts["size"]), int.from_bytes(hashlib.sha256("\n".join(marks).encode()).digest()[:7])
 
     def is_file(self) -> bool:
         """Return whether the object exists."""
@@ -117,8 +117,8 @@ class _Ranges(io.RawIOBase):
 
 def scheme_of(text: str) -> str | None:
     """Return the scheme of a URL in lower case; None for a path."""
-    found = _URL.fullmatch(text)
-    return found["scheme"].lower() if found else None
+    match = _URL.fullmatch(text)
+    return match["scheme"].lower() if match else None
 
 
 def checked_url(text: str, field: str) -> str:
@@ -127,25 +127,25 @@ def checked_url(text: str, field: str) -> str:
     Raises:
         ConfigError: it cannot, or the package that reads it is not installed.
     """
-    found = _URL.fullmatch(text)
-    assert found is not None
-    scheme, bucket = found["scheme"].lower(), found["rest"].partition("/")[0]
+    match = _URL.fullmatch(text)
+    assert match is not None
+    scheme, bucket = match["scheme"].lower(), match["rest"].partition("/")[0]
     if scheme not in PACKAGES:
         raise ConfigError(
-            f"{field} is {quoted(text)}; allowed: a path, or a URL with {', '.join(PACKAGES)}. Use one of these."
+            f"{field} is {quote(text)}; allowed: a path, or a URL with {', '.join(PACKAGES)}. Use one of these."
         )
-    if not found["rest"].strip("/") or "?" in bucket or "@" in bucket:
-        raise ConfigError(f"{field} is {quoted(text)}; allowed: {scheme}://BUCKET/KEY. Give only bucket and key.")
+    if not match["rest"].strip("/") or "?" in bucket or "@" in bucket:
+        raise ConfigError(f"{field} is {quote(text)}; allowed: {scheme}://BUCKET/KEY. Give only bucket and key.")
     try:
         filesystem_of(text)
     except ImportError as error:
         package = PACKAGES[scheme]
         raise ConfigError(
-            f"{field} is {quoted(text)}, which needs {package}: {_first_line(error)}. Install it: pip install {package}"
+            f"{field} is {quote(text)}, which needs {package}: {_first_line(error)}. Install it: pip install {package}"
         ) from None
     except Exception as error:  # each store's library raises its own errors for missing settings and credentials
-        raise ConfigError(f"{field} is {quoted(text)}; {_reason(error)}.") from None
-    return f"{scheme}://{found['rest']}"
+        raise ConfigError(f"{field} is {quote(text)}; {_reason(error)}.") from None
+    return f"{scheme}://{match['rest']}"
 
 
 def find_objects(url: str) -> list[CloudFile]:
@@ -157,12 +157,12 @@ def find_objects(url: str) -> list[CloudFile]:
     with as_os_errors(url):
         filesystem, path = filesystem_of(url)
         if any(character in path for character in "*?["):
-            found = filesystem.glob(path, detail=True)
+            entries = filesystem.glob(path, detail=True)
         elif filesystem.isfile(path):
-            found = {path: filesystem.info(path)}
+            entries = {path: filesystem.info(path)}
         else:
-            found = filesystem.find(path, detail=True)
-    files = [(name, entry) for name, entry in sorted(found.items()) if entry["type"] == "file" and name[-1:] != "/"]
+            entries = filesystem.find(path, detail=True)
+    files = [(name, entry) for name, entry in sorted(entries.items()) if entry["type"] == "file" and name[-1:] != "/"]
     keys = [(match["rest"] if (match := _URL.fullmatch(name)) else name.lstrip("/"), entry) for name, entry in files]
     return [CloudFile(url=f"{scheme_of(url)}://{key}", num_bytes=int(entry["size"])) for key, entry in keys]
 
@@ -224,10 +224,12 @@ class CloudPath(PosixPath):
         mode = stat.S_IFDIR | 0o555 if size is None else stat.S_IFREG | 0o444
         return os.stat_result((mode, 0, 0, 1, 0, 0, size or 0, 0, 0, 0))
 
-    def open(self, mode: str = "r", buffering: int = -1, encoding: str | None = None, *others: Any, **more: Any) -> Any:
+    def open(
+        self, mode: str = "r", buffering: int = -1, encoding: str | None = None, *arguments: Any, **more: Any
+    ) -> Any:
         """Return a stream of its bytes or text; fetches only what is read."""
         stream = CloudFile(url=str(self), num_bytes=self.stat().st_size).open(buffering=buffering)
-        return stream if "b" in mode else io.TextIOWrapper(stream, encoding or "utf-8", *others, **more)
+        return stream if "b" in mode else io.TextIOWrapper(stream, encoding or "utf-8", *arguments, **more)
 
     def resolve(self, strict: bool = False) -> "CloudPath":  # noqa: ARG002 (as of a path)
         """Return the path itself."""

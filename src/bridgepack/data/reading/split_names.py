@@ -7,7 +7,7 @@ but for numbers, counts more than one with other words, and a file's name more t
 import re
 from collections.abc import Mapping, Sequence
 
-from bridgepack.config.errors import quoted
+from bridgepack.config.errors import quote
 from bridgepack.errors import DataError
 
 TRAIN_NAMES = ("train", "training")
@@ -51,7 +51,7 @@ def refuse_several_splits(place: str, files: Mapping[str, Sequence[str]], field:
         f"{name}: {_list_of(['/'.join(files[member]) for member in groups[name]])}" for name in groups
     )
     raise DataError(
-        f"{field} is {quoted(place)}, a folder with files of several splits ({split_list}), which would be read as "
+        f"{field} is {quote(place)}, a folder with files of several splits ({split_list}), which would be read as "
         "one; allowed: the files of one split, by a path, a list or a pattern. Set data.train to those for training, "
         f"and data.validation to those of {held_out[0]}, as `bridgepack new --data` does. If all are for one "
         f"split, write a pattern, e.g. {f'{place.rstrip("/")}/**/*.{ending}'!r}."

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
-from bridgepack.config.errors import quoted
+from bridgepack.config.errors import quote
 from bridgepack.data.reading.inputs import data_files_in
 from bridgepack.data.reading.saved import DICT_FILE, STATE_FILE, saved_splits
 from bridgepack.data.reading.split_names import HELD_OUT_NAMES, group_by_split
@@ -26,8 +26,8 @@ class Splits:
     @property
     def note(self) -> str:
         """What the validation data is, in words."""
-        others = f"; not used: {', '.join(self.unused)}" if self.unused else ""
-        return f"data.validation is the data's own split {self.name}{others}"
+        text = f"; not used: {', '.join(self.unused)}" if self.unused else ""
+        return f"data.validation is the data's own split {self.name}{text}"
 
 
 def splits_of(data: str, field: str) -> Splits | None:
@@ -40,7 +40,7 @@ def splits_of(data: str, field: str) -> Splits | None:
     """
     folder = Path(data).expanduser()
     if (folder / DICT_FILE).is_file():
-        return _saved(folder, field)
+        return _splits_of_saved(folder, field)
     if not folder.is_dir() or (folder / STATE_FILE).is_file():
         return None
     try:
@@ -48,32 +48,33 @@ def splits_of(data: str, field: str) -> Splits | None:
     except DataError:  # the build reports it; files may come later
         return None
     groups = group_by_split(files)
-    name, *unused = [name for name in HELD_OUT_NAMES if name in groups] or [""]
+    name, *more_names = [name for name in HELD_OUT_NAMES if name in groups] or [""]
     if not name or "train" not in groups:
         return None
     train, validation = (_as_sources(folder, groups[split], list(files)) for split in ("train", name))
-    return Splits(train=train, validation=validation, name=name, unused=tuple(unused))
+    return Splits(train=train, validation=validation, name=name, unused=tuple(more_names))
 
 
-def _saved(folder: Path, field: str) -> Splits | None:
+def _splits_of_saved(folder: Path, field: str) -> Splits | None:
     names = saved_splits(folder, field)
     groups = group_by_split({name: (name,) for name in names})
-    found = ["train"] if "train" in names else groups.get("train", [])
-    if len(found) != 1:
+    train_splits = ["train"] if "train" in names else groups.get("train", [])
+    if len(train_splits) != 1:
+        example = train_splits[0] if train_splits else "NAME"
         raise DataError(
-            f"{field} is {quoted(str(folder))}, a saved DatasetDict with splits {', '.join(names) or 'none'}; allowed: "
-            f"one with one training split. Name the folder of a split, e.g. {str(folder / (found or ['NAME'])[0])!r}."
+            f"{field} is {quote(str(folder))}, a saved DatasetDict with splits {', '.join(names) or 'none'}; allowed: "
+            f"one with one training split. Name the folder of a split, e.g. {str(folder / example)!r}."
         )
-    train, split = found[0], next((name for name in HELD_OUT_NAMES if name in groups), None)
+    train, split = train_splits[0], next((name for name in HELD_OUT_NAMES if name in groups), None)
     if split is None:
         return None
     alike = [name for name in groups[split] if name.removeprefix(split) == train.removeprefix("train")]
-    used = alike or groups[split]
+    validation_names = alike or groups[split]
     return Splits(
         train=(str(folder / train),),
-        validation=tuple(str(folder / name) for name in used),
-        name=", ".join(used),
-        unused=tuple(name for name in names if name not in {train, *used}),
+        validation=tuple(str(folder / name) for name in validation_names),
+        name=", ".join(validation_names),
+        unused=tuple(name for name in names if name not in {train, *validation_names}),
     )
 
 
@@ -82,7 +83,7 @@ def _as_sources(folder: Path, files: Sequence[str], every_file: Sequence[str]) -
     if len(files) == 1:
         return (files[0],)
     places = _places(folder, files, every_file)
-    return next(((place,) for place, found in places if found == sorted(files)), tuple(files))
+    return next(((place,) for place, place_files in places if place_files == sorted(files)), tuple(files))
 
 
 def _places(folder: Path, files: Sequence[str], every_file: Sequence[str]) -> Iterator[tuple[str, list[str]]]:

@@ -60,9 +60,9 @@ def iter_row_groups(
         footer = _footer(path, file_stamp(path))
         with pq.ParquetFile(arrow_source(path), memory_map=True, metadata=footer) as file:
             groups = list(range(footer.num_row_groups) if row_groups is None else row_groups)
-            facts = [one for one in map(footer.row_group, groups) if one.num_rows]
+            facts = [group for group in map(footer.row_group, groups) if group.num_rows]
             # The row group with the most tokens per row bounds the batches, which can span several row groups.
-            num_rows = min((max_tokens * one.num_rows // max(_tokens_in(one), 1) for one in facts), default=1)
+            num_rows = min((max_tokens * group.num_rows // max(_tokens_in(group), 1) for group in facts), default=1)
             for batch in file.iter_batches(max(num_rows, 1), groups, list(ROW_COLUMNS), use_threads=False):
                 yield batch_of_table(pa.Table.from_batches([batch]), name, first_row)
                 first_row += batch.num_rows
@@ -94,36 +94,41 @@ def row_batch(name: str, first_row: int, columns: Iterable[tuple[Any, Any]]) -> 
     )
 
 
-def read_shard_rows(path: Path, name: str, wanted: Iterable[int]) -> dict[int, PackedRow]:
+def read_shard_rows(path: Path, name: str, positions: Iterable[int]) -> dict[int, PackedRow]:
     """Return some rows by their 0-based position in the shard, decoding only their row groups.
 
     Raises:
         ArtifactError: the shard cannot be read, does not have a row, or a column of one holds no numbers.
     """
-    left, here, first, found = sorted(wanted), list[int](), 0, dict[int, PackedRow]()
+    later_rows, group_rows, first, rows = sorted(positions), list[int](), 0, dict[int, PackedRow]()
     try:
         with pq.ParquetFile(arrow_source(path), memory_map=True) as file:
-            for group in range(file.metadata.num_row_groups if left else 0):
+            for group in range(file.metadata.num_row_groups if later_rows else 0):
                 stop = first + file.metadata.row_group(group).num_rows
-                here, left = [row for row in left if row < stop], [row for row in left if row >= stop]
-                if here:
+                group_rows, later_rows = (
+                    [row for row in later_rows if row < stop],
+                    [row for row in later_rows if row >= stop],
+                )
+                if group_rows:
                     batch = batch_of_table(file.read_row_group(group, use_threads=False), name, first)
-                    found |= {row: _require_numbers(batch.row(row - first), name) for row in here}
+                    rows |= {row: _require_numbers(batch.row(row - first), name) for row in group_rows}
                 first = stop
     except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
-        why = f"{name} pack {(here or left)[0]} cannot be read: {one_line(error).rstrip('.')}"
+        why = f"{name} pack {(group_rows or later_rows)[0]} cannot be read: {one_line(error).rstrip('.')}"
         raise ArtifactError(f"{why}. Build the artifact again.") from None
-    if left:
-        raise ArtifactError(f"{name} has {first} packs, so pack {left[-1]} does not exist. Build the artifact again.")
-    return found
+    if later_rows:
+        raise ArtifactError(
+            f"{name} has {first} packs, so pack {later_rows[-1]} does not exist. Build the artifact again."
+        )
+    return rows
 
 
 def _require_numbers(row: PackedRow, name: str) -> PackedRow:
     """Return a row if its columns hold numbers; a mask of booleans does, as the host reads it."""
     for column in ROW_COLUMNS:
-        kind, allowed = getattr(row, column).dtype, "numbers" if column == LOSS_MASK else "whole numbers"
+        kind, allowed_kind = getattr(row, column).dtype, "numbers" if column == LOSS_MASK else "whole numbers"
         if kind.kind not in ("iufb" if column == LOSS_MASK else "iu"):
-            raise ArtifactError(f"{name}: column {column} holds {kind}; it must hold {allowed}.")
+            raise ArtifactError(f"{name}: column {column} holds {kind}; it must hold {allowed_kind}.")
     return row
 
 
@@ -196,8 +201,8 @@ def why_not_openable(paths: Sequence[Path]) -> dict[Path, str]:
             _copy_footer(path, Path(folder) / str(index)) if isinstance(path, CloudPath) else path
             for index, path in enumerate(paths)
         ]
-        found = _crashes(copies)
-    return {path: found[copy] for path, copy in zip(paths, copies, strict=True) if copy in found}
+        reasons = _crashes(copies)
+    return {path: reasons[copy] for path, copy in zip(paths, copies, strict=True) if copy in reasons}
 
 
 def _copy_footer(path: CloudPath, copy: Path) -> Path:
@@ -227,8 +232,10 @@ def _crashes(paths: Sequence[Path]) -> dict[Path, str]:
         num_opened = child.stdout.count("\n")
         if child.returncode >= 0 or num_opened == len(waiting):
             break
-        name, said = signal.Signals(-child.returncode).name, " ".join(child.stderr.split())[:200]
-        reasons[waiting[num_opened]] = f"opening it crashes the process with {name}" + (f": {said}" if said else "")
+        name, message = signal.Signals(-child.returncode).name, " ".join(child.stderr.split())[:200]
+        reasons[waiting[num_opened]] = f"opening it crashes the process with {name}" + (
+            f": {message}" if message else ""
+        )
         waiting = waiting[num_opened + 1 :]
     return reasons
 
@@ -238,8 +245,8 @@ def arrow_array(values: npt.NDArray[Any]) -> Any:
     if values.dtype == np.bool_:
         bits = pa.py_buffer(np.packbits(values, bitorder="little"))
         return pa.Array.from_buffers(pa.bool_(), len(values), [None, bits])
-    kept = np.ascontiguousarray(values)
-    return pa.Array.from_buffers(pa.from_numpy_dtype(kept.dtype), len(kept), [None, pa.py_buffer(kept)])
+    array = np.ascontiguousarray(values)
+    return pa.Array.from_buffers(pa.from_numpy_dtype(array.dtype), len(array), [None, pa.py_buffer(array)])
 
 
 def arrow_lists(values: npt.NDArray[Any], offsets: npt.NDArray[np.integer[Any]], kind: Any) -> Any:
@@ -268,7 +275,7 @@ def numpy_array(values: Any) -> npt.NDArray[Any]:
     if is_number and not len(values):
         return np.empty(0, dtype=kind.to_pandas_dtype())
     if not is_number or values.null_count:
-        converted: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
-        return converted
-    found = np.frombuffer(values.buffers()[1], dtype=kind.to_pandas_dtype(), count=values.offset + len(values))
-    return found[values.offset :]
+        array: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
+        return array
+    buffer = np.frombuffer(values.buffers()[1], dtype=kind.to_pandas_dtype(), count=values.offset + len(values))
+    return buffer[values.offset :]

@@ -94,17 +94,17 @@ class ArtifactWriter:
     progress: Progress
     watch: Callable[[WrittenShard], None]
 
-    def write(self, results: dict[str, list[RangeResult]], served: ServedRecord | None = None) -> Manifest:
+    def write(self, results: dict[str, list[RangeResult]], served_record: ServedRecord | None = None) -> Manifest:
         """Return the manifest of the artifact, written from split -> results of its files' ranges, in order.
 
-        Empties `results`, as `splits` does. `served` compares a sample of the answers with what a server sends.
+        Empties `results`, as `splits` does. `served_record` compares a sample of the answers with what a server sends.
 
         Raises:
             DataError: a split has no sequences, or workers keep dying.
             OSError: a file cannot be written.
         """
-        artifact, resolved = self.folder / staging.ARTIFACT, self.spec.resolved
-        size = resolved.recipe.packing.packed_sequence_size
+        artifact, resolved_recipe = self.folder / staging.ARTIFACT, self.spec.resolved
+        size = resolved_recipe.recipe.packing.packed_sequence_size
         splits = self.splits(results)
         make_folders(artifact / PLAN_FOLDER)
         records = [self._write_split(split) for split in splits]
@@ -119,12 +119,12 @@ class ArtifactWriter:
             format_version=FORMAT_VERSION,
             fingerprint=self.spec.fingerprint,
             packed_sequence_size=size,
-            pad_seq_to_mult=resolved.pad_seq_to_mult.value,
+            pad_seq_to_mult=resolved_recipe.pad_seq_to_mult.value,
             tokenizer=self.spec.tokenizer,
-            recipe=resolved.recipe.model_dump(mode="json"),
-            resolved=resolved.explain(),
+            recipe=resolved_recipe.recipe.model_dump(mode="json"),
+            resolved=resolved_recipe.explain(),
             splits=tuple(records),
-            served=served,
+            served=served_record,
             versions=self.spec.versions,
             files=tuple(
                 FileRecord(path=name, num_bytes=(artifact / name).stat().st_size, sha256=hash_file(artifact / name))
@@ -149,15 +149,15 @@ class ArtifactWriter:
             less.clear()
         splits: list[TokenizedSplit] = []
         for source in tuple(results):
-            gathered = self._gathered(settings[source], results.pop(source))
-            splits += [self._mixed(settings[source], gathered.pop(0)) for _ in settings[source].splits]
+            parts = self._gather(settings[source], results.pop(source))
+            splits += [self._mix(settings[source], parts.pop(0)) for _ in settings[source].splits]
         return splits
 
-    def _gathered(self, settings: FinishSettings, ranges: Sequence[RangeResult]) -> list[TokenizedSplit]:
+    def _gather(self, settings: FinishSettings, ranges: Sequence[RangeResult]) -> list[TokenizedSplit]:
         inputs = self.spec.inputs[settings.split]
         return [gather_split(name, inputs, ranges, splits_rows=settings.splits_rows) for name in settings.splits]
 
-    def _mixed(self, settings: FinishSettings, split: TokenizedSplit) -> TokenizedSplit:
+    def _mix(self, settings: FinishSettings, split: TokenizedSplit) -> TokenizedSplit:
         source, recipe = settings.split, self.spec.resolved.recipe
         is_train, aside = source == TRAIN, (settings.validation_fraction, split.name != source)
         sources = recipe.data.train if is_train else recipe.data.validation
@@ -165,8 +165,8 @@ class ArtifactWriter:
         return mix_sources(split, source_entries(sources), mixture, seed=recipe.packing.seed, aside=aside)
 
     def _write_split(self, split: TokenizedSplit) -> SplitRecord:
-        artifact, resolved = self.folder / staging.ARTIFACT, self.spec.resolved
-        multiple, packing = resolved.pad_seq_to_mult.value, resolved.recipe.packing
+        artifact, resolved_recipe = self.folder / staging.ARTIFACT, self.spec.resolved
+        multiple, packing = resolved_recipe.pad_seq_to_mult.value, resolved_recipe.recipe.packing
         self.progress.start(f"Packing {split.name}", split.num_sequences, "sequences")
         plan = plan_packs(
             split.runtime_lengths(multiple),
@@ -175,13 +175,13 @@ class ArtifactWriter:
             max_sequences_per_pack=packing.max_sequences_per_pack,
             seed=packing.seed,
         )
-        if resolved.balance is not None and split.name == TRAIN:
-            plan = balanced(plan, split.runtime_lengths(multiple), resolved.balance, has_tail=multiple == 1)
+        if resolved_recipe.balance is not None and split.name == TRAIN:
+            plan = balanced(plan, split.runtime_lengths(multiple), resolved_recipe.balance, has_tail=multiple == 1)
         self.progress.advance(split.num_sequences)
         self.progress.finish()
         for folder in (artifact, self.folder / staging.RECEIPTS):
             make_folders(folder / split.name)
-        policy = SequencePolicy.of(resolved, self.spec.tokenizer)
+        policy = SequencePolicy.of(resolved_recipe, self.spec.tokenizer)
         shards = shard_plans(split, plan, folder=artifact, multiple=multiple, policy=policy)
         self.progress.start(f"Writing {split.name}", plan.num_packs, "packs")
         records = self._write_shards(split, shards)
@@ -211,10 +211,10 @@ class ArtifactWriter:
         )
         records = []
         for outcome in self.runner.run(write_planned_shard, tasks):
-            written = result_of(self._again(outcome) if isinstance(outcome, TaskFailure) else outcome)
-            self.progress.advance(written.record.num_rows)
-            self.watch(written)
-            records.append(written.record)
+            result = result_of(self._again(outcome) if isinstance(outcome, TaskFailure) else outcome)
+            self.progress.advance(result.record.num_rows)
+            self.watch(result)
+            records.append(result.record)
         return records
 
     def _again(self, failure: TaskFailure) -> WrittenShard | TaskFailure:
@@ -250,26 +250,29 @@ def without_duplicates(
         if split in result.parts
     ]
     rows = [_hash_part(results[source][position].parts[split]) for source, position, split in parts]
-    part_of = np.repeat(np.arange(len(parts), dtype=np.int32), [len(one.offsets) for one in rows])
+    part_of = np.repeat(np.arange(len(parts), dtype=np.int32), [len(part.offsets) for part in rows])
     offsets, indices = (
-        np.concatenate([np.empty(0, dtype=np.int32), *(getattr(one, name) for one in rows)])
+        np.concatenate([np.empty(0, dtype=np.int32), *(getattr(part, name) for part in rows)])
         for name in ("offsets", "indices")
     )
-    firsts = first_equal(np.concatenate([np.empty((0, 2), dtype=np.uint64), *(one.hashes for one in rows)]))
-    found: dict[tuple[str, int], dict[int, str]] = defaultdict(dict)
+    firsts = first_equal(np.concatenate([np.empty((0, 2), dtype=np.uint64), *(part.hashes for part in rows)]))
+    details: dict[tuple[str, int], dict[int, str]] = defaultdict(dict)
     for row in np.flatnonzero(firsts != np.arange(len(firsts))).tolist():
-        (source, position, _), (kept, at, split) = parts[part_of[row]], parts[part_of[firsts[row]]]
-        own, first = (
+        (source, position, _), (first_source, at, split) = parts[part_of[row]], parts[part_of[firsts[row]]]
+        label, first = (
             f"{place.label} row {place.first_row + int(offsets[index])}"
-            for place, index in ((results[source][position].place, row), (results[kept][at].place, firsts[row]))
+            for place, index in ((results[source][position].place, row), (results[first_source][at].place, firsts[row]))
         )
         detail = f"tokens and mask equal those of {first}, in {split}"
-        if own == first and results[source][position].place != results[kept][at].place:
+        if label == first and results[source][position].place != results[first_source][at].place:
             detail = f"data names its file more than once; {split} already has the row"
-        found[source, position][int(indices[row])] = detail
+        details[source, position][int(indices[row])] = detail
     less = {source: list(ranges) for source, ranges in results.items()}
-    tasks = ((settings[source], less[source][position].place, same) for (source, position), same in found.items())
-    for (source, position), outcome in zip(found, runner.run(_finish_again, tasks), strict=True):
+    tasks = (
+        (settings[source], less[source][position].place, row_details)
+        for (source, position), row_details in details.items()
+    )
+    for (source, position), outcome in zip(details, runner.run(_finish_again, tasks), strict=True):
         less[source][position] = result_of(outcome)
     return less
 

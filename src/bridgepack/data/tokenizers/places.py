@@ -50,10 +50,12 @@ class TokenPlaces:
         index = int(np.searchsorted(self.starts, position, side="left"))
         if index and self.stops[index - 1] > position:
             start, stop = int(self.starts[index - 1]), int(self.stops[index - 1])
-            own = self.control_texts.get(index - 1)
-            if own is None or self.text.find(own, start, position) < 0:
-                shown, before = self.text[start:stop], self.text[max(0, start - 20) : position]
-                detail = f"the token {shown!r} holds the end of {before!r} and what follows it, of which one is trained"
+            control_text = self.control_texts.get(index - 1)
+            if control_text is None or self.text.find(control_text, start, position) < 0:
+                token_text, before = self.text[start:stop], self.text[max(0, start - 20) : position]
+                detail = (
+                    f"the token {token_text!r} holds the end of {before!r} and what follows it, of which one is trained"
+                )
                 raise RowError(DropReason.BOUNDARY_IN_TOKEN, detail)
         return index
 
@@ -63,22 +65,22 @@ def touching_blocks(blocks: Sequence[Span] | None, places: TokenPlaces) -> list[
 
     `blocks` are (start, stop) in characters; None if there are none. Blocks that a token joins are left out.
     """
-    found = []
+    tokens = []
     for (_, stop), (start, _) in pairwise(blocks or ()):
         if stop == start:
             with suppress(RowError):
-                found.append(places.token_from(start))
-    return found
+                tokens.append(places.token_from(start))
+    return tokens
 
 
 def cut_spans(spans: Iterable[Span], cuts: Iterable[int]) -> list[Span]:
     """Return spans of tokens, cut at some tokens: [(1, 5), (7, 9)], [3, 6] -> [(1, 3), (3, 5), (7, 9)]."""
-    ordered = sorted(set(cuts))
-    found: list[Span] = []
+    cut_tokens = sorted(set(cuts))
+    pieces: list[Span] = []
     for start, stop in spans:
-        edges = [start, *(cut for cut in ordered if start < cut < stop), stop]
-        found += pairwise(edges)
-    return found
+        edges = [start, *(cut for cut in cut_tokens if start < cut < stop), stop]
+        pieces += pairwise(edges)
+    return pieces
 
 
 def require_places(tokenizer: ChatTokenizer, setting: str, cure: str) -> None:

@@ -54,8 +54,8 @@ class ChatTemplate:
         self._python = self._environment.compile(source, raw=True)
         is_known_jinja = jinja2.__version__.startswith("3.1.")
         self._short_root = self._fast_root() if is_known_jinja else self._root
-        fixed = {"documents": None, "add_generation_prompt": False}
-        self._variables = {**self._environment.globals, **fixed, **variables}
+        defaults = {"documents": None, "add_generation_prompt": False}
+        self._variables = {**self._environment.globals, **defaults, **variables}
         context = self._environment.context_class(self._environment, {}, None, {})
         self._context_fields = context.__dict__ if is_known_jinja else None
 
@@ -131,8 +131,8 @@ class ChatTemplate:
         if self._context_fields is None:
             return environment.context_class(environment, variables, None, {})
         context = object.__new__(environment.context_class)  # its `__init__` takes as long as rendering a short turn
-        own = {"parent": variables, "vars": {}, "exported_vars": set(), "blocks": {}}
-        context.__dict__.update(self._context_fields, eval_ctx=jinja2.nodes.EvalContext(environment), **own)
+        fields = {"parent": variables, "vars": {}, "exported_vars": set(), "blocks": {}}
+        context.__dict__.update(self._context_fields, eval_ctx=jinja2.nodes.EvalContext(environment), **fields)
         return context
 
 
@@ -238,16 +238,20 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 
     intercepted_binops = frozenset({"*", "**"})
 
-    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+    def call_binop(self, context: Any, operator: str, left_value: Any, right_value: Any) -> Any:
         """Return a product or a power; raises OverflowError if the result is too long."""
-        times, other = (left, right) if isinstance(left, int) else (right, left)
+        times, content = (left_value, right_value) if isinstance(left_value, int) else (right_value, left_value)
         if operator == "**":
-            length = left.bit_length() * right if isinstance(left, int) and isinstance(right, int) else 0
+            length = (
+                left_value.bit_length() * right_value
+                if isinstance(left_value, int) and isinstance(right_value, int)
+                else 0
+            )
         else:
-            length = len(other) * times if isinstance(other, Sized) and isinstance(times, int) else 0
+            length = len(content) * times if isinstance(content, Sized) and isinstance(times, int) else 0
         if length > _MAX_LENGTH:
             raise OverflowError(f"the result of `{operator}` is longer than {_MAX_LENGTH:,}")
-        return super().call_binop(context, operator, left, right)
+        return super().call_binop(context, operator, left_value, right_value)
 
 
 def _environment() -> ImmutableSandboxedEnvironment:
@@ -275,7 +279,7 @@ def _raise_exception(message: Any) -> None:
 
 
 def _attribute_getter(environment: ImmutableSandboxedEnvironment) -> Callable[[Any, str], Any]:
-    ask, undefined, attributes_of = environment.getattr, environment.undefined, object.__getattribute__
+    ask, make_undefined, attributes_of = environment.getattr, environment.undefined, object.__getattribute__
 
     def get_attribute(owner: Any, name: str) -> Any:
         """Return the same as the sandbox's `getattr`, without exceptions for dictionaries and namespaces."""
@@ -286,7 +290,7 @@ def _attribute_getter(environment: ImmutableSandboxedEnvironment) -> Callable[[A
                 return value
         elif kind is dict and name not in DICT_ATTRIBUTES:
             value = owner.get(name, missing)
-            return undefined(obj=owner, name=name) if value is missing else value
+            return make_undefined(obj=owner, name=name) if value is missing else value
         return ask(owner, name)
 
     return get_attribute

@@ -111,8 +111,8 @@ class ChatTokenizer:
     @cached_property
     def control_tokens(self) -> tuple[str, ...]:
         """Texts of added tokens, without non-special tokens of white space, of which Gemma has many."""
-        added = self._tokenizer.added_tokens_decoder.values()
-        return tuple(text for token in added if (text := str(token.content)) and (token.special or not text.isspace()))
+        tokens = self._tokenizer.added_tokens_decoder.values()
+        return tuple(text for token in tokens if (text := str(token.content)) and (token.special or not text.isspace()))
 
     @cached_property
     def isolated_token_ids(self) -> frozenset[int]:
@@ -130,8 +130,8 @@ class ChatTokenizer:
     @cached_property
     def texts_of_strippers(self) -> Mapping[int, str]:
         """Id -> text of every added token that takes the white space beside it with it."""
-        added = self._tokenizer.added_tokens_decoder.items()
-        return {int(index): str(token.content) for index, token in added if token.lstrip or token.rstrip}
+        tokens = self._tokenizer.added_tokens_decoder.items()
+        return {int(index): str(token.content) for index, token in tokens if token.lstrip or token.rstrip}
 
     @cached_property
     def never_trained_ids(self) -> frozenset[int]:
@@ -159,8 +159,8 @@ class ChatTokenizer:
 
         Some releases of transformers add a list of the others.
         """
-        found: Mapping[str, Any] = self._tokenizer.special_tokens_map
-        return found
+        texts: Mapping[str, Any] = self._tokenizer.special_tokens_map
+        return texts
 
     @property
     def template_variables(self) -> dict[str, Any]:
@@ -250,11 +250,11 @@ class ChatTokenizer:
 
     def with_template_kwargs(self, template_kwargs: Mapping[str, Any]) -> Self:
         """Return the same tokenizer with other template variables of the recipe."""
-        other = copy(self)
+        tokenizer = copy(self)
         for name in ("template", "forms"):
-            other.__dict__.pop(name, None)
-        other.config = self.config.model_copy(update={"chat_template_kwargs": dict(template_kwargs)})
-        return other
+            tokenizer.__dict__.pop(name, None)
+        tokenizer.config = self.config.model_copy(update={"chat_template_kwargs": dict(template_kwargs)})
+        return tokenizer
 
     def render_marked(self, messages: Messages, tools: Tools, kwargs: Mapping[str, Any]) -> tuple[str, list[Span]]:
         """Return the text and the (start, stop) characters of the template's generation blocks, as `render_text`."""
@@ -297,8 +297,10 @@ class ChatTokenizer:
         folder = Path(self.config.name_or_path)
         if folder.is_dir():
             names = sorted(entry.name for entry in folder.iterdir() if entry.is_file())
-            wanted = [name for name in names if _TOKENIZER_FILE.match(name) and name not in _NOT_TOKENIZER_FILES]
-            return {name: _sha256((folder / name).read_bytes()) for name in wanted}
+            tokenizer_files = [
+                name for name in names if _TOKENIZER_FILE.match(name) and name not in _NOT_TOKENIZER_FILES
+            ]
+            return {name: _sha256((folder / name).read_bytes()) for name in tokenizer_files}
         if self.backend is not None:
             return {"tokenizer.json (as loaded)": _sha256(self.backend.to_str().encode())}
         return {"vocabulary (as loaded)": _sha256(repr(sorted(self._tokenizer.get_vocab().items())).encode())}

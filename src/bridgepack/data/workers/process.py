@@ -163,15 +163,15 @@ def _starting(variables: Mapping[str, str] = MappingProxyType({})) -> Iterator[N
     A fork server keeps the signal mask and environment that it was started with.
     """
     with _LOCK:
-        added = {name: text for name, text in {**ENVIRONMENT, **variables}.items() if name not in os.environ}
-        os.environ.update(added)
+        new_variables = {name: text for name, text in {**ENVIRONMENT, **variables}.items() if name not in os.environ}
+        os.environ.update(new_variables)
         resource_tracker.ensure_running()  # otherwise the fork server starts it, and Python 3.12.1 then unblocks Ctrl-C
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
         try:
             yield
         finally:
-            for name in added:
+            for name in new_variables:
                 os.environ.pop(name, None)
             sys.modules["__main__"] = main
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)

@@ -65,7 +65,7 @@ class RayRunner:
             return future
 
         try:
-            for task, future in in_order(submit, tasks, self._most):
+            for task, future in in_order(submit, tasks, self._limits):
                 del references[future]
                 yield self._outcome(task, future)
         finally:
@@ -85,13 +85,13 @@ class RayRunner:
         """Return the outcome of a task in a process on this machine, which may die."""
         return self.here.run_alone(function, task)
 
-    def _most(self) -> tuple[int, int]:
+    def _limits(self) -> tuple[int, int]:
         """Return (maximum tasks in flight, maximum tasks in flight or unread) for the nodes that are now alive."""
         nodes = {node["NodeID"]: node for node in alive_nodes(self.ray)}
-        for lost in self._nodes.keys() - nodes.keys():
+        for node in self._nodes.keys() - nodes.keys():
             _LOG.warning(
                 "the Ray node %s is gone; its tasks restart on other nodes, and its finished work is kept",
-                self._nodes[lost]["NodeManagerHostname"],
+                self._nodes[node]["NodeManagerHostname"],
             )
         self._nodes = nodes
         num_slots = max(1, sum(map(num_cpus, nodes.values())))
@@ -151,23 +151,25 @@ def ray_settings(address: str | None, num_workers: int | None = None) -> RaySett
     Raises:
         ConfigError: Ray is not installed, or the address is invalid.
     """
-    named = address if address is not None else os.environ.get(ADDRESS_VARIABLE) or None
+    target = address if address is not None else os.environ.get(ADDRESS_VARIABLE) or None
     where = "--ray-address" if address is not None else ADDRESS_VARIABLE
-    if named is not None and named not in {"auto", "local"} and not _ADDRESS.fullmatch(named):
-        client = named.startswith("ray://")
+    if target is not None and target not in {"auto", "local"} and not _ADDRESS.fullmatch(target):
+        client = target.startswith("ray://")
         advice = (
             "The Ray client is not supported: run the build on a node of the cluster, e.g. with `ray job submit`."
             if client
             else "Give the address that `ray start --head` prints, or omit the option to start Ray on this machine."
         )
-        raise ConfigError(f"{where} is {named!r}; allowed: HOST:PORT, auto, local. {advice}")
+        raise ConfigError(f"{where} is {target!r}; allowed: HOST:PORT, auto, local. {advice}")
     _import_ray()
-    return RaySettings(address=None if named == "local" else named, num_workers=num_workers)
+    return RaySettings(address=None if target == "local" else target, num_workers=num_workers)
 
 
 @contextmanager
-def ray_runner(settings: RaySettings, setup: WorkerSetup, here: Runner, progress: Progress) -> Iterator[RayRunner]:
-    """Yield a runner on the cluster; stops a cluster that it started. `here` runs tasks on this machine.
+def ray_runner(
+    settings: RaySettings, setup: WorkerSetup, local_runner: Runner, progress: Progress
+) -> Iterator[RayRunner]:
+    """Yield a runner on the cluster; stops a cluster that it started. `local_runner` runs tasks on this machine.
 
     Raises:
         ConfigError: the cluster cannot be reached.
@@ -183,7 +185,7 @@ def ray_runner(settings: RaySettings, setup: WorkerSetup, here: Runner, progress
             setup=setup,
             num_workers=settings.num_workers,
             slots_per_node=max(1, *(num_cpus(node) for node in nodes)),
-            here=here,
+            here=local_runner,
         )
         try:
             yield runner
@@ -249,11 +251,11 @@ def _refuse_silent_address(address: str) -> None:
     Raises:
         ConfigError: the address does not answer.
     """
-    found = _ADDRESS.fullmatch(address)
-    if found is None:
+    match = _ADDRESS.fullmatch(address)
+    if match is None:
         return
     try:
-        socket.create_connection((found["host"].strip("[]"), int(found["port"])), timeout=_CONNECT_S).close()
+        socket.create_connection((match["host"].strip("[]"), int(match["port"])), timeout=_CONNECT_S).close()
     except (OSError, OverflowError) as error:
         raise ConfigError(
             f"--ray-address is {address!r}; it does not answer: {error}. Give the address that `ray start --head` "

@@ -113,8 +113,8 @@ _NOTHING: Any = object()
 
 def wrong(
     where: str,
-    found: str,
-    allowed: str,
+    actual: str,
+    allowed_values: str,
     *,
     group: str = "",
     changes: tuple[Change, ...] = (),
@@ -129,7 +129,7 @@ def wrong(
     """
     if to is not _NOTHING:
         changes = change(where, to, because, needs_repack=needs_repack)
-    return Violation(where=where, found=found, allowed=allowed, group=group, changes=changes, fix=fix)
+    return Violation(where=where, found=actual, allowed=allowed_values, group=group, changes=changes, fix=fix)
 
 
 def set_to(path: str, value: str) -> Message:

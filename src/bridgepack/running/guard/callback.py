@@ -86,7 +86,7 @@ class Guard:
         *,
         artifact: str | Path | None = None,
         settings: GuardConfig | None = None,
-        ignored: Mapping[str, str] | None = None,
+        ignore: Mapping[str, str] | None = None,
         on_alarm: Callable[[Alarm], None] | None = None,
         on_notice: Callable[[Notice], None] | None = None,
         on_failure: Callable[[Exception], None] | None = None,
@@ -96,14 +96,14 @@ class Guard:
         Args:
             artifact: folder of the packs, built by bridgepack; without it steps are not compared with the packs.
             settings: which steps to check.
-            ignored: code of a rule -> why its findings do not stop the run.
+            ignore: code of a rule -> why its findings do not stop the run.
             on_alarm: called before GuardViolationError is raised: on all ranks if all know, else on the failed rank.
             on_notice: called on one rank with what was checked and what could not be.
             on_failure: called on the failed rank before an error of the forward step is raised.
         """
         self._settings = settings or GuardConfig()
         self._artifact = None if artifact is None else Path(artifact)
-        self._ignored_codes = {code for code, reason in (ignored or {}).items() if reason.strip()}
+        self._ignored_codes = {code for code, reason in (ignore or {}).items() if reason.strip()}
         self._on_alarm, self._on_notice, self._on_failure = on_alarm, on_notice, on_failure
         self.watch: StepWatch | None = None
         self._run: _Training | None = None
