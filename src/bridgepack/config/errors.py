@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 
 from bridgepack.config.section import meanings_of
 from bridgepack.errors import ConfigError, Problem
+from bridgepack.records.words import kind_of
 
 #: Prefix of location parts that select one type of a source; see `config.recipe.sources`.
 SHAPE_PREFIX = "as "
@@ -214,7 +215,10 @@ def nearest_name(name: str, names: Iterable[str]) -> str | None:
 
 def quote(value: Any) -> str:
     """Return a value as an error message shows it: its repr, cut at 80 characters."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no number of more than 4,300 digits
+        text = f"a number of {value.bit_length():,} bits" if isinstance(value, int) else kind_of(value)
     text = " ".join(text.split()) if "\n" in text else text
     return text if len(text) <= 80 else f"{text[:77]}..."
 
@@ -335,6 +339,8 @@ def _allowed_text(detail: ErrorDetails) -> str:
     if kind == "too_short":
         least = context["min_length"]
         return f"a list of at least {least} {'entry' if least == 1 else 'entries'}. Add one or remove the field."
+    if kind == "too_long":
+        return f"at most {context['max_length']:,} entries. Remove some."
     if kind in _BOUNDS:
         name, text = _BOUNDS[kind]
         return text.format(context.get(name))

@@ -22,6 +22,11 @@ from bridgepack.records.words import kind_of
 
 #: Maximum values of a YAML file after its aliases are expanded.
 _MAX_VALUES = 100_000
+#: The largest whole number of a file or an override: what other programs can hold.
+_LARGEST_NUMBER = 2**63 - 1
+#: What a message calls a key, and the most characters of one.
+_KEY = ": the key"
+_MAX_KEY_CHARACTERS = 1_000
 #: Maximum characters read of a file with a similar name, to see what it holds.
 _BEGINNING_CHARACTERS = 1 << 16
 RECIPE_SUFFIX = "_recipe"
@@ -45,14 +50,18 @@ def parse_overrides(
         path, separator, text = item.partition("=")
         if not separator or not path.strip():
             raise ConfigError(f"{option} {quote(item)}; allowed: path=value, e.g. {option} {example}.")
+        if not item.isascii() and item.encode(errors="ignore").decode() != item:
+            raise ConfigError(f"{option} {quote(item)} is not UTF-8. Rename the file, or correct the text.")
+        _refuse_oversized({path: None}, option)
         try:
             overrides[path.strip()] = _parse_yaml(text, f"{option} {path}")
         except ConfigError:
-            if set(text) & set("'\"\\\n&"):
+            if set(text) & set("'\"\\\n&") or _is_number(text):
                 raise
             is_open = sum(map(text.count, "[{")) > sum(map(text.count, "]}"))
             cure = f"{'Close the bracket, or quote' if is_open else 'Quote'} the value: {option} '{path}=\"{text}\"'."
             raise ConfigError(f"{option} {path} is {quote(text)}, which is not YAML. {cure}") from None
+        _refuse_oversized(overrides[path.strip()], f"{option} {path}")
     return overrides
 
 
@@ -104,8 +113,9 @@ def read_sections(path: Path, *, content: str = "recipe", fields: str = "name, d
     with written_in(path):
         try:
             values = tomllib.loads(text) if path.suffix.lower() == ".toml" else _parse_yaml(text, str(path))
-        except (tomllib.TOMLDecodeError, RecursionError) as error:
-            raise ConfigError(f"{content} {str(path)!r} is not TOML: {error}. Correct that line.") from None
+        except (ValueError, RecursionError) as error:
+            raise ConfigError(f"{content} {str(path)!r} is not TOML: {_reason(error)}. Correct that line.") from None
+        _refuse_oversized(values, str(path))
         if not isinstance(values, Mapping):
             state = "empty" if values is None else f"{kind_of(values)}"
             raise ConfigError(f"{content} {str(path)!r} is {state}; allowed: sections with named fields ({fields}).")
@@ -146,9 +156,9 @@ def _parse_yaml(text: str, where: str) -> Any:
     try:
         if "*" in text and _num_values(YAML(typ="safe", pure=True).compose(text), {}) > _MAX_VALUES:
             raise ValueError(f"its aliases repeat more than {_MAX_VALUES:,} values, or themselves")
-        return YAML(typ="safe", pure=True).load(text)
+        values = YAML(typ="safe", pure=True).load(text)
     except (YAMLError, ValueError, KeyError, RecursionError) as error:
-        message = " ".join(str(error).split()).replace('in "<unicode string>",', "at")
+        message = " ".join(_reason(error).split()).replace('in "<unicode string>",', "at")
         message = _OF_DUPLICATES.sub("", message)
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         line = None if mark is None else int(mark.line) + 1
@@ -156,6 +166,37 @@ def _parse_yaml(text: str, where: str) -> Any:
         wrong = ConfigError(f"{where} is not YAML: {message[:300]}{place}. Correct it.")
         wrong.problems = (Problem(message=str(wrong), line=line),)
         raise wrong from None
+    return values
+
+
+def _reason(error: Exception) -> str:
+    """Return what an error of a parser says; of a number that Python does not read, without Python's advice."""
+    text = str(error)
+    return "it has a whole number of thousands of digits" if text.startswith("Exceeds the limit") else text
+
+
+def _refuse_oversized(values: Any, where: str) -> None:
+    """Check that whole numbers have 64 bits and keys are names, so that messages, files and the host can hold them.
+
+    Raises:
+        ConfigError: one is larger.
+    """
+    parts = [(where, values)]
+    for place, value in parts:  # grows
+        if isinstance(value, int) and not -_LARGEST_NUMBER - 1 <= value <= _LARGEST_NUMBER:
+            raise ConfigError(f"{place} is {quote(value)}; allowed: at most 64 bits. Correct it.")
+        if isinstance(value, str) and place.endswith(_KEY) and len(value) > _MAX_KEY_CHARACTERS:
+            size = f"has {len(value):,} characters; allowed: at most {_MAX_KEY_CHARACTERS:,}"
+            raise ConfigError(f"{place} {quote(value)} {size}. Correct it.")
+        if isinstance(value, Mapping):
+            parts += [(f"{place}{_KEY}", key) for key in value]
+            parts += [(f"{place}: {quote(key)}", item) for key, item in value.items()]
+        elif isinstance(value, list | tuple):
+            parts += [(place, item) for item in value]
+
+
+def _is_number(text: str) -> bool:
+    return text.strip().lstrip("+-").replace("_", "").isdigit()
 
 
 def _num_values(node: Any, counts: dict[int, float]) -> float:

@@ -228,3 +228,63 @@ def test_null_characters_are_refused(field: str, tmp_path: Path, command: Comman
         ran = command(words[0], tmp_path / "recipe.yaml", *words[1:])
         assert (ran.code, "Traceback" in ran.errors) == (2, False), ran
         assert mentions(ran.errors.replace("\\\\", "\\"), rf"{field} is 'a\x00b'; ", "without null characters")
+
+
+HEX, DIGITS = f"0x{'f' * 5000}", "9" * 5000
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "parts"),
+    [
+        ("a.yaml", f"packing: {{seed: {HEX}}}", ("'packing': 'seed'", "20,000 bits", "64 bits")),
+        ("a.yaml", f"packing: [{{seed: {HEX}}}]", ("'packing': 'seed'", "20,000 bits", "64 bits")),
+        ("a.yaml", f"packing: {{? {HEX} : 1}}", ("'packing': the key", "20,000 bits")),
+        ("a.yaml", f"packing: {{seed: {DIGITS}}}", ("thousands of digits",)),
+        ("a.yaml", f"packing: {{seed: {2**63}}}", ("'packing': 'seed'", "9223372036854775808", "64 bits")),
+        ("a.toml", f"packing.seed = {HEX}", ("'packing': 'seed'", "20,000 bits")),
+        ("a.toml", f"packing.seed = {DIGITS}", ("thousands of digits",)),
+        ("a.yaml", f"? {'k' * 1001}\n: 1", ("the key 'kkk", "1,001 characters", "1,000")),
+    ],
+)
+def test_numbers_and_names_that_no_program_holds(tmp_path: Path, name: str, content: str, parts: tuple[str]) -> None:
+    (tmp_path / name).write_text(content)
+    message = _message(tmp_path / name)
+
+    assert mentions(message, name, *parts)
+    assert len(message) < 600
+
+
+@pytest.mark.parametrize(
+    ("item", "parts"),
+    [
+        (f"packing.seed={HEX}", ("packing.seed", "20,000 bits", "64 bits")),
+        (f"packing.seed={DIGITS}", ("packing.seed", "thousands of digits")),
+        (f"packing={{seed: {-(2**63) - 1}}}", ("packing: 'seed'", "-9223372036854775809")),
+        (f"{'k' * 2000}=1", ("2,000 characters",)),
+        ("data.train=/data/\udcff.jsonl", ("UTF-8",)),
+    ],
+)
+def test_overrides_that_no_program_holds(item: str, parts: tuple[str]) -> None:
+    with pytest.raises(ConfigError) as raised:
+        parse_overrides((item,))
+
+    assert mentions(str(raised.value), "--set", *parts)
+    assert len(str(raised.value)) < 300
+
+
+def test_the_largest_numbers_are_read() -> None:
+    assert parse_overrides((f"a={2**63 - 1}", f"b=[{-(2**63)}]")) == {"a": 2**63 - 1, "b": [-(2**63)]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"name": 10**5000}, ("name", "16,610 bits")),
+        ({"ignore": {f"BP{number}": "x" for number in range(1001)}}, ("ignore", "at most 1,000 entries")),
+    ],
+)
+def test_values_of_a_recipe_made_in_python_are_told(changes: dict[str, Any], parts: tuple[str]) -> None:
+    with pytest.raises(ConfigError) as raised:
+        small_recipe("a.jsonl", "tokenizer", **changes)
+
+    assert mentions(str(raised.value), *parts)

@@ -91,7 +91,7 @@ class SFTRecipe(Document):
     bridge_overrides: dict[str, Any] = Field(default_factory=dict)
     """ConfigContainer settings without a recipe field, under Megatron-Bridge's names, e.g. `{model: {cp_comm_type:
     a2a}, train: {train_iters: 500}}`. `check` checks them; builds do not depend on them."""
-    ignore: dict[str, str] = Field(default_factory=dict)
+    ignore: dict[str, str] = Field(default_factory=dict, max_length=1_000)
     """Rule to ignore -> the reason, e.g. `{BP014: "compared with an old run"}`. Unknown codes, and codes without a
     finding, are reported."""
 
