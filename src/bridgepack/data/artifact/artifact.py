@@ -28,9 +28,15 @@ _NAMED = 3
 
 def other_files(splits: Iterable[str]) -> list[str]:
     """Return the paths of an artifact's files other than the manifest and the shards."""
-    plans = [f"{PLAN_FOLDER}/{split}.parquet" for split in splits]
+    names = list(splits)
+    plans = [f"{PLAN_FOLDER}/{split}.parquet" for split in names]
     ledgers = [f"{PLAN_FOLDER}/{name}" for name in (DROPPED_ROWS_FILE, LOST_CONTENT_FILE)]
-    return [BRIDGE_METADATA_FILE, *plans, *ledgers]
+    return [BRIDGE_METADATA_FILE, *plans, *map(digests_file, names), *ledgers]
+
+
+def digests_file(split: str) -> str:
+    """Return the path, in an artifact, of the digests of a split's packs; older artifacts lack it."""
+    return f"{PLAN_FOLDER}/{split}-digests.parquet"
 
 
 def leaves(folder: Path, name: str) -> bool:

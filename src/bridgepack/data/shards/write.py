@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from bridgepack.data.files import replaced_when_whole, write_text
 from bridgepack.data.reading.inputs import hash_file
+from bridgepack.data.shards.digests import Digests, digests_of_rows
 from bridgepack.data.shards.row_groups import arrow_lists
 from bridgepack.data.store.token_file import Int32Array, TokenArrays, token_arrays
 from bridgepack.data.tasks import Beat
@@ -75,11 +76,11 @@ def assemble_rows(plan: ShardPlan, token_files: Sequence[Path], *, rows_per_grou
 
 def _assemble(plan: ShardPlan, arrays: _Opened, first: int, stop: int) -> RowBatch:
     start, end = int(plan.pack_offsets[first]), int(plan.pack_offsets[stop])
-    stored = plan.stored_lengths[start:end].astype(np.int64)
-    physical = aligned_runtime_lengths(stored - 1, plan.pad_seq_to_mult) + 1
+    lengths = plan.stored_lengths[start:end].astype(np.int64)
+    physical = aligned_runtime_lengths(lengths - 1, plan.pad_seq_to_mult) + 1
     sequence_ends = np.cumsum(physical)
     sequence_starts = sequence_ends - physical
-    ids, flat_mask = _gather(plan, arrays, slice(start, end), physical - stored)
+    ids, flat_mask = _gather(plan, arrays, slice(start, end), physical - lengths)
     in_pack = plan.pack_offsets[first : stop + 1] - start
     token_offsets = np.concatenate(([0], sequence_ends))[in_pack]
     row_of_sequence = np.repeat(np.arange(stop - first), np.diff(in_pack))
@@ -107,10 +108,10 @@ def _gather(plan: ShardPlan, arrays: _Opened, members: slice, padding: IntArray)
     starts = np.empty(len(files), dtype=np.int64)
     ids, masks = {}, {}
     for file in np.unique(files).tolist():
-        found = arrays(file)
-        chosen = files == file
-        starts[chosen] = found.offsets[indices[chosen]]
-        ids[file], masks[file] = memoryview(found.input_ids), memoryview(found.loss_mask)
+        tokens = arrays(file)
+        is_in_file = files == file
+        starts[is_in_file] = tokens.offsets[indices[is_in_file]]
+        ids[file], masks[file] = memoryview(tokens.input_ids), memoryview(tokens.loss_mask)
     stops = (starts + plan.stored_lengths[members]).tolist()
     places = list(zip(files.tolist(), starts.tolist(), stops, strict=True))
     pad_ids = np.full(padding.max(initial=0), plan.pad_token_id, dtype=np.int32)
@@ -124,18 +125,18 @@ def _pad(pieces: list[memoryview], pad: npt.NDArray[Any], padding: IntArray) -> 
     if not len(pad):
         return pieces
     pads = [memoryview(pad)[:size] for size in range(len(pad) + 1)]
-    both = pieces * 2
-    both[::2] = pieces
-    both[1::2] = [pads[size] for size in padding.tolist()]
-    return both
+    pieces_and_pads = pieces * 2
+    pieces_and_pads[::2] = pieces
+    pieces_and_pads[1::2] = [pads[size] for size in padding.tolist()]
+    return pieces_and_pads
 
 
 def _align_labels(mask: MaskArray, sequence_ends: IntArray) -> MaskArray:
     """Return the label-aligned mask: shifted left by one within each sequence, with 0 at its end."""
-    aligned = np.empty_like(mask)
-    aligned[:-1] = mask[1:]
-    aligned[sequence_ends - 1] = 0
-    return aligned
+    labels = np.empty_like(mask)
+    labels[:-1] = mask[1:]
+    labels[sequence_ends - 1] = 0
+    return labels
 
 
 def shard_name(index: int, num_shards: int) -> str:
@@ -189,22 +190,33 @@ class WrittenShard:
     """A shard's record, and whether an interrupted build had written it."""
 
     record: ShardRecord
+    digests: Digests  #: of its packs; shape [num_packs], uint64
     was_there: bool
 
 
 def write_planned_shard(task: WriteTask, _: Beat) -> WrittenShard:
     """Return a shard's record; writes it unless its receipt names the same rows and the file is unchanged."""
     plan, identity = task.plan, plan_identity(task)
-    found = _receive(task, identity)
-    if found is not None:
-        return WrittenShard(record=found, was_there=True)
+    earlier = _receive(task, identity)
+    if earlier is not None:
+        return earlier
     group_rows = rows_per_group(plan.packed_sequence_size)
     rows = assemble_rows(plan, task.token_files, rows_per_group=group_rows)
-    num_rows = write_shard(plan.path, rows, packed_sequence_size=plan.packed_sequence_size)
+    parts: list[Digests] = []
+    num_rows = write_shard(plan.path, _with_digests(rows, plan, parts), packed_sequence_size=plan.packed_sequence_size)
     size, sha256 = plan.path.stat().st_size, hash_file(plan.path)
     record = ShardRecord(path=plan.name, num_rows=num_rows, num_bytes=size, sha256=sha256)
-    write_text(task.receipt, json.dumps({"identity": identity, "record": asdict(record)}) + "\n")
-    return WrittenShard(record=record, was_there=False)
+    shard = WrittenShard(record=record, digests=np.concatenate(parts), was_there=False)
+    receipt = {"identity": identity, "record": asdict(record), "digests": shard.digests.tolist()}
+    write_text(task.receipt, json.dumps(receipt) + "\n")
+    return shard
+
+
+def _with_digests(batches: Iterable[RowBatch], plan: ShardPlan, parts: list[Digests]) -> Iterator[RowBatch]:
+    """Yield batches, and append the digests of their packs to `parts`."""
+    for batch in batches:
+        parts.append(digests_of_rows(batch, eos_token_id=plan.pad_token_id))
+        yield batch
 
 
 def plan_identity(task: WriteTask) -> str:
@@ -220,11 +232,13 @@ def plan_identity(task: WriteTask) -> str:
     return digest.hexdigest()
 
 
-def _receive(task: WriteTask, identity: str) -> ShardRecord | None:
+def _receive(task: WriteTask, identity: str) -> WrittenShard | None:
     try:
         content = json.loads(task.receipt.read_text(encoding="utf-8"))
         record = ShardRecord(**content["record"])
+        digests = np.array(content["digests"], dtype=np.uint64)
         is_same = content["identity"] == identity and task.plan.path.stat().st_size == record.num_bytes
-        return record if is_same and hash_file(task.plan.path) == record.sha256 else None
-    except (OSError, ValueError, KeyError, TypeError, DataError):
+        is_same = is_same and len(digests) == record.num_rows and hash_file(task.plan.path) == record.sha256
+        return WrittenShard(record=record, digests=digests, was_there=True) if is_same else None
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, DataError):
         return None

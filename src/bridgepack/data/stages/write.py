@@ -13,8 +13,15 @@ import pyarrow as pa
 from bridgepack.config.recipe.data import source_entries
 from bridgepack.config.recipe.resolved import ResolvedRecipe
 from bridgepack.data import output as staging
-from bridgepack.data.artifact.artifact import DROPPED_ROWS_FILE, LOST_CONTENT_FILE, PLAN_FOLDER, other_files
+from bridgepack.data.artifact.artifact import (
+    DROPPED_ROWS_FILE,
+    LOST_CONTENT_FILE,
+    PLAN_FOLDER,
+    digests_file,
+    other_files,
+)
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE, bridge_metadata_entry, write_bridge_metadata
+from bridgepack.data.artifact.digests import write_digests
 from bridgepack.data.artifact.manifest import FORMAT_VERSION, write_manifest
 from bridgepack.data.files import make_folders
 from bridgepack.data.packing.balance import balanced
@@ -36,7 +43,6 @@ from bridgepack.records import (
     InputRecord,
     Manifest,
     ServedRecord,
-    ShardRecord,
     SkippedFiles,
     SplitRecord,
 )
@@ -182,15 +188,16 @@ class ArtifactWriter:
         for folder in (artifact, self.folder / staging.RECEIPTS):
             make_folders(folder / split.name)
         policy = SequencePolicy.of(resolved_recipe, self.spec.tokenizer)
-        shards = shard_plans(split, plan, folder=artifact, multiple=multiple, policy=policy)
+        plans = shard_plans(split, plan, folder=artifact, multiple=multiple, policy=policy)
         self.progress.start(f"Writing {split.name}", plan.num_packs, "packs")
-        records = self._write_shards(split, shards)
+        shards = self._write_shards(split, plans)
         self.progress.finish()
         write_provenance(artifact / PLAN_FOLDER / f"{split.name}.parquet", split, plan)
+        write_digests(artifact / digests_file(split.name), [shard.digests for shard in shards])
         return SplitRecord(
             name=split.name,
             inputs=split.inputs,
-            shards=tuple(records),
+            shards=tuple(shard.record for shard in shards),
             statistics=split_statistics(split, plan, multiple),
             drops=split.drops.counts,
             drop_examples=split.drops.examples,
@@ -203,19 +210,19 @@ class ArtifactWriter:
             skipped_files=self.spec.skipped.get(split.name),
         )
 
-    def _write_shards(self, split: TokenizedSplit, plans: Iterable[ShardPlan]) -> list[ShardRecord]:
+    def _write_shards(self, split: TokenizedSplit, plans: Iterable[ShardPlan]) -> list[WrittenShard]:
         receipts = self.folder / staging.RECEIPTS
         tasks = (
             WriteTask(plan=plan, token_files=split.token_files, receipt=receipts / f"{plan.name}.json")
             for plan in plans
         )
-        records = []
+        shards = []
         for outcome in self.runner.run(write_planned_shard, tasks):
-            result = result_of(self._again(outcome) if isinstance(outcome, TaskFailure) else outcome)
-            self.progress.advance(result.record.num_rows)
-            self.watch(result)
-            records.append(result.record)
-        return records
+            shard = result_of(self._again(outcome) if isinstance(outcome, TaskFailure) else outcome)
+            self.progress.advance(shard.record.num_rows)
+            self.watch(shard)
+            shards.append(shard)
+        return shards
 
     def _again(self, failure: TaskFailure) -> WrittenShard | TaskFailure:
         """Return the result of a shard whose process died, after writing it again alone."""

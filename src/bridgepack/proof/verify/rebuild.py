@@ -11,7 +11,14 @@ from pathlib import Path
 import numpy as np
 
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.data.artifact.artifact import DROPPED_ROWS_FILE, LOST_CONTENT_FILE, PLAN_FOLDER, Artifact, changed_files
+from bridgepack.data.artifact.artifact import (
+    DROPPED_ROWS_FILE,
+    LOST_CONTENT_FILE,
+    PLAN_FOLDER,
+    Artifact,
+    changed_files,
+    digests_file,
+)
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
 from bridgepack.data.build import build_artifact
 from bridgepack.data.reading.inputs import hash_file
@@ -161,6 +168,8 @@ def _compare_others(artifact: Artifact, rebuilt: Artifact) -> Check:
     names = [BRIDGE_METADATA_FILE, *(f"{PLAN_FOLDER}/{name}" for name in (DROPPED_ROWS_FILE, LOST_CONTENT_FILE))]
     if artifact.manifest.versions == rebuilt.manifest.versions:
         names += [f"{PLAN_FOLDER}/{split.name}.parquet" for split in rebuilt.manifest.splits]
+        files = {record.path for record in artifact.manifest.files}
+        names += [name for split in rebuilt.manifest.splits if (name := digests_file(split.name)) in files]
     differing_names = [name for name in names if not _are_equal(artifact, rebuilt, name)]
     if differing_names:
         return Check(
