@@ -39,14 +39,17 @@ from hypothesis import strategies as st
 from jinja2.exceptions import TemplateError
 from transformers import AutoTokenizer
 
+from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.sequences.conversation import ConversationReader
 from bridgepack.data.sequences.encoding import Encoded, Loss
+from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason, LostKind
 from tests.support.carried_text import carried, faults
 from tests.support.conversations import rows
 from tests.support.installed_host import host_release
+from tests.support.lost_flags import cured, with_flags
 from tests.support.read_rows import given_row, read_row
 from tests.support.small_builds import chat_row
 from tests.support.upstream_preprocessing import (
@@ -248,6 +251,21 @@ def test_tool_schemas_for_rows_without_any(tmp_path: Path, own_tools: Row) -> No
     assert agreement(ours, pair.host(row)) == "equal"
     assert not isinstance(ours, RowError)
     assert ('"own"' if own_tools.get("tools") else '"shared"') in pair.tokenizer.decode(ours[0])
+
+
+@pytest.mark.parametrize("is_cured", [False, True])
+def test_flags_of_eos_that_the_host_takes_away(tmp_path: Path, is_cured: bool) -> None:
+    """The host has ours, and with the cure that is printed the tokens of a server."""
+    folder = with_flags(write_tokenizer(tmp_path, CHATML), {"<|im_end|>": ("rstrip",)})
+    if is_cured:
+        cured(folder, load_tokenizer(TokenizerConfig(name_or_path=str(folder))).lost_flags)
+    pair, row = ChatPair(folder, loss_mode="assistant"), chat_row("2 + 2", "4")
+
+    (ours,) = pair.ours([row])
+
+    assert agreement(ours, pair.host(row)) == "equal"
+    served = AutoTokenizer.from_pretrained(folder).apply_chat_template(row["messages"], return_dict=False)
+    assert (ours[0] == served) == is_cured
 
 
 def test_ends_that_may_be_another_turn_s(tmp_path: Path) -> None:

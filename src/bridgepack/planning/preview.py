@@ -24,6 +24,7 @@ from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.planning.cuts import Totals, cost_of_cutting, cuts_exchanges, totals, whole_totals
 from bridgepack.planning.sample import SampledFile, SampledSource, Sampler, population, projected_packs, sampled_sources
 from bridgepack.records import TRAIN, Drop, DropReason, PackedRow, ServedRecord, SkippedFiles, UnreadField
+from bridgepack.records.flags import LostFlags
 from bridgepack.records.results import Result
 from bridgepack.records.words import counted
 
@@ -90,6 +91,7 @@ class Preview(Result):
             sources are mixed or duplicates go.
         run: length of the run over the training packs; None if their number is unknown or 0.
         loses_text: whether the tokenizer loses text, such as spaces, that its own tokenizer.json keeps.
+        lost_flags: added tokens whose flags Megatron-Core takes away, so that a server cuts texts into other tokens.
         forms: field of preprocessing that is `auto` -> what is decided for the chat template, as in the manifest.
         num_sequences: split -> sequences, as `num_packs`.
         stopped_early: whether reading took too long, so that it ended before the sample was complete.
@@ -113,6 +115,7 @@ class Preview(Result):
     stops: Mapping[str, str]
     served: ServedRecord | None = None
     skipped: Mapping[str, SkippedFiles] = field(default_factory=dict)
+    lost_flags: tuple[LostFlags, ...] = ()
 
     def headline(self) -> str:
         """Return what came out, in one line."""
@@ -174,6 +177,7 @@ def preview_recipe(recipe: SFTRecipe, *, num_rows: int = 5) -> Preview:
         num_sequences=num_sequences or None,
         run=run_length(recipe, Packs(folder="", num_packs=num_packs)) if num_packs.get(TRAIN) else None,
         loses_text=tokenizer.loses_text,
+        lost_flags=tokenizer.lost_flags,
         forms=tokenizer.forms.decisions(recipe.fields_on_auto) if recipe.fields_on_auto else {},
         stopped_early=not is_complete,
         served=answer_sample,

@@ -1,6 +1,5 @@
 """Trained answers against served ones: the oracle is transformers' own render of every prefix of a conversation."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from bridgepack.data.sequences.over_long import SequencePolicy
 from bridgepack.data.served.compare import ServedAnswer
 from bridgepack.data.served.counts import count_trained
 from bridgepack.data.served.rows import ServedRows
-from bridgepack.data.served.tokens import KnownText, ServerEncoder
+from bridgepack.data.served.tokens import KnownText
 from bridgepack.data.tokenizers.cutting import CuttingTokens
 from bridgepack.errors import ConfigError, RowError
 from tests.support.messages import mentions
@@ -334,37 +333,6 @@ def test_an_answer_that_lost_its_end(tmp_path: Path) -> None:
     assert mentions(answers[1].detail, "truncated", "answer lost its end")
 
 
-def test_a_server_keeps_the_flags_of_a_special_token(tmp_path: Path) -> None:
-    """`<|im_end|>` swallows the line end behind it; as sep_token in Megatron-Core's wrapper, it does not."""
-    family = replace(BY_NAME["Qwen2.5"], tokens=("<|endoftext|>", "<|im_start|>", "<|im_end|>"))
-    write_tokenizer(tmp_path / "tokenizer", family)
-    path = tmp_path / "tokenizer" / "tokenizer.json"
-    content = json.loads(path.read_text())
-    for token in content["added_tokens"]:
-        token["rstrip"] = token["content"] == "<|im_end|>"
-    path.write_text(json.dumps(content))
-    recipe = small_recipe(
-        "rows.jsonl", tmp_path / "tokenizer", preprocessing={"kind": "chat"}, packing={"packed_sequence_size": 4096}
-    )
-    served = Served(recipe, ServedRows.of(load_stage(recipe.model_dump_json())), family.ends)
-    answers = served.answers(PLAIN)
-    assert [str(answer.kind) for answer in answers] == [BOUNDARY, BOUNDARY] == _oracle_of_tokens(served, PLAIN)
-    assert mentions(answers[0].detail, "the server's tokenizer", "into other tokens")
-
-
-def _oracle_of_tokens(served: Served, row: Mapping[str, Any]) -> list[str]:
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(served.recipe.tokenizer.name_or_path)
-    ids = served.rows.stage.tokenizer.encode(tokenizer.apply_chat_template(row["messages"], tokenize=False))
-    kinds = []
-    for turn in (1, 3):
-        text = tokenizer.apply_chat_template(row["messages"][:turn], tokenize=False, add_generation_prompt=True)
-        sent = tokenizer(text, add_special_tokens=False)["input_ids"]
-        kinds.append(EQUAL if ids[: len(sent)] == sent else BOUNDARY)
-    return kinds
-
-
 def test_other_kinds_of_rows_are_refused(tmp_path: Path, chatml_tokenizer: Path) -> None:
     recipe = small_recipe("rows.jsonl", chatml_tokenizer, preprocessing={"kind": "prompt_completion"})
     with pytest.raises(ConfigError, match=r"preprocessing\.kind is prompt_completion; .* kind chat"):
@@ -375,7 +343,6 @@ def test_other_kinds_of_rows_are_refused(tmp_path: Path, chatml_tokenizer: Path)
 def test_tokens_of_a_text_that_begins_alike(tmp_path: Path, family: Any) -> None:
     """Only what differs is encoded, and the tokens are those of the whole text."""
     tokenizer = loaded_tokenizer(tmp_path, family)
-    server = ServerEncoder(tokenizer)
     texts = [
         tokenizer.render_text(PLAIN["messages"], None),
         tokenizer.render_text([*PLAIN["messages"], {"role": "user", "content": " and?\n\n "}], None),
@@ -386,10 +353,10 @@ def test_tokens_of_a_text_that_begins_alike(tmp_path: Path, family: Any) -> None
     num_checked = 0
     for text in texts:
         ids = np.array(tokenizer.encode(text), dtype=np.int32)
-        known = KnownText(tokenizer, server, CuttingTokens(tokenizer), text, ids)
+        known = KnownText(tokenizer, CuttingTokens(tokenizer), text, ids)
         for other in texts:
             for stop in range(0, len(other) + 1, 3):
-                assert known.tokens_of(other[:stop]).tolist() == server.encode(other[:stop])
+                assert known.tokens_of(other[:stop]).tolist() == tokenizer.encode(other[:stop])
                 num_checked += 1
     assert num_checked > 0
 

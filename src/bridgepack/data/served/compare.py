@@ -2,14 +2,15 @@
 
 T are the packed tokens and their mask, S what a server sends for the turns before the answer, with the generation
 prompt, and L the text that ends with the answer. S and L are encoded as servers do: the whole text, without adding
-special tokens. An answer has exactly one kind. The first of these that holds counts, the worst first:
+special tokens. Flags of added tokens that servers keep (`ChatTokenizer.lost_flags`) are a finding of their own. An
+answer has exactly one kind. The first of these that holds counts, the worst first:
 
 1. `refused`: the template rejects the turns before the answer, or those up to it.
 2. `context-differs`: T does not begin with the text of S.
 3. `answer-differs`: T does not go on with the text that L has after S, or the mask does not train all of that to its
    end, or it trains more.
-4. `boundary-differs`: a token of T straddles the end of S, or a server's tokenizer cuts the same text into other
-   tokens; or trained tokens begin inside S, or after its end, so that what the model must write first is not trained.
+4. `boundary-differs`: a token of T straddles the end of S; or trained tokens begin inside S, or after its end, so that
+   what the model must write first is not trained.
 5. `equal`.
 
 White space after the answer's end is the template's, as the line end behind `<|im_end|>`: a model stops before it, so
@@ -35,7 +36,7 @@ from bridgepack.data.sequences.masks import RenderedChat
 from bridgepack.data.sequences.thoughts import ReasoningMasks
 from bridgepack.data.served.counts import Span, count_trained
 from bridgepack.data.served.renders import ServerRenders
-from bridgepack.data.served.tokens import KnownText, ServerEncoder, first_unequal
+from bridgepack.data.served.tokens import KnownText, first_unequal
 from bridgepack.data.tokenizers.cutting import CuttingTokens
 from bridgepack.data.tokenizers.probe import end_of_turn_ids
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
@@ -50,9 +51,7 @@ _NEVER_SHOWN = (
 )
 _OTHER_ANSWER = "the training text of the answer is not what the model writes when it is served"
 _OTHER_TOKENS = "the training text ends the answer with other tokens, as what follows is cut together with it"
-_STRADDLES = (
-    "a token straddles the end of what the server sends, or the server's tokenizer cuts the same text into other tokens"
-)
+_STRADDLES = "a token straddles the end of what the server sends"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,7 +78,7 @@ class ServedComparer:
     ) -> None:
         """Take a recipe's settings; without `shows_texts`, answers lack `token` and texts where their texts differ."""
         self._tokenizer, self._settings, self._shows_texts = tokenizer, settings, shows_texts
-        self._renders, self._server = ServerRenders(tokenizer, serving), ServerEncoder(tokenizer)
+        self._renders = ServerRenders(tokenizer, serving)
         self._cutting = CuttingTokens(tokenizer)
         self._unlearned = _Unlearned(tokenizer) if settings.reasoning_loss == "mask" else None
         given = settings.assistant_markers
@@ -101,7 +100,7 @@ class ServedComparer:
         `input_ids` and `mask` are those of its uncut sequence, shape [num_tokens], the mask token-aligned and as it is
         in the packs.
         """
-        known = KnownText(self._tokenizer, self._server, self._cutting, chat.text, input_ids)
+        known = KnownText(self._tokenizer, self._cutting, chat.text, input_ids)
         found: list[ServedAnswer] = []
         for turn in self._trained_turns(chat.conversation):
             reached = found[-1].span[1] if found and found[-1].span else None if found else 0

@@ -1,11 +1,10 @@
 """Tokens of texts that begin as another text whose tokens are known; only what differs is encoded."""
 
-import json
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,30 +25,6 @@ class Difference(NamedTuple):
     served: str  #: text around it in the other
 
 
-class ServerEncoder:
-    """Encodes texts as a server does: without adding special tokens, and without Megatron-Core's changes."""
-
-    def __init__(self, tokenizer: ChatTokenizer) -> None:
-        self._tokenizer = tokenizer
-        self.is_same = not tokenizer.lost_flags or tokenizer.backend is None
-
-    def encode(self, text: str) -> list[int]:
-        """Return the ids of a text."""
-        if self._tokenizer.backend is None:
-            return self._tokenizer.encode(text)
-        return list(self._backend.encode(text, add_special_tokens=False).ids)
-
-    @cached_property
-    def _backend(self) -> Any:
-        """A `tokenizers.Tokenizer` whose added tokens have the flags of tokenizer.json."""
-        if self.is_same:
-            return self._tokenizer.backend
-        content = json.loads(self._tokenizer.backend.to_str())
-        for token in content["added_tokens"]:
-            token.update(self._tokenizer.lost_flags.get(token["id"], {}))
-        return type(self._tokenizer.backend).from_str(json.dumps(content))
-
-
 class KnownText:
     """A training text and its tokens.
 
@@ -57,20 +32,13 @@ class KnownText:
     begins as this one up to such a token has the same tokens up to there.
     """
 
-    def __init__(
-        self,
-        tokenizer: ChatTokenizer,
-        server: ServerEncoder,
-        cutting: CuttingTokens,
-        text: str,
-        input_ids: TokenArray,
-    ) -> None:
+    def __init__(self, tokenizer: ChatTokenizer, cutting: CuttingTokens, text: str, input_ids: TokenArray) -> None:
         """Take a text with its tokens, shape [num_tokens], int32."""
         self.text, self.input_ids = text, input_ids
-        self._tokenizer, self._server, self._cutting = tokenizer, server, cutting
+        self._tokenizer, self._cutting = tokenizer, cutting
 
     def tokens_of(self, other: str) -> TokenArray:
-        """Return the tokens of a text as a server encodes it, shape [num_tokens], int32."""
+        """Return the tokens of a text, shape [num_tokens], int32."""
         place, token = self._cut_before(common_prefix(self.text, other))
         return np.concatenate([self.input_ids[:token], self._encoded(other[place:])])
 
@@ -90,7 +58,7 @@ class KnownText:
         return self._tokenizer.decode(_around(self.input_ids, token))
 
     def _encoded(self, text: str) -> TokenArray:
-        return np.array(self._server.encode(text), dtype=np.int32)
+        return np.array(self._tokenizer.encode_with_places([text])[0].ids, dtype=np.int32)
 
     def _cut_before(self, shared: int) -> tuple[int, int]:
         """Return (character, token) of the last splitting token that lies within the first `shared` characters."""
@@ -101,7 +69,7 @@ class KnownText:
     @cached_property
     def _cuts(self) -> tuple[list[int], list[int], list[int]]:
         """Ends and beginnings in characters, and indices, of the splitting tokens; empty if they are not all known."""
-        ids = self._cutting.ids if self._server.is_same else {}
+        ids = self._cutting.ids
         if not ids:
             return [], [], []
         found = list(re.finditer("|".join(map(re.escape, ids)), self.text))

@@ -12,6 +12,7 @@ from typing import Any
 
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.data.files import hub_or_cache
+from bridgepack.data.tokenizers.flags import fill_special_tokens
 from bridgepack.data.tokenizers.probe import lost_fraction
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import TokenizerError
@@ -28,8 +29,6 @@ _ADVICE = (
 )
 #: transformers' words for a missing file; some are code, of which a tokenizer_config.json has the name.
 _LACKING_FILE = re.compile(r"does not appear to have a file named (\S+\.py)\b")
-#: Flags of an added token that change the tokens around it.
-_ADDED_FLAGS = ("lstrip", "rstrip", "single_word", "normalized")
 #: Maximum characters of an added token, special or not: long ones take minutes to compare with others.
 _MOST_CHARACTERS = 10_000
 #: Files with special tokens, which transformers adds one by one.
@@ -56,23 +55,14 @@ def load_tokenizer(config: TokenizerConfig) -> ChatTokenizer:
         )
     _refuse_long_tokens(tokenizer, config)
     template = tokenizer.chat_template if config.chat_template is None else _template_file(config.chat_template)
-    tokens, flags = tokenizer.special_tokens_map, _flags_of_added(tokenizer)
-    if "eos_token" not in tokens and "sep_token" in tokens:
-        tokenizer.add_special_tokens({"eos_token": tokens["sep_token"]})
+    lost_flags = fill_special_tokens(tokenizer)
     if not tokenizer.special_tokens_map.get("eos_token"):
         raise TokenizerError(
             f"tokenizer.name_or_path is {config.name_or_path!r}; it has no eos_token, with which Megatron-Bridge pads "
             "and ends sequences. Add eos_token to its tokenizer_config.json."
         )
-    _fill_special_tokens(tokenizer)
-    filled = _flags_of_added(tokenizer)
-    loaded = ChatTokenizer(
-        tokenizer,
-        config,
-        template,
-        loses_text=_loses_text(tokenizer, config),
-        lost_flags={index: own for index, own in flags.items() if filled.get(index) != own},
-    )
+    loses_text = _loses_text(tokenizer, config)
+    loaded = ChatTokenizer(tokenizer, config, template, loses_text=loses_text, lost_flags=lost_flags)
     refuse_lost_text(loaded, _PLAIN, of_what="plain words and digits", most_percent=0)
     return loaded
 
@@ -204,26 +194,6 @@ def _refuse_long_token(text: str, name: str, config: TokenizerConfig) -> None:
             f"characters; allowed: at most {_MOST_CHARACTERS:,}. Correct it in its tokenizer_config.json or "
             "tokenizer.json."
         )
-
-
-def _fill_special_tokens(tokenizer: Any) -> None:
-    """Set the special tokens that Megatron-Core's wrapper fills in, which templates can see.
-
-    Source: megatron-core 0.19.2, core/tokenizers/text/libraries/huggingface_tokenizer.py.
-    """
-    tokens = tokenizer.special_tokens_map
-    pairs = (("sep_token", "eos_token"), ("bos_token", "cls_token"), ("cls_token", "bos_token"))
-    stand_ins = {name: tokens[other] for name, other in pairs if name not in tokens and other in tokens}
-    if stand_ins:
-        tokenizer.add_special_tokens(stand_ins)
-
-
-def _flags_of_added(tokenizer: Any) -> dict[int, dict[str, bool]]:
-    """Return id -> flags of each added token that change the tokens around it."""
-    return {
-        int(index): {name: bool(getattr(token, name)) for name in _ADDED_FLAGS}
-        for index, token in tokenizer.added_tokens_decoder.items()
-    }
 
 
 def _template_file(name: str) -> str:

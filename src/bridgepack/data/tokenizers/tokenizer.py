@@ -26,6 +26,7 @@ from bridgepack.data.tokenizers.templates import GENERATION_BLOCK, ChatTemplate,
 from bridgepack.data.tokenizers.texts import check_is_unicode
 from bridgepack.errors import RowError, TokenizerError
 from bridgepack.records import DropReason
+from bridgepack.records.flags import LostFlags
 
 #: Tokens that Megatron-Bridge never trains. Source: megatron-bridge 0.6.2, data/token_utils.py PAD_TOKENS.
 NEVER_TRAINED_TOKENS = frozenset(
@@ -49,7 +50,7 @@ class ChatTokenizer:
         backend: its `tokenizers.Tokenizer`; None for a tokenizer written in Python.
         loses_text: it loses text that its own tokenizer.json preserves.
         engine: encodes texts.
-        lost_flags: id -> flags of added tokens that Megatron-Core's wrapper changes and a server does not.
+        lost_flags: added tokens whose flags Megatron-Core's wrapper changes and a server does not.
     """
 
     engine: Engine
@@ -61,11 +62,11 @@ class ChatTokenizer:
         template: Any,
         *,
         loses_text: bool = False,
-        lost_flags: Mapping[int, Mapping[str, bool]] = MappingProxyType({}),
+        lost_flags: Sequence[LostFlags] = (),
     ) -> None:
         """Take a tokenizer loaded by transformers, and its template; several named templates count as none."""
         self._tokenizer = tokenizer
-        self.lost_flags = lost_flags
+        self.lost_flags = tuple(lost_flags)
         self.loses_text = loses_text
         self.backend: Any = getattr(tokenizer, "backend_tokenizer", None)
         if self.backend is not None:
@@ -279,6 +280,7 @@ class ChatTokenizer:
             "vocab_size": self.vocab_size,
             "eos_token_id": self.eos_token_id,
             "loses_text": self.loses_text,
+            **({"lost_flags": [token.as_json() for token in self.lost_flags]} if self.lost_flags else {}),
             "bos_token_id": bos,
             "adds_bos": bos is not None and self._tokenizer.encode("x")[:1] == [bos],
             "end_of_turn_ids": end_of_turn_ids(self),

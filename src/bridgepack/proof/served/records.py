@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 
 from bridgepack.proof.compared import ComparedRows, InRow
 from bridgepack.records import ServedRecord
+from bridgepack.records.flags import LostFlags
 from bridgepack.records.words import counted
 
 
@@ -30,6 +31,7 @@ class ServedReport(ComparedRows):
         record: counts of answers and trained tokens by kind.
         cures: kind that occurs -> what to do about it.
         findings: the first answers that differ.
+        lost_flags: added tokens whose flags a server keeps, so that no answer has the tokens that are served.
     """
 
     DERIVED: ClassVar = ("outcome",)
@@ -38,17 +40,18 @@ class ServedReport(ComparedRows):
     record: ServedRecord
     cures: Mapping[str, str]
     findings: tuple[ServedFinding, ...]
+    lost_flags: tuple[LostFlags, ...] = ()
 
     def headline(self) -> str:
         """Return what came out, in one line."""
         num_differing = sum(count.num_answers for count in self.record.differing)
-        return (
-            f"{self.target}: {self.outcome}; {num_differing:,} of {counted(self.record.num_answers, 'answer')} differ"
-        )
+        tokens = ", ".join(f"{token.token!r} loses its flags" for token in self.lost_flags)
+        counts = f"{num_differing:,} of {counted(self.record.num_answers, 'answer')} differ"
+        return f"{self.target}: {self.outcome}; {counts}{f'; {tokens}' if tokens else ''}"
 
     @property
     def outcome(self) -> Literal["equal", "differs", "could not run"]:
         """Whether every answer is served as trained; `could not run` without an answer."""
-        if self.record.differing:
+        if self.record.differing or (self.lost_flags and self.record.num_answers):
             return "differs"
         return "equal" if self.record.num_answers else "could not run"

@@ -129,4 +129,5 @@ class _Comparison:
             drops=dict(sorted(self._drops.items())),
             cures={count.kind: record.cure(count.kind) for count in record.differing},
             findings=tuple(self._findings),
+            lost_flags=self._rows.stage.tokenizer.lost_flags,
         )

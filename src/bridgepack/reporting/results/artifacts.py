@@ -20,18 +20,15 @@ from bridgepack.records import (
     UnreadField,
     Waiting,
 )
+from bridgepack.records.flags import lost_flags_in
 from bridgepack.records.words import counted
 from bridgepack.reporting.blocks import Block, Column, Figure, Figures, Line, Picture, PictureBar, Section, Table
 from bridgepack.reporting.results import shows
 from bridgepack.reporting.results.layouts import reading_text
 from bridgepack.reporting.results.served import kinds_table
+from bridgepack.reporting.results.tokenizers import tokenizer_warnings
 from bridgepack.reporting.text import MOST_LINES, without_middle
 
-TOKENIZER_WARNING = (
-    "this version of transformers loads the tokenizer as one that loses text (spaces, line ends), although its "
-    "tokenizer.json does not; Megatron-Bridge would do the same here. Set tokenizer.loader to tokenizer_json, or use "
-    "another version of transformers."
-)
 #: Characters of a source's name on a screen.
 _LABEL = 38
 #: Characters of what is wrong with a row; of more, the middle is left out, because the remedy stands at the end.
@@ -53,8 +50,8 @@ def inspection_blocks(view: ArtifactView) -> Iterator[Block]:
 def manifest_blocks(manifest: Manifest, folder: Path, waiting: Waiting | None = None) -> Iterator[Block]:
     """Yield an artifact's statistics, with how long ranks wait for each other in its own run where that is known."""
     yield Figures(tuple(_facts(manifest, waiting)))
-    if manifest.tokenizer.get("loses_text"):
-        yield Section("", (Line(f"warning: {TOKENIZER_WARNING}"),))
+    warnings = tokenizer_warnings(lost_flags_in(manifest.tokenizer), loses_text=manifest.tokenizer.get("loses_text"))
+    yield from (Section("", (line,)) for line in warnings)
     for split in manifest.splits:
         yield Section(split.name, tuple(_split_blocks(manifest, split, folder)))
     if manifest.served is not None and manifest.served.num_answers:

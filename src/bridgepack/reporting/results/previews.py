@@ -14,7 +14,6 @@ from bridgepack.reporting.results import shows
 from bridgepack.reporting.results.artifacts import (
     EXAMPLES,
     REASONS,
-    TOKENIZER_WARNING,
     example_cells,
     losses_table,
     unread_blocks,
@@ -23,6 +22,7 @@ from bridgepack.reporting.results.builds import run_line
 from bridgepack.reporting.results.layouts import layouts_text
 from bridgepack.reporting.results.packs import sequence_block
 from bridgepack.reporting.results.served import sample_blocks
+from bridgepack.reporting.results.tokenizers import tokenizer_warnings
 from bridgepack.reporting.text import without_middle
 
 #: Maximum characters of a stretch of text; the middle of a longer one is omitted.
@@ -123,8 +123,7 @@ def _pack_blocks(preview: Preview) -> Iterator[Block]:
     if preview.forms:
         forms = tuple(_form(name, choice) for name, choice in preview.forms.items())
         yield Line("forms that the chat template shows (auto; `given` is as the row has it):", forms)
-    if preview.loses_text:
-        yield Line(f"warning: {TOKENIZER_WARNING}")
+    yield from tokenizer_warnings(preview.lost_flags, loses_text=preview.loses_text)
     for field, reasons in preview.stops.items():
         yield Line(f"warning: {field} is error: a build would stop at such rows ({reasons}), not drop them.")
 

@@ -8,6 +8,7 @@ from bridgepack.records.served import VARIABLES, switch_cure
 from bridgepack.records.words import counted
 from bridgepack.reporting.blocks import Block, Column, Line, Section, Table, Title, Tone, Verdict
 from bridgepack.reporting.results import shows
+from bridgepack.reporting.results.tokenizers import tokenizer_warnings
 
 #: Kind -> what it means, for readers who see it for the first time.
 _MEANINGS: Mapping[str, str] = {
@@ -30,6 +31,7 @@ def served_blocks(report: ServedReport) -> Iterator[Block]:
     if report.drops:
         drops = (f"{reason} {count:,}" for reason, count in report.drops.items())
         yield Line(f"  {counted(sum(report.drops.values()), 'row')} dropped: {', '.join(drops)}")
+    yield from tokenizer_warnings(report.lost_flags, loses_text=False)
     for item in report.findings:
         yield Section("", (_finding(item),))
     num_hidden = sum(count.num_answers for count in report.record.differing) - len(report.findings)
@@ -131,5 +133,8 @@ def _verdict(report: ServedReport) -> str:
             return f"the only answer is trained as it is served{cut}"
         return f"all {record.num_answers:,} answers are trained as they are served{cut}"
     num_answers = sum(count.num_answers for count in record.differing)
+    if not num_answers:
+        tokens = " and ".join(repr(token.token) for token in report.lost_flags)
+        return f"all {counted(record.num_answers, 'answer')} are trained as served, but for the tokens around {tokens}"
     verdict = "is not trained as it is served" if num_answers == 1 else "are not trained as they are served"
     return f"{num_answers:,} of {counted(record.num_answers, 'answer')} {verdict}"

@@ -8,6 +8,7 @@ from typing import Any
 from bridgepack import __version__
 from bridgepack.config.recipe.fingerprint import fingerprint_of_manifest
 from bridgepack.records import SPLITS, TRAIN, Manifest, SplitRecord, SplitStatistics
+from bridgepack.records.flags import lost_flags_in
 from bridgepack.records.words import counted
 from bridgepack.rules.judging.context import CannotJudgeError, require_known, section
 from bridgepack.rules.judging.facts import MANIFEST_FILE, ArtifactFacts
@@ -66,6 +67,22 @@ def tokenizer_loses_text(facts: ArtifactFacts) -> Found:
     """
     if facts.require_manifest().tokenizer.get("loses_text"):
         yield wrong(MANIFEST_FILE, "tokenizer.loses_text is true", "false")
+
+
+@artifact_rule("BP527", WARNING, "core/tokenizers/text/libraries/huggingface_tokenizer.py; tokenizer probe")
+def token_flags_lost(facts: ArtifactFacts) -> Found:
+    """Megatron-Core takes a flag of an added token away that changes the tokens beside it; servers keep the flag.
+
+    Why: Silent: its wrapper sets special tokens that the tokenizer lacks to EOS or BOS, by their texts alone. Such a
+        token no longer takes the white space beside it with it (lstrip, rstrip), so every turn is trained with other
+        tokens than a server sends.
+    Bad: lost_flags has `<|im_end|>`, rstrip. Good: no lost_flags.
+    Fix: Name the token as sep_token, cls_token or bos_token in tokenizer_config.json, as the finding says, and build
+        again: the wrapper then sets nothing. Evidence: executed with Megatron-Core's wrapper and texts at build time.
+    """
+    for token in lost_flags_in(facts.require_manifest().tokenizer):
+        fix = f"{token.cure[0].upper()}{token.cure[1:]}, and build again."
+        yield wrong(f"{MANIFEST_FILE} tokenizer.lost_flags", token.loss, "none", fix=fix)
 
 
 @artifact_rule("BP320", WARNING, "PSB320")
