@@ -7,7 +7,7 @@ from textwrap import shorten
 from typing import Any
 
 from bridgepack.bridge.wiring import RunLength
-from bridgepack.config.recipe.data import as_sources, path_of
+from bridgepack.config.recipe.data import path_of
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.files import has_in_cache, only_cache
 from bridgepack.data.reading.remote import scheme_of
@@ -130,7 +130,7 @@ def _fit_to_sample(recipe: SFTRecipe) -> Fit:
 
 def why_not_here(recipe: SFTRecipe) -> str:
     """Return why rows cannot be tokenised here and now, e.g. because the data is not there; empty if they can."""
-    paths = [path_of(source) for source in as_sources(recipe.data.train)]
+    paths = [path_of(source) for source in recipe.data.sources_of(TRAIN)]
     name = recipe.tokenizer.name_or_path
     if any(path is None or scheme_of(path) is not None for path in paths):
         return "data.train is not on this machine"

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from bridgepack.config.load import load_recipe
-from bridgepack.config.recipe.data import as_sources
 from bridgepack.config.recipe.readings import written_layouts
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.reading.inputs import InputFile
@@ -31,7 +30,7 @@ from bridgepack.proof.sources import (
     rows_of_file,
     stage_tokenizer,
 )
-from bridgepack.records import TRAIN, Manifest
+from bridgepack.records import TRAIN, VALIDATION, Manifest
 
 _MADE_ANEW = (
     "masks were computed again from the sources; `bridgepack prove sources` compares them with those in the artifact"
@@ -95,7 +94,7 @@ def _compare(
 
 def _judge_of(recipe: SFTRecipe, judges: RecipeJudges, split: str, file: InputFile) -> SourceJudge:
     is_train = split == TRAIN or recipe.data.validation is None
-    sources = as_sources(recipe.data.train if is_train else recipe.data.validation)
+    sources = recipe.data.sources_of(TRAIN if is_train else VALIDATION)
     layouts = written_layouts(recipe.data, sources[file.source])
     return judges.of_source(file.kind_of_rows, layouts)
 

@@ -63,8 +63,7 @@ def _layouts(recipe: SFTRecipe) -> Iterator[Refusal]:
         fix = f"Set it to {_EXAMPLES[kind]}, with the columns of your rows."
         yield _reading("data.layout", "missing", allowed_values, fix)
         return
-    sources = (*as_sources(recipe.data.train), *as_sources(recipe.data.validation))
-    if any(written_layouts(recipe.data, source) != first for source in sources):
+    if any(written_layouts(recipe.data, source) != first for source in recipe.data.all_sources):
         yield _reading("data.layout", "not the same for all rows", "one layout: the host has one", _OFFLINE_LAYOUT)
     elif first[0].kind != kind or columns_for_host(first) is None:
         yield _reading("data.layout", quote(", ".join(map(as_flow, first))), allowed_values, _OFFLINE_LAYOUT)

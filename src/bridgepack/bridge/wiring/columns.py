@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bridgepack.config.recipe.data import as_sources
 from bridgepack.config.recipe.layout import (
     AnyLayout,
     ChatLayout,
@@ -14,6 +13,7 @@ from bridgepack.config.recipe.layout import (
 )
 from bridgepack.config.recipe.readings import written_layouts
 from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.records import TRAIN
 
 #: Columns with the turns of a conversation, in the order in which the host looks for them, and the pair without any.
 #: Source: megatron-bridge 0.6.2, data/sft_processing.py, normalize_sft_example.
@@ -28,7 +28,7 @@ HOST_LAYOUT = (
 
 def layouts_for_host(recipe: SFTRecipe) -> tuple[AnyLayout, ...]:
     """Return the layouts of a recipe's training data; () if they are not written."""
-    return written_layouts(recipe.data, as_sources(recipe.data.train)[0])
+    return written_layouts(recipe.data, recipe.data.sources_of(TRAIN)[0])
 
 
 def columns_for_host(layouts: Sequence[AnyLayout]) -> dict[str, Any] | None:

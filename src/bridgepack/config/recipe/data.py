@@ -13,6 +13,7 @@ from bridgepack.config.recipe.layout import OWN_TEMPLATE_VARIABLES
 from bridgepack.config.recipe.layout_list import Layouts
 from bridgepack.config.recipe.replaced import refuse_fields_of_source
 from bridgepack.config.section import Before, Flag, Section
+from bridgepack.records import TRAIN, VALIDATION
 
 #: Columns of rows, which no section of a source has.
 COLUMNS_OF_ROWS = frozenset(
@@ -225,6 +226,15 @@ class DataConfig(Section):
     role_aliases: dict[str, Role] = Field(default_factory=dict)
     """Extra role name (case-insensitive) -> role, e.g. `{bard: assistant}`. Built in: human, gpt, function_call,
     function_response, observation."""
+
+    @property
+    def all_sources(self) -> tuple[Source, ...]:
+        """The sources of both splits that hold rows, those of training first."""
+        return (*self.sources_of(TRAIN), *self.sources_of(VALIDATION))
+
+    def sources_of(self, split: str) -> tuple[Source, ...]:
+        """Return the sources of `training` or `validation` that hold rows, in order, with nested mixtures flattened."""
+        return as_sources(self.train if split == TRAIN else self.validation)
 
     @model_validator(mode="after")
     def _check(self) -> Self:

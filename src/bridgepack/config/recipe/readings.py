@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bridgepack.config.recipe.data import DataConfig, DataSource, Source, as_sources
+from bridgepack.config.recipe.data import DataConfig, DataSource, Source
 from bridgepack.config.recipe.layout import AnyLayout
 from bridgepack.config.recipe.layout_list import listed_layouts, names_of_layouts, unique_names
 from bridgepack.config.recipe.preprocessing import Preprocessing, PromptCompletionPreprocessing
@@ -67,7 +67,7 @@ def check_layouts(preprocessing: Preprocessing, data: DataConfig) -> None:
     Raises:
         ValueError: names the field.
     """
-    sources = (*as_sources(data.train), *as_sources(data.validation))
+    sources = data.all_sources
     shared_layouts = listed_layouts(data.layout)
     is_used = any(not isinstance(source, DataSource) or source.layout is None for source in sources)
     shared_kind = shared_layouts[0].kind if shared_layouts and is_used else preprocessing.kind

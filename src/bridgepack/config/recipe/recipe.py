@@ -12,7 +12,7 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 from bridgepack import geometry
 from bridgepack.config.document import Document, stated_values
 from bridgepack.config.installed import installed_version
-from bridgepack.config.recipe.data import DataConfig, TokenizerConfig, as_sources, sets_amount, source_entries
+from bridgepack.config.recipe.data import DataConfig, TokenizerConfig, sets_amount, source_entries
 from bridgepack.config.recipe.packing import BatchConfig, PackingConfig, ParallelismConfig
 from bridgepack.config.recipe.preprocessing import (
     ChatPreprocessing,
@@ -38,7 +38,7 @@ from bridgepack.config.recipe.training import (
 )
 from bridgepack.errors import ConfigError
 from bridgepack.host import TARGET, HostRelease, release_for, release_of
-from bridgepack.records import SPLITS, TRAIN, BalanceRecord
+from bridgepack.records import SPLITS, BalanceRecord
 
 
 class SFTRecipe(Document):
@@ -148,14 +148,12 @@ class SFTRecipe(Document):
 
     def kinds_of_sources(self, split: str) -> tuple[str, ...]:
         """Return the kind of the rows of each source of `training` or `validation` that holds rows, in order."""
-        sources = as_sources(self.data.train if split == TRAIN else self.data.validation)
-        return tuple(kind_of(self.preprocessing, self.data, source) for source in sources)
+        return tuple(kind_of(self.preprocessing, self.data, source) for source in self.data.sources_of(split))
 
     @property
     def detects_layouts(self) -> bool:
         """Whether a source has no layout, so that it is detected from its rows."""
-        sources = (*as_sources(self.data.train), *as_sources(self.data.validation))
-        return any(not written_layouts(self.data, source) for source in sources)
+        return any(not written_layouts(self.data, source) for source in self.data.all_sources)
 
     @property
     def chat_preprocessing(self) -> ChatPreprocessing | None:

@@ -7,7 +7,6 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from bridgepack.config.layouts.shapes import shapes_of
-from bridgepack.config.recipe.data import as_sources
 from bridgepack.config.recipe.layout import (
     AnyLayout,
     ChatLayout,
@@ -22,7 +21,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.reading.inputs import InputFile
 from bridgepack.data.reading.ranges import iter_ranges
 from bridgepack.data.reading.rows import read_range
-from bridgepack.records import SPLITS, TRAIN, Manifest
+from bridgepack.records import SPLITS, Manifest
 
 #: Rows that are looked at, and bytes after which no further range is read.
 _MAX_ROWS, _MAX_BYTES = 1000, 1 << 25
@@ -77,10 +76,9 @@ def readings_of(recipe: SFTRecipe, files: Mapping[str, Sequence[InputFile]]) -> 
     readings = {}
     for split, members in files.items():
         views = {file.source: file.view for file in members}
-        sources = as_sources(recipe.data.train if split == TRAIN else recipe.data.validation)
         readings[split] = tuple(
-            None if view is None or written_layouts(recipe.data, source) else view.reading
-            for source, view in ((source, views.get(index)) for index, source in enumerate(sources))
+            None if (view := views.get(index)) is None or written_layouts(recipe.data, source) else view.reading
+            for index, source in enumerate(recipe.data.sources_of(split))
         )
     return readings
 
@@ -93,8 +91,8 @@ def recorded_readings(recipe: SFTRecipe, manifest: Manifest) -> dict[str, tuple[
     readings: dict[str, tuple[Reading | None, ...]] = {}
     for split in (name for name in SPLITS if name in value):
         own_readings = [None if values is None else _reading_of(recipe, values) for values in value[split]]
-        sources = as_sources(recipe.data.train if split == TRAIN else recipe.data.validation)
-        readings[split] = tuple(own_readings * len(sources) if len(own_readings) == 1 else own_readings)
+        num_sources = len(recipe.data.sources_of(split))
+        readings[split] = tuple(own_readings * num_sources if len(own_readings) == 1 else own_readings)
     return readings
 
 

@@ -29,7 +29,7 @@ def _load_shared(target: str, overrides: tuple[str, ...]) -> None:
 def _load_stage(target: str, overrides: tuple[str, ...]) -> None:
     """Load a recipe's stage if recipe and tokenizer are pure data; a user's code runs only in workers."""
     from bridgepack.config.load import load_recipe, parse_overrides
-    from bridgepack.config.recipe.data import as_sources, path_of
+    from bridgepack.config.recipe.data import path_of
     from bridgepack.data.reading.inputs import find_inputs
     from bridgepack.data.reading.remote import scheme_of
     from bridgepack.data.sequences.loading import load_stage
@@ -38,8 +38,7 @@ def _load_stage(target: str, overrides: tuple[str, ...]) -> None:
         return
     recipe = load_recipe(target, parse_overrides(overrides))
     if Path(recipe.tokenizer.name_or_path).is_dir() and not recipe.tokenizer.trust_remote_code:
-        named = as_sources(recipe.data.train) + as_sources(recipe.data.validation)
-        paths = tuple(path for source in named if (path := path_of(source)) is not None)
+        paths = tuple(path for source in recipe.data.all_sources if (path := path_of(source)) is not None)
         local = tuple(path for path in paths if scheme_of(path) is None)
         num_bytes = sum(file.num_bytes for file in find_inputs(local, "data", "training", Path()))
         stage = load_stage(recipe.model_dump_json(), recipe.tokenizer.engine, num_bytes)
