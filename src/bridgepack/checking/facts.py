@@ -6,6 +6,7 @@ from pathlib import PurePath
 from typing import Any
 
 from bridgepack.bridge.targets import Target
+from bridgepack.checking.base_models import base_model_of
 from bridgepack.checking.options import CheckOptions
 from bridgepack.checking.tokenizers import tokenizers_of
 from bridgepack.config.errors import quote
@@ -48,6 +49,7 @@ def with_facts(run: Run, target: Target, packs: ArtifactFacts | None, options: C
             waiting=cache(partial(_waiting, target, options, str(run.versions[BRIDGE]))),
             other_settings=cache(partial(_other_settings, recipe, packs)),
             balance_refusal=cache(partial(_balance_refusal, recipe)),
+            base_model=cache(partial(base_model_of, run, recipe, looks_at_files=options.looks_at_files)),
             tokenizers=cache(partial(tokenizers_of, run, recipe, packs, looks_at_files=options.looks_at_files)),
         ),
     )

@@ -41,7 +41,7 @@ def tokenizers_of(
     if (name := _text(run, _NAME)) is None:
         return _NO_TOKENIZER
     manifest = None if packs is None or packs.manifest is None else packs.manifest.tokenizer
-    of_weights = list(_models_of_weights(run)) if looks_at_files else []
+    of_weights = list(models_of_weights(run)) if looks_at_files else []
     of_base = list(_models_of_base(run, recipe)) if looks_at_files else []
     with_tokenizer = next((model for model in (*of_weights, *of_base) if model.tokenizer is not None), None)
     is_of_weights = with_tokenizer in of_weights if of_weights else _starts_from_base(run, recipe)
@@ -62,7 +62,7 @@ def tokenizers_of(
     )
 
 
-def _models_of_weights(run: Run) -> Iterator[ModelFolder]:
+def models_of_weights(run: Run) -> Iterator[ModelFolder]:
     """Yield the model that the run starts from, where it is here: its folder, what it was trained on or made from."""
     place = _text(run, _WEIGHTS) or _text(run, _RESUMED)
     for _ in range(_MAX_BASES):

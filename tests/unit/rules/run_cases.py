@@ -16,6 +16,7 @@ A case is a mapping with, all optional:
 - `waiting`: ratios by name, and what differs in `built` (null for not balanced) and `run` from one balance.
 - `tokenizers`: `of_run` and `of_model`, as `TokenizerFacts` with keys of JSON, and what `TokenizerPair` has beside
   them; without it they are compared as far as the settings and the artifact tell.
+- `base_model`: settings of the model whose weights are loaded.
 - `other_settings`: settings about rows that differ from the packs'.
 - `artifact`: an artifact's case, as in `in_memory_artifact`.
 """
@@ -34,6 +35,7 @@ from scripts.bench.balance import RUN
 from bridgepack.checking.tokenizers import tokenizers_of
 from bridgepack.host import TARGET
 from bridgepack.records import Refusal, RunConfig, StepRatios, Waiting
+from bridgepack.rules.judging.base_model import UNKNOWN_MODEL, BaseModel
 from bridgepack.rules.judging.context import NO_PACKS
 from bridgepack.rules.judging.environment import Versions
 from bridgepack.rules.judging.facts import SlowFacts
@@ -107,6 +109,9 @@ def subject_of(case: Mapping[str, Any]) -> Run:
         if "files" in case
         else None,
         slow_facts=SlowFacts(
+            base_model=lambda: (
+                BaseModel(name="some/model", settings=case["base_model"]) if "base_model" in case else UNKNOWN_MODEL
+            ),
             balance_refusal=lambda: case.get("balance_refused"),
             other_settings=lambda: tuple(case.get("other_settings", ())),
             waiting=lambda: _waiting(**case["waiting"]) if "waiting" in case else NO_PACKS,

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from bridgepack.records import LOSS_MASK, ROW_COLUMNS, Manifest, MetadataFacts, ShardFacts, Waiting
+from bridgepack.rules.judging.base_model import UNKNOWN_MODEL, BaseModel
 from bridgepack.rules.judging.context import NO_PACKS, CannotJudgeError, CheckContext, require
 from bridgepack.rules.judging.overlap import SharedSequences
 from bridgepack.rules.judging.tokenizers import NO_TOKENIZERS, TokenizerPair
@@ -29,6 +30,8 @@ class SlowFacts:
     other_settings: Callable[[], tuple[str, ...] | str] = lambda: NO_RECIPE
     #: why `build` refuses the recipe's balance; None if it accepts it
     balance_refusal: Callable[[], str | None] = lambda: None
+    #: the model whose weights the run starts from, or why it is not known
+    base_model: Callable[[], BaseModel | str] = lambda: UNKNOWN_MODEL
     #: the run's tokenizer beside its model's, or why they are not compared
     tokenizers: Callable[[], TokenizerPair | str] = lambda: NO_TOKENIZERS
 
@@ -43,6 +46,10 @@ class SlowFacts:
     def require_tokenizers(self) -> TokenizerPair:
         """Return the run's tokenizer beside its model's, or raise `CannotJudgeError`."""
         return _judgeable(self.tokenizers())
+
+    def require_base_model(self) -> BaseModel:
+        """Return the model whose weights the run starts from, or raise `CannotJudgeError`."""
+        return _judgeable(self.base_model())
 
 
 def _judgeable[T](value: T | str) -> T:
