@@ -24,3 +24,23 @@ def test_a_file_with_the_name_of_a_setting_keeps_its_name(tmp_path: Path, monkey
     finding = findings_on({**RECIPE, "data": {"train": ["data/model.seq_length"]}}, tmp_path)["BP854"]
     assert finding.where == "data.train"
     assert finding.found.startswith("data/model.seq_length;")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "field"),
+    [
+        ({"tensor": 3}, "tensor_model_parallel_size"),
+        ({"pipeline": 3}, "pipeline_model_parallel_size"),
+        ({"context": 3}, "context_parallel_size"),
+        ({"tensor": 2, "pipeline": 3}, "pipeline_model_parallel_size"),
+        ({"tensor": 2, "pipeline": 8}, "pipeline_model_parallel_size"),  # each divides the GPUs, their product does not
+    ],
+    ids=str,
+)
+def test_gpus_that_do_not_divide_are_at_the_size_in_the_way(sizes: dict[str, int], field: str, tmp_path: Path) -> None:
+    names = {"tensor": "tensor_model", "pipeline": "pipeline_model", "context": "context"}
+    topology = {f"{names[name]}_parallel_size": size for name, size in sizes.items()}
+    finding = findings_on({**RECIPE, "parallelism": {"num_gpus": 8, **topology}}, tmp_path)["BP619"]
+
+    assert (finding.severity, finding.where, finding.line) == ("error", f"parallelism.{field}", 1)
+    assert finding.found.startswith("8 GPUs with ")

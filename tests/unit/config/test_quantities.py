@@ -23,6 +23,8 @@ PAIRS: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
     ({"schedule.num_epochs": 2.0}, {"schedule.train_iters": 500}),
     ({"schedule.num_epochs": 2.0}, {"bridge_overrides.train.train_iters": 500}),
     ({"schedule.train_iters": 500}, {"bridge_overrides.train.train_samples": 4000}),
+    # the host's epochs end with fillers, a recipe's are a number of steps
+    ({"schedule.num_epochs": 2.0}, {"bridge_overrides.train.num_epochs": 2}),
     ({"bridge_overrides.train.num_epochs": 2}, {"bridge_overrides.train.train_iters": 500}),
     ({"schedule.warmup_fraction": 0.1}, {"bridge_overrides.scheduler.lr_warmup_iters": 0}),
     (
@@ -34,6 +36,14 @@ PAIRS: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
         {"bridge_overrides.scheduler.lr_decay_samples": 80},
     ),
     ({"schedule.eval_iters": 2}, {"bridge_overrides.validation.eval_iters": 3}),
+    ({"schedule.eval_iters": 2}, {"bridge_overrides.train.eval_iters": 3}),
+    ({"schedule.eval_interval": 20}, {"bridge_overrides.train.eval_interval": 30}),
+    ({"logging.wandb_exp_name": "a"}, {"bridge_overrides.logger.wandb_exp_name": "b"}),
+    ({"tokenizer.revision": "a"}, {"bridge_overrides.tokenizer.hf_tokenizer_kwargs.revision": "b"}),
+    (
+        {"tokenizer.trust_remote_code": False},
+        {"bridge_overrides.tokenizer.hf_tokenizer_kwargs.trust_remote_code": True},
+    ),
     ({"parallelism.tensor_model_parallel_size": 2}, {"bridge_overrides.model.tensor_model_parallel_size": 4}),
     ({"optimizer.lr": 1e-5}, {"bridge_overrides.optimizer.lr": 2e-5}),
     ({"precision.recipe": "bf16_mixed"}, {"bridge_overrides.mixed_precision": "fp16_mixed"}),
@@ -87,11 +97,15 @@ def test_an_override_replaces_and_says_so(
         {"parallelism.tensor_model_parallel_size": 2, "bridge_overrides.model.tensor_model_parallel_size": 2},
         {"schedule.train_iters": 5, "bridge_overrides.train.num_epochs": None},
         {"bridge_overrides.scheduler.lr_warmup_iters": 0, "bridge_overrides.scheduler.lr_warmup_fraction": 0.1},
+        {"schedule.eval_iters": 2, "bridge_overrides.train.eval_iters": 2},
+        {"tokenizer.revision": "a", "bridge_overrides.tokenizer.hf_tokenizer_kwargs.revision": "a"},
         {"packing.seed": 7, "bridge_overrides.dataset.seed": 5},
         {"checkpoint.folder": "runs/a", "bridge_overrides.checkpoint.load": "runs/b"},
         {"precision.recipe": "bf16_mixed", "bridge_overrides.mixed_precision.grad_reduce_in_fp32": False},
         {"batch.tokens_per_step": 98304, "batch.micro_batch_size": 3},
         {"data.validation": "b.jsonl", "data.validation_fraction": 0.0},
+        {"method.kind": "full", "bridge_overrides.peft": None},
+        {"method.kind": "lora", "bridge_overrides.peft.target_modules": None},
     ],
     ids=str,
 )
@@ -99,6 +113,23 @@ def test_what_is_no_contradiction_is_taken(settings: dict[str, Any]) -> None:
     recipe = SFTRecipe.from_mapping(file_of(settings))
 
     assert recipe.replacements == ()
+
+
+@pytest.mark.parametrize(
+    ("field", "path"),
+    [
+        ({"method.kind": "lora"}, "peft"),
+        ({"schedule.eval_iters": 2}, "validation.eval_iters"),
+        ({"checkpoint.folder": "runs/a"}, "checkpoint.save"),
+    ],
+    ids=str,
+)
+def test_a_null_that_takes_a_field_s_value_away_is_refused(field: dict[str, Any], path: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        SFTRecipe.from_mapping(file_of(field, {f"bridge_overrides.{path}": None}))
+
+    assert mentions(str(raised.value), *field, f"bridge_overrides.{path} is null")
+    SFTRecipe.from_mapping(file_of({f"bridge_overrides.{path}": None}))
 
 
 @pytest.mark.parametrize(("first", "second"), PAIRS, ids=str)

@@ -12,11 +12,10 @@ from bridgepack.bridge.live import value_in
 from bridgepack.bridge.plain import holder_of, plain_values, put, value_at
 from bridgepack.bridge.shipped import named_precision, shipped_name, shipped_recipes
 from bridgepack.bridge.wiring import OVERRIDES
-from bridgepack.bridge.wiring.training import RUN_NAMES
 from bridgepack.bridge.writing.assign import is_ignored
 from bridgepack.bridge.writing.values import declared_types
 from bridgepack.bridge.writing.write import HostConfig, host_config
-from bridgepack.config.recipe.host_paths import BOOKKEEPING, EXCHANGE
+from bridgepack.config.recipe.host_paths import BOOKKEEPING, EXCHANGE, RUN_NAMES
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.records.words import kind_of
@@ -28,7 +27,7 @@ _FIELDS: Mapping[str, str] = {
     "model.attention_backend": "model.attention_backend",
     **EXCHANGE,
     **{path: field for path, field in BOOKKEEPING.items() if path != "checkpoint.load"},
-    **{path: f"logging.{name}" for path, name in RUN_NAMES.values()},
+    **RUN_NAMES,
 }
 #: What a recipe always does differently: data is read from packs, or by the class that its packing mode needs.
 _ALWAYS_OURS = re.compile(

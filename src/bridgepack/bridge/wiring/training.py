@@ -6,19 +6,14 @@ from typing import Literal
 
 from bridgepack import geometry
 from bridgepack.bridge.wiring.settings import Scope, Setting, derived_setting
-from bridgepack.config.recipe.host_paths import ADAPTER, BOOKKEEPING, OPTIMIZER
+from bridgepack.config.recipe.host_paths import ADAPTER, BOOKKEEPING, OPTIMIZER, RUN_NAMES
 from bridgepack.config.recipe.training import AdapterMethod
 
 #: Learning rates of Megatron-Bridge's own SFT and PEFT recipes.
 #: Source: megatron/bridge/recipes/common.py of 0.6.2, _sft_common and _peft_common.
 DEFAULT_LR: Mapping[str, float] = {"full": 5e-6, "lora": 1e-4, "dora": 1e-4}
-
-
-#: Where a tracker is set, what names the run in it -> its field; by default the recipe's name.
-RUN_NAMES = {
-    "wandb_project": ("logger.wandb_exp_name", "wandb_exp_name"),
-    "mlflow_experiment": ("logger.mlflow_run_name", "mlflow_run_name"),
-}
+#: Field that names a run in a tracker -> the field that says that there is the tracker.
+_TRACKERS = {"logging.wandb_exp_name": "wandb_project", "logging.mlflow_run_name": "mlflow_experiment"}
 
 
 def optimizer_settings(scope: Scope) -> Iterator[Setting]:
@@ -62,15 +57,11 @@ def bookkeeping_settings(scope: Scope) -> Iterator[Setting]:
     """Yield checkpoints, logs and environment variables."""
     logging = scope.recipe.logging
     yield from scope.settings(BOOKKEEPING, if_set=True)
-    for tracker, (path, name) in RUN_NAMES.items():
-        if getattr(logging, tracker) is not None:
-            run_name = scope.setting(path, f"logging.{name}")
-            is_given = run_name.value is not None
-            yield (
-                run_name
-                if is_given
-                else derived_setting(path, scope.recipe.name, "the recipe's name", f"logging.{name}")
-            )
+    for path, field in RUN_NAMES.items():
+        if getattr(logging, _TRACKERS[field]) is not None:
+            run_name = scope.setting(path, field)
+            is_unnamed = run_name.value is None
+            yield derived_setting(path, scope.recipe.name, "the recipe's name", field) if is_unnamed else run_name
     for variable, value in scope.recipe.environment.items():
         yield Setting(path=f"env_vars.{variable}", value=value, origin="recipe", field=f"environment.{variable}")
 

@@ -37,6 +37,8 @@ BOOKKEEPING = {
     "logger.wandb_project": "logging.wandb_project",
     "logger.mlflow_experiment": "logging.mlflow_experiment",
 }
+#: The same for what names the run in a tracker, which is the recipe's name where the field is null.
+RUN_NAMES = {f"logger.{name}": f"logging.{name}" for name in ("wandb_exp_name", "mlflow_run_name")}
 #: Fields of prompt-completion preprocessing that have the same name and meaning in the host.
 PROMPT_COMPLETION = (
     *("separator", "loss_mode", "strip_whitespace", "add_bos", "add_sep", "add_eos", "truncation_method"),
@@ -48,6 +50,7 @@ FIELDS: Mapping[str, str] = {
     **OPTIMIZER,
     **ADAPTER,
     **BOOKKEEPING,
+    **RUN_NAMES,
     **{f"dataset.preprocessing.{name}": f"preprocessing.{name}" for name in PROMPT_COMPLETION},
     "dataset.preprocessing": "preprocessing",
     "dataset.seed": "packing.seed",

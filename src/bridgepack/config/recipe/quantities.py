@@ -22,7 +22,7 @@ _VARIABLE, _VARIABLE_PATH = "environment.", "env_vars."
 #: How much of a source is used.
 _AMOUNT = re.compile(r"(data\.(?:train|validation)(?:\.\w+)*)\.(?:weight|epochs)")
 #: Field that is off with another value than null -> that value.
-_NO_VALUE: Mapping[str, Any] = {"data.validation_fraction": 0.0}
+_NO_VALUE: Mapping[str, Any] = {"data.validation_fraction": 0.0, "method.kind": "full"}
 #: Quantities with several fields of a recipe, or several paths of the host that do not say the same.
 _SEVERAL = (
     ("batch.global_batch_size", "batch.tokens_per_step", "train.global_batch_size"),
@@ -37,6 +37,9 @@ _SEVERAL = (
     ("scheduler.lr_decay_iters", "scheduler.lr_decay_samples"),
     ("scheduler.lr_wsd_decay_iters", "scheduler.lr_wsd_decay_samples"),
     ("data.validation", "data.validation_fraction"),
+    ("method.kind", "peft"),
+    *((f"schedule.{name}", f"validation.{name}", f"train.{name}") for name in ("eval_iters", "eval_interval")),
+    *((f"tokenizer.{name}", f"tokenizer.hf_tokenizer_kwargs.{name}") for name in ("revision", "trust_remote_code")),
 )
 #: Paths whose field decides them by default, and which may differ from it: a seed of the loader, a checkpoint to resume
 #: from, a model's id beside a recipe of the host, details of a section, another unit.
@@ -49,6 +52,13 @@ _OTHER_MEANING = frozenset(
 #: Path of the host -> field of a recipe that says the same in the same unit.
 SAME: Mapping[str, str] = {
     path: field for path, field in FIELDS.items() if path not in _OTHER_MEANING and not field.startswith("environment")
+}
+#: Name -> the name of its quantity in whose unit it is, beside those of `SAME`. The host's epochs end with fillers;
+#: a recipe's become a number of steps, of which the last takes packs of the next epoch.
+_UNITS: Mapping[str, str] = {
+    "train.num_epochs": "train.num_epochs",
+    **{f"train.{name}": f"schedule.{name}" for name in ("eval_iters", "eval_interval")},
+    **{f"tokenizer.hf_tokenizer_kwargs.{name}": f"tokenizer.{name}" for name in ("revision", "trust_remote_code")},
 }
 #: Field that no path of the host says in its unit.
 _ALONE = ("batch.tokens_per_step",)
@@ -104,7 +114,7 @@ class Written:
 
     def text(self) -> str:
         """Return the setting with its value, for messages."""
-        return f"{self.place} is {quote(self.value)}"
+        return f"{self.place} is {'null' if self.value is None else quote(self.value)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +127,8 @@ class Replaced:
     @property
     def moves(self) -> bool:
         """Whether the override is of the host's path, and the setting is the recipe's field of the same meaning."""
-        return self.new.is_override and not self.old.is_override and SAME.get(self.new.name) == self.old.name
+        is_of_host = self.new.is_override and not self.old.is_override
+        return is_of_host and SAME.get(self.new.name) == self.old.name == _unit(self.new.name)
 
     def text(self) -> str:
         """Return what happened, in one line."""
@@ -130,7 +141,8 @@ def refuse_two_settings(values: Mapping[str, Any], release: HostRelease) -> None
     Raises:
         ConfigError: naming both.
     """
-    _refuse_pairs(settings_in(values, release))
+    settings = list(settings_in(values, release))
+    _refuse_pairs([*settings, *_nulls_beside(settings, values, release)])
 
 
 def with_changes[T](
@@ -286,12 +298,21 @@ def _overrides(values: Mapping[str, Any], release: HostRelease) -> Iterator[Writ
             yield Written(f"{_OVERRIDE}{path}", canonical_name(release, path), value)
 
 
+def _nulls_beside(settings: Iterable[Written], values: Mapping[str, Any], release: HostRelease) -> Iterator[Written]:
+    """Yield the overrides that are null, of paths whose field has a value: the run would not have that value."""
+    fields, section = {setting.name for setting in settings}, values.get(OVERRIDES)
+    for path, value in leaves(section if isinstance(section, Mapping) else {}):
+        name = canonical_name(release, path)
+        if value is None and SAME.get(name, "method.kind" if name == "peft" else "") in fields:
+            yield Written(f"{_OVERRIDE}{path}", name, None)
+
+
 def _lies_at(place: str, path: str) -> bool:
     return place == path or place.startswith(f"{path}.")
 
 
 def _unit(name: str) -> str:
-    return SAME.get(name, name).replace(_VARIABLE_PATH, _VARIABLE)
+    return _UNITS.get(name, SAME.get(name, name)).replace(_VARIABLE_PATH, _VARIABLE)
 
 
 def _plain(value: Any) -> Any:
