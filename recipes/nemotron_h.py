@@ -28,5 +28,13 @@ nemotron_3_nano_peft_8gpu_h100_bf16_recipe = _NANO.row("peft", 4096, 8, SAME, 11
 nemotron_3_nano_peft_8gpu_h100_bf16_8k_recipe = _NANO.row("peft", 8192, 8, SAME, 11, EP=8)
 nemotron_3_nano_peft_8gpu_h100_bf16_32k_recipe = _NANO.row("peft", 32768, 8, SAME_TP_PP_EP, 11, CP=4, EP=8)
 nemotron_3_nano_peft_8gpu_h100_bf16_128k_recipe = _NANO.row(
-    "peft", 131072, 8, SAME_TP_PP_EP, 11, recompute="full", CP=8, EP=8
+    "peft",
+    131072,
+    8,
+    f"{SAME_TP_PP_EP} Experts are recomputed: Megatron-Bridge 0.7 trains no adapters in whole layers that are.",
+    11,
+    recompute="selective",
+    overrides={"model": {"recompute_modules": ["moe"]}},
+    CP=8,
+    EP=8,
 )

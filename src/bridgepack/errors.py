@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +56,16 @@ class BridgepackError(Exception):
         super().__init__(*texts)
         if field or code:
             self.problems = (Problem(message=str(self), field=field, code=code),)
+
+
+@contextmanager
+def about(field: str) -> Iterator[None]:
+    """Say that the errors raised inside are about a field, where they name none themselves."""
+    try:
+        yield
+    except BridgepackError as error:
+        error.problems = error.problems or (Problem(message=str(error), field=field),)
+        raise
 
 
 class ConfigError(BridgepackError):

@@ -7,7 +7,7 @@ from typing import Any
 
 from bridgepack.api.progress import shows_progress
 from bridgepack.api.targets import Recipe, recipe_of
-from bridgepack.bridge.targets import Target
+from bridgepack.bridge.targets import Target, saying_places
 from bridgepack.config.arguments import check_arguments, local_path
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.build import build_artifact, checked_places, planned_build
@@ -22,6 +22,7 @@ from bridgepack.planning.balance import balance_for, balance_of_repack
 
 @shows_progress
 @check_arguments
+@saying_places
 def build(
     recipe: Recipe | Target,
     *,
@@ -63,6 +64,7 @@ def build(
 
 @shows_progress
 @check_arguments
+@saying_places
 def plan_build(
     recipe: Recipe | Target,
     *,

@@ -6,7 +6,7 @@ from typing import Any
 
 from bridgepack.api.progress import shows_progress
 from bridgepack.api.targets import with_rows_on_disk
-from bridgepack.bridge.targets import Target, load_target, with_notes
+from bridgepack.bridge.targets import Target, load_target, saying_places, with_notes
 from bridgepack.checking.check import check_target
 from bridgepack.checking.fix import Fixed, fix_target
 from bridgepack.checking.options import CheckOptions, named_environment
@@ -19,6 +19,7 @@ from bridgepack.rules.judging.report import CheckReport
 
 @shows_progress
 @check_arguments
+@saying_places
 def check(target: Any, **options: Any) -> CheckReport:
     """Return the check report on a recipe, a ConfigContainer or an artifact.
 
@@ -40,6 +41,7 @@ def check(target: Any, **options: Any) -> CheckReport:
 
 
 @check_arguments
+@saying_places
 def fix(target: Any, **options: Any) -> Fixed:
     """Return the safe changes that a check proposes for a file of settings, and the report after them.
 

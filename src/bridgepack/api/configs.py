@@ -9,11 +9,13 @@ from bridgepack.bridge.adopting.pack_for import PackedConfig
 from bridgepack.bridge.adopting.pack_for import pack_for as pack_config
 from bridgepack.bridge.forward_steps import forward_step_for as forward_step_for
 from bridgepack.bridge.shipped import load_shipped
+from bridgepack.bridge.targets import saying_places
 from bridgepack.config.arguments import check_arguments
 from bridgepack.config.load import load_recipe
 
 
 @check_arguments
+@saying_places
 def to_bridge(recipe: Recipe, *, artifact: str | Path | None = None, overrides: Mapping[str, Any] | None = None) -> Any:
     """Return the ConfigContainer of a recipe, ready for Megatron-Bridge's `finetune(config, forward_step)`.
 

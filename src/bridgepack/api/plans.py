@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.api.targets import Recipe
+from bridgepack.bridge.targets import saying_places
 from bridgepack.config.arguments import check_arguments, local_path
 from bridgepack.config.starting import refuse_taken, write_new
 from bridgepack.config.write import recipe_to_yaml
@@ -19,6 +20,7 @@ from bridgepack.planning.preview import Preview, preview_recipe
 
 
 @check_arguments
+@saying_places
 def preview(recipe: Recipe, *, num_rows: int = 5, overrides: Mapping[str, Any] | None = None) -> Preview:
     """Return what a build would do with a recipe's data, based on a sample of its rows.
 
@@ -38,6 +40,7 @@ def preview(recipe: Recipe, *, num_rows: int = 5, overrides: Mapping[str, Any] |
 
 
 @check_arguments
+@saying_places
 def plan(
     recipe: Recipe,
     *,

@@ -7,6 +7,7 @@ from typing import Any
 from bridgepack.api.files import check_place, staged_report
 from bridgepack.api.progress import shows_progress
 from bridgepack.api.targets import with_rows_on_disk
+from bridgepack.bridge.targets import saying_places
 from bridgepack.canaries.canary import run_canary
 from bridgepack.canaries.records import CanaryOptions, CanaryReport
 from bridgepack.config.arguments import check_arguments, local_path, stated_options
@@ -31,6 +32,7 @@ from bridgepack.reporting.results.diffs import diff_blocks, length_pictures
 
 @shows_progress
 @check_arguments
+@saying_places
 def prove(target: str | Path | SFTRecipe | Mapping[str, Any], **options: Any) -> Proof:
     """Return how the parts of a target came out that can be asked of it; the others say why they were not asked.
 
@@ -77,6 +79,7 @@ def sources(artifact: str | Path, **options: Any) -> VerifyReport:
 
 @shows_progress
 @check_arguments
+@saying_places
 def masks(target: str | Path | SFTRecipe | Mapping[str, Any], **options: Any) -> MaskReport:
     """Return the result of comparing the loss masks of a recipe's rows with independently derived ones.
 
@@ -96,6 +99,7 @@ def masks(target: str | Path | SFTRecipe | Mapping[str, Any], **options: Any) ->
 
 @shows_progress
 @check_arguments
+@saying_places
 def served(target: str | Path | SFTRecipe | Mapping[str, Any], **options: Any) -> ServedReport:
     """Return the result of comparing trained answers with what a server sends and the model must then write.
 
@@ -114,6 +118,7 @@ def served(target: str | Path | SFTRecipe | Mapping[str, Any], **options: Any) -
 
 @shows_progress
 @check_arguments
+@saying_places
 def training(target: str | Path, **options: Any) -> CanaryReport:
     """Return the comparison of loss and gradients in packed and unpacked training of a target, in each layout.
 

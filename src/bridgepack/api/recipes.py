@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bridgepack.api.targets import Recipe
+from bridgepack.api.targets import Recipe, overridden
 from bridgepack.bridge.refusing.refusals import refusal_text, refusals_of
 from bridgepack.bridge.shipped import shipped_recipes
+from bridgepack.bridge.targets import Target, saying_places
 from bridgepack.config.arguments import check_arguments, local_path
 from bridgepack.config.layouts.detect import Detection
 from bridgepack.config.load import CatalogueEntry, catalogue
@@ -131,32 +132,34 @@ def list_recipes(*, family: str | None = None, bridge: bool = False) -> RecipeLi
 
 
 @check_arguments
-def show_recipe(recipe: Recipe, *, overrides: Mapping[str, Any] | None = None) -> RecipeView:
+@saying_places
+def show_recipe(recipe: Recipe | Target, *, overrides: Mapping[str, Any] | None = None) -> RecipeView:
     """Return a recipe with its overrides, and what Megatron-Bridge refuses of it.
 
     Example: `print(bridgepack.show_recipe("recipes/mine.yaml").to_yaml())`.
 
     Args:
-        recipe: an SFTRecipe, its fields or its location, as for `build`.
+        recipe: an SFTRecipe, its fields, its location or a loaded target, as for `build`.
         overrides: dotted path -> value.
 
     Raises:
         ConfigError: it cannot be loaded.
     """
-    sft_recipe = load_recipe(recipe, overrides)
+    sft_recipe = overridden(recipe, overrides)
     return RecipeView(recipe=sft_recipe, refusals=tuple(map(refusal_text, refusals_of(sft_recipe))))
 
 
 @check_arguments
+@saying_places
 def resolve_recipe(
-    recipe: Recipe, *, overrides: Mapping[str, Any] | None = None, artifact: str | Path | None = None
+    recipe: Recipe | Target, *, overrides: Mapping[str, Any] | None = None, artifact: str | Path | None = None
 ) -> ResolvedView:
     """Return every value of a recipe, what follows from them, and where each comes from.
 
     Example: `bridgepack.resolve_recipe("recipes/mine.yaml").derived["data_parallel_size"]`.
 
     Args:
-        recipe: an SFTRecipe, its fields or its location, as for `build`.
+        recipe: an SFTRecipe, its fields, its location or a loaded target, as for `build`.
         overrides: dotted path -> value.
         artifact: packs to compute the training steps from (default: the recipe's, else a forecast).
 
@@ -164,9 +167,8 @@ def resolve_recipe(
         ConfigError: it cannot be loaded, or its values contradict each other.
         ArtifactError: the packs cannot be read.
     """
-    return resolved_view(
-        load_recipe(recipe, overrides), artifact=None if artifact is None else local_path(artifact, "artifact")
-    )
+    folder = None if artifact is None else local_path(artifact, "artifact")
+    return resolved_view(overridden(recipe, overrides), artifact=folder)
 
 
 @check_arguments

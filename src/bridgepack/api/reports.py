@@ -8,7 +8,7 @@ from bridgepack import __version__
 from bridgepack.api.files import check_place, staged_report
 from bridgepack.api.progress import shows_progress
 from bridgepack.api.targets import Recipe, recipe_of
-from bridgepack.bridge.targets import Target, recipe_target
+from bridgepack.bridge.targets import Target, recipe_target, saying_places
 from bridgepack.checking.options import CheckOptions
 from bridgepack.checking.overview import Overview, overview_of
 from bridgepack.checking.sign_off import SignOff
@@ -30,6 +30,7 @@ from bridgepack.reporting.results.sign_offs import sign_off_blocks
 
 @shows_progress
 @check_arguments
+@saying_places
 def report(
     artifact: str | Path,
     *,

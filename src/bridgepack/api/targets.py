@@ -6,6 +6,7 @@ from typing import Any
 
 from bridgepack.bridge.targets import Target
 from bridgepack.bridge.targets import recipe_target as recipe_target
+from bridgepack.config.load import load_recipe
 from bridgepack.config.reading import FORMS
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.reading.kept_rows import with_kept_rows
@@ -25,6 +26,15 @@ def recipe_of(target: Target) -> SFTRecipe:
     if target.recipe is None:
         raise ConfigError(f"recipe is {target.place!r}, {_KINDS[target.kind]}; allowed: {FORMS}. Give a recipe.")
     return target.recipe
+
+
+def overridden(recipe: Recipe | Target, overrides: Mapping[str, Any] | None) -> SFTRecipe:
+    """Return a recipe with its overrides, loaded unless it has been.
+
+    Raises:
+        ConfigError: it cannot be loaded, or is something else.
+    """
+    return recipe_of(recipe.override(overrides or {})) if isinstance(recipe, Target) else load_recipe(recipe, overrides)
 
 
 def with_rows_on_disk(target: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:

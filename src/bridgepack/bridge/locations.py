@@ -1,11 +1,17 @@
-"""Line numbers of fields in a user's YAML or TOML file."""
+"""Files and line numbers of the fields that findings and errors are about."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from bridgepack.errors import BridgepackError, Problem
+
+#: Endings of files with sections, whose lines are known.
+SETTINGS_SUFFIXES = frozenset({".yaml", ".yml", ".toml"})
 _TOML_TABLE = re.compile(r"\s*\[\[?([^\]]+)\]")
 _TOML_KEY = re.compile(r"""\s*([\w.\s"'-]+?)\s*=""")
 
@@ -16,7 +22,7 @@ def line_of(file: Path, paths: Iterable[str]) -> int | None:
     A missing path has the line of the nearest section above it. Returns None if the lines are unknown, because the
     file changed or nests too deep.
     """
-    if file.suffix.lower() not in {".yaml", ".yml", ".toml"}:
+    if file.suffix.lower() not in SETTINGS_SUFFIXES:
         return None
     from ruamel.yaml.error import YAMLError
 
@@ -30,6 +36,33 @@ def line_of(file: Path, paths: Iterable[str]) -> int | None:
         if path:
             return lines[path]
     return None
+
+
+@contextmanager
+def fields_in(file: Path | None, overrides: Collection[str] = ()) -> Iterator[None]:
+    """Add a recipe's file to errors on its fields that are raised inside, and the line if the file has the field.
+
+    A field that an override sets, or that the file leaves to its default, is not in the file.
+    """
+    try:
+        yield
+    except BridgepackError as error:
+        if file is not None:
+            error.problems = tuple(_placed(problem, file, overrides) for problem in error.problems)
+        raise
+
+
+def _placed(problem: Problem, file: Path, overrides: Collection[str]) -> Problem:
+    field = problem.field
+    if not field or problem.file or any(_is_within(field, path) or _is_within(path, field) for path in overrides):
+        return problem
+    line = line_of(file, [field])
+    is_there = line is not None or file.suffix.lower() not in SETTINGS_SUFFIXES
+    return replace(problem, file=str(file), line=line) if is_there else problem
+
+
+def _is_within(path: str, section: str) -> bool:
+    return path == section or path.startswith(f"{section}.")
 
 
 @lru_cache(maxsize=4)

@@ -99,7 +99,8 @@ class _Values:
         if source.packing.mode != "offline":
             raise ConfigError(
                 f"packing.mode is {source.packing.mode}; allowed: offline. Only packs on disk have an order that "
-                "can be replayed."
+                "can be replayed.",
+                field="packing.mode",
             )
         packs = Packs(folder=source.artifact or "", num_packs=num_packs)
         self.flat = {setting.path: setting.value for setting in host_settings(source, packs=packs)}

@@ -3,9 +3,10 @@
 import logging
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,16 +18,16 @@ from bridgepack.bridge.container import (
     with_changes,
 )
 from bridgepack.bridge.import_on_cpu import install_import_hook
+from bridgepack.bridge.locations import SETTINGS_SUFFIXES, fields_in
 from bridgepack.bridge.recipe import config_of_recipe, inputs_of
 from bridgepack.bridge.shipped import MODULE, PREFIX, SUFFIX
 from bridgepack.config.load import catalogue_target, load_recipe, similar_recipes, tell_replacements
 from bridgepack.config.reading import FORMS, RECIPE_SUFFIX, load_object, read_sections, written_in
 from bridgepack.config.recipe.recipe import SFTRecipe, checked_object
 from bridgepack.data.reading.remote import artifact_place, scheme_of
-from bridgepack.errors import ConfigError
+from bridgepack.errors import BridgepackError, ConfigError
 from bridgepack.records import RunConfig
 
-_SETTINGS_SUFFIXES = frozenset({".yaml", ".yml", ".toml"})
 _PACKED_SUFFIXES = (".parquet", ".pq", ".npy")
 _FORMS = (
     f"a recipe ({FORMS}), a recipe of Megatron-Bridge (megatron.bridge.recipes.MODULE:FUNCTION or bridge:FUNCTION), "
@@ -75,8 +76,9 @@ def _settle(target: Target) -> Target:
         read = config_of_saved if target.kind == "saved" else config_of_container
         return replace(target, config=with_changes(read(source, place=place), overrides))
     recipe = source.override(overrides) if overrides else source
-    config = config_of_recipe(recipe, place=place, artifact=target.packs)
-    if target.file is not None and target.file.suffix.lower() in _SETTINGS_SUFFIXES:
+    with fields_in(target.file, overrides):
+        config = config_of_recipe(recipe, place=place, artifact=target.packs)
+    if target.file is not None and target.file.suffix.lower() in SETTINGS_SUFFIXES:
         config = replace(config, inputs=inputs_of(recipe))
     return replace(target, recipe=recipe, config=config)
 
@@ -121,6 +123,36 @@ def recipe_target(
     )
 
 
+def file_of(target: Any) -> Path | None:
+    """Return the file with the settings of a target, loaded or as a user names it; None if it is none or not known."""
+    if isinstance(target, Target):
+        return target.file
+    if not isinstance(target, str | Path) or Path(target).is_dir():
+        return None
+    path, _ = _parts(str(target))
+    with suppress(ConfigError):
+        if not path.suffix:  # a name of the catalogue, whose Python files are not the user's
+            path = Path(catalogue_target(str(target)))
+            return path if path.suffix.lower() in SETTINGS_SUFFIXES else None
+    return path if path.suffix.lower() in {*SETTINGS_SUFFIXES, ".py"} else None
+
+
+def saying_places[**P, R](function: Callable[P, R]) -> Callable[P, R]:
+    """Return a function of a recipe, or of a target, whose errors on a field say the file and the line of it."""
+
+    @wraps(function)
+    def placing(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except BridgepackError:
+            arguments: dict[str, Any] = dict(kwargs)
+            target = arguments.get("recipe", arguments.get("target", args[0] if args else None))
+            with fields_in(file_of(target), {**getattr(target, "overrides", {}), **(arguments.get("overrides") or {})}):
+                raise
+
+    return placing
+
+
 def with_notes(target: Target) -> Target:
     """Return a target, after saying which of its settings overrides have replaced."""
     if target.recipe is not None and target.overrides:
@@ -145,11 +177,13 @@ def _load_text(text: str) -> Target:
     if _names_artifact(text):
         return Target(kind="artifact", place=text, artifact=artifact_place(text))
     path, function = _parts(text)
-    if path.suffix.lower() in _SETTINGS_SUFFIXES:
+    if path.suffix.lower() in SETTINGS_SUFFIXES:
         if function:
             raise ConfigError(f"target is {text!r}; a {path.suffix} file has no functions. Remove :{function}.")
         return _load_file(path)
-    return replace(_target_of_object(_load_value(text), text), **_written_at(text))
+    written_at = _written_at(text)
+    with fields_in(written_at.get("file")):
+        return replace(_target_of_object(_load_value(text), text), **written_at)
 
 
 def _parts(text: str) -> tuple[Path, str]:
@@ -161,14 +195,14 @@ def _parts(text: str) -> tuple[Path, str]:
 def _written_at(text: str) -> dict[str, Any]:
     """Return the fields `file` and `function` of a target that is named by a file."""
     path, function = _parts(text)
-    is_file = path.suffix.lower() in {*_SETTINGS_SUFFIXES, ".py"}
+    is_file = path.suffix.lower() in {*SETTINGS_SUFFIXES, ".py"}
     return {"file": path, "function": function or None} if is_file else {}
 
 
 def _check_text(text: str) -> None:
     if not text.strip() or "\0" in text:
         raise ConfigError(f"target is {text!r}, which names nothing. Allowed: {_FORMS}.")
-    if scheme_of(text) is not None and text.lower().endswith((*_SETTINGS_SUFFIXES, ".py")):
+    if scheme_of(text) is not None and text.lower().endswith((*SETTINGS_SUFFIXES, ".py")):
         raise ConfigError(f"target is {text!r}; only artifacts can be checked in an object store. Copy the file here.")
     if text.endswith(":"):
         raise ConfigError(f"target is {text!r}; the name after the colon is missing. Allowed: {_FORMS}.")

@@ -87,7 +87,8 @@ def open_target(text: str, options: CanaryOptions) -> CanaryTarget:
     if recipe.packing.mode != "offline":
         raise ConfigError(
             f"packing.mode is {recipe.packing.mode!r}; the canary compares packs that are built before the run. "
-            "Set packing.mode to offline."
+            "Set packing.mode to offline.",
+            field="packing.mode",
         )
     folder_or_path = options.artifact or _folder_of(recipe)
     if folder_or_path is not None:

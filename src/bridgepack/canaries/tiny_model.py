@@ -132,7 +132,8 @@ def require_covered(model: Any) -> None:
             f"model.name gives a {kind}, which the canary does not cover: {', '.join(faults)}. Allowed: decoders with "
             "causal attention over whole sequences, as Llama, Qwen2, Qwen3 and Qwen3 MoE. Use `bridgepack check` and "
             "`bridgepack prove sources` for this model, or run the canary with --set model.name=MODEL of a covered "
-            "family."
+            "family.",
+            field="model.name",
         )
 
 

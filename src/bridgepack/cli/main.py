@@ -167,7 +167,9 @@ def _with_lines(error: BridgepackError) -> str:
 
     text = str(error)
     for problem in problems_of(error):
-        place = f"{problem.file}:{problem.line}: " if problem.file and problem.line is not None else ""
+        line = "" if problem.line is None else f":{problem.line}"
+        is_said = line == "" and problem.file in problem.message
+        place = f"{problem.file}{line}: " if problem.file and not is_said else ""
         if text == problem.message:
             return place + text
         text = text.replace(f"\n  {problem.message}", f"\n  {place}{problem.message}", 1)

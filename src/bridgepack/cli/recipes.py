@@ -68,11 +68,12 @@ def show(
     flags = {"--json": as_json, "--resolved": shows_values, "--artifact": artifact is not None}
     for flag in (option for option, is_given in flags.items() if output_format and is_given):
         raise click.UsageError(f"--format and {flag} contradict each other; give one of them.")
-    listing = api.show_recipe(name, overrides=api.parse_overrides(overrides))
+    target = api.recipe_target(name, api.parse_overrides(overrides))
+    listing = api.show_recipe(target)
     if shows_values or artifact is not None:
         if is_whole_process and Path(listing.recipe.tokenizer.name_or_path).is_dir():
             api.import_transformers()  # the number of packs is estimated from tokenised rows
-        view = api.resolve_recipe(listing.recipe, artifact=artifact)
+        view = api.resolve_recipe(target, artifact=artifact)
         print_json(view.to_dict()) if as_json else echo(screen(resolved_blocks(view)))
     elif as_json:
         print_json(listing.to_dict())

@@ -274,4 +274,6 @@ def _load(target: str) -> SFTRecipe:
             return SFTRecipe.from_mapping(values)
     if not function and suffix != ".py":
         return _load(catalogue_target(target))
-    return checked_object(as_recipe(load_object(target), target))
+    recipe = as_recipe(load_object(target), target)
+    with written_in(Path(place)) if suffix == ".py" else contextlib.nullcontext():
+        return checked_object(recipe)

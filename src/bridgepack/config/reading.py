@@ -88,7 +88,9 @@ def load_object(target: str, *, suffixes: tuple[str, ...] = (RECIPE_SUFFIX,)) ->
         raise ConfigError(f"{target!r} is a URL; this command reads recipes and packs of this machine. Copy it here.")
     place, _, function = target.rpartition(":") if ":" in target else (target, "", "")
     if Path(place).suffix.lower() == ".py":
-        return _object_from_module(load_module(Path(place)), function, target, suffixes)
+        module = load_module(Path(place))
+        with written_in(Path(place)):
+            return _object_from_module(module, function, target, suffixes)
     if not function:
         hint = " No such file or folder." if not Path(target).exists() else ""
         raise ConfigError(f"recipe is {target!r}; allowed: {FORMS}.{hint}")
@@ -130,7 +132,7 @@ def written_in(path: Path) -> Iterator[None]:
     except ConfigError as error:
         lines = [] if error.problems else re.findall(r"\bline (\d+)", str(error))
         problems = error.problems or (Problem(message=str(error), line=int(lines[-1]) if lines else None),)
-        error.problems = tuple(replace(problem, file=str(path)) for problem in problems)
+        error.problems = tuple(replace(problem, file=problem.file or str(path)) for problem in problems)
         raise
 
 
@@ -222,7 +224,8 @@ def load_module(path: Path) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look up annotations there
-    run_user_code(lambda: spec.loader.exec_module(module), str(path))  # type: ignore[union-attr]
+    with written_in(path):
+        run_user_code(lambda: spec.loader.exec_module(module), str(path))  # type: ignore[union-attr]
     return module
 
 

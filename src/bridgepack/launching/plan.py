@@ -13,7 +13,7 @@ from typing import Any
 
 from bridgepack import __version__
 from bridgepack.bridge.refusing.recipes import refuse_packs_unread
-from bridgepack.bridge.targets import Target, recipe_target
+from bridgepack.bridge.targets import Target, recipe_target, saying_places
 from bridgepack.bridge.variables import with_variables
 from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions, is_asked_by_default, named_environment
@@ -102,6 +102,7 @@ class LaunchPlan:
 
 
 @check_arguments
+@saying_places
 def plan_launch(
     recipe: SFTRecipe | Mapping[str, Any] | str | Path,
     cluster: ClusterConfig | Mapping[str, Any] | str | Path,
@@ -223,14 +224,16 @@ def _world_size(recipe: SFTRecipe, cluster: ClusterConfig, tasks: Collection[str
     if world_size is None:
         raise ConfigError(
             "parallelism.num_gpus is not set, and the cluster does not set the number of processes. Set it, e.g. "
-            "--set parallelism.num_gpus=8."
+            "--set parallelism.num_gpus=8.",
+            field="parallelism.num_gpus",
         )
     if num_gpus is not None and num_gpus != world_size:
         processes = cluster.processes("train", num_gpus)
         hint = "launch on torchrun" if cluster.executor_for("train").kind == "local" else "change the cluster's nodes"
         raise ConfigError(
             f"parallelism.num_gpus is {num_gpus}, and the cluster starts {processes.num_nodes} x "
-            f"{processes.num_per_node} processes. They must agree: --set parallelism.num_gpus={world_size}, or {hint}."
+            f"{processes.num_per_node} processes. They must agree: --set parallelism.num_gpus={world_size}, or {hint}.",
+            field="parallelism.num_gpus",
         )
     return world_size
 

@@ -43,7 +43,8 @@ def refuse_unlaunchable(recipe: SFTRecipe, cluster: ClusterConfig, tasks: Collec
     """
     if "train" in tasks and recipe.model is None:
         raise ConfigError(
-            "model is not set; the training task needs one. Add model.name to the recipe, or launch with --skip train."
+            "model is not set; the training task needs one. Add model.name to the recipe, or launch with --skip train.",
+            field="model",
         )
     executors = {task: cluster.executor_for(task) for task in tasks}
     for task, executor in executors.items():
@@ -97,7 +98,8 @@ def refuse_missing_files(recipe: SFTRecipe, tasks: Collection[Task]) -> None:
         fault = "no checkpoint in it" if Path(weights).is_dir() else "no such folder"
         raise ConfigError(
             f"checkpoint.pretrained is {weights!r}; there is {fault}, and training starts from it. Correct the path, "
-            "or import the weights first."
+            "or import the weights first.",
+            field="checkpoint.pretrained",
         )
 
 

@@ -52,7 +52,8 @@ def balance_for(recipe: SFTRecipe) -> BalanceRecord | None:
     if recipe.parallelism.num_gpus is None:
         raise ConfigError(
             "parallelism.num_gpus is not set; allowed with packing.balance: the GPUs of the run, as packs are balanced "
-            "for its ranks. Set it, or set packing.balance.kind to none."
+            "for its ranks. Set it, or set packing.balance.kind to none.",
+            field="parallelism.num_gpus",
         )
     try:
         settings = replay_settings(recipe, num_packs={TRAIN: _MANY}, world_size=None, version=recipe.release.bridge)
@@ -65,7 +66,8 @@ def balance_for(recipe: SFTRecipe) -> BalanceRecord | None:
         raise ConfigError(
             f"packing.balance.kind is within_batch, and each of the {settings.global_batch_size} packs of a step has a "
             "rank of its own; allowed: none, across_batches. Set it to across_batches, or raise "
-            "batch.global_batch_size."
+            "batch.global_batch_size.",
+            field="packing.balance.kind",
         )
     return _record(recipe, settings, _cost_of(recipe))
 

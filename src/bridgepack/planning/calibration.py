@@ -37,7 +37,8 @@ def fit_speed(log: Path, recipe: SFTRecipe, lengths: Lengths, gpu: Gpu) -> Speed
     """
     times = _times(log)
     if recipe.parallelism.num_gpus is None:
-        raise ConfigError("parallelism.num_gpus is missing; --calibrate needs the GPUs that the log is of. Set it.")
+        message = "parallelism.num_gpus is missing; --calibrate needs the GPUs that the log is of. Set it."
+        raise ConfigError(message, field="parallelism.num_gpus")
     linear, attention, others = _predict(recipe, lengths, gpu, [step for step, _ in times])
     speed = _fit(linear, attention, np.array([seconds for _, seconds in times]) - others)
     if not (0 < speed.linear <= 1 and 0 < speed.attention <= 1):

@@ -104,7 +104,8 @@ def _lengths_of_rows(recipe: SFTRecipe, wanted: SFTRecipe, limits: Sequence[int]
         parts = [part for source in sources for file in source.files for part in file.parts(TRAIN)]
         num_read = sum(len(lengths) for lengths, _ in samples)
         if not num_read:
-            raise DataError("data.train gives no sequence; allowed: rows that do. `bridgepack preview` says why.")
+            message = "data.train gives no sequence; allowed: rows that do. `bridgepack preview` says why."
+            raise DataError(message, field="data.train")
         least = min(weight for lengths, weight in samples if len(lengths))
         longest = max(int(lengths.max()) for lengths, _ in samples if len(lengths))
         needed = [limit for limit in limits if limit < longest] if has_cuts else []

@@ -178,13 +178,15 @@ def shape_to_plan(recipe: SFTRecipe) -> ModelShape:
     if recipe.packing.mode != "offline":
         raise ConfigError(
             f"packing.mode is {recipe.packing.mode}; allowed: offline, as only then packs are planned before the run. "
-            "Set it to offline."
+            "Set it to offline.",
+            field="packing.mode",
         )
     set_fields = [name for name in _OF_LAYOUTS if name in recipe.bridge_overrides.get("model", {})]
     if set_fields:
         raise ConfigError(
             f"bridge_overrides.model.{set_fields[0]} is set; allowed: not with a plan, which chooses it. Remove it, or "
-            "set it in parallelism."
+            "set it in parallelism.",
+            field=f"bridge_overrides.model.{set_fields[0]}",
         )
     return model_shape(recipe)
 

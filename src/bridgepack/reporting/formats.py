@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from bridgepack import __version__
-from bridgepack.bridge.locations import line_of
+from bridgepack.bridge.locations import SETTINGS_SUFFIXES, line_of
 from bridgepack.errors import Problem
 from bridgepack.records import Finding, HostVerdict
 from bridgepack.records.words import counted
@@ -67,9 +67,10 @@ def problems_of(error: BaseException, target: str = "") -> tuple[Problem, ...]:
 def _locate(problem: Problem, file: str) -> Problem:
     if not problem.file:
         return replace(problem, file=file)
-    if problem.line is not None:
+    path = Path(problem.file)
+    if problem.line is not None or path.suffix.lower() not in SETTINGS_SUFFIXES:
         return problem
-    return replace(problem, line=line_of(Path(problem.file), [problem.field]) or 1)
+    return replace(problem, line=line_of(path, [problem.field]) or 1)
 
 
 def rendered_failure(error: BaseException, output_format: str, target: str) -> str:

@@ -134,7 +134,8 @@ def write_order(folder: Path, order: DataOrder) -> None:
     except OSError as error:
         raise ConfigError(
             f"checkpoint.folder is {str(folder)!r}; nothing can be written there: {error}. Set a folder that can be "
-            "written."
+            "written.",
+            field="checkpoint.folder",
         ) from None
 
 
@@ -247,7 +248,8 @@ def _for_world(recipe: SFTRecipe, world_size: int) -> SFTRecipe:
     if num_gpus != world_size:
         raise ConfigError(
             f"parallelism.num_gpus is {num_gpus}, and this job has {world_size} processes, one per GPU. Give the "
-            f"job {num_gpus}, or set parallelism.num_gpus to {world_size}."
+            f"job {num_gpus}, or set parallelism.num_gpus to {world_size}.",
+            field="parallelism.num_gpus",
         )
     return recipe
 

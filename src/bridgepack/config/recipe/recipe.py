@@ -269,7 +269,8 @@ class SFTRecipe(Document):
             upper = geometry.ceil_to_multiple(size, multiple.value)
             raise ConfigError(
                 f"packing.packed_sequence_size is {size}; allowed: multiples of pad_seq_to_mult, {multiple.value} "
-                f"({multiple.because}). Set it to {f'{lower} or {upper}' if lower else upper}."
+                f"({multiple.because}). Set it to {f'{lower} or {upper}' if lower else upper}.",
+                field="packing.packed_sequence_size",
             )
         field = "packing.max_sequence_length" if self.packing.max_sequence_length else "packing.packed_sequence_size"
         longest = self.packing.max_sequence_length or size
@@ -277,7 +278,8 @@ class SFTRecipe(Document):
         if max_length == 0:
             raise ConfigError(
                 f"{field} is {longest}; allowed: at least pad_seq_to_mult, {multiple.value} "
-                f"({multiple.because}). Raise it or lower the parallelism."
+                f"({multiple.because}). Raise it or lower the parallelism.",
+                field=field,
             )
         because = f"{field} {longest} rounded down to a multiple of {multiple.value}"
         return ResolvedRecipe(
@@ -304,7 +306,8 @@ class SFTRecipe(Document):
             nearest = geometry.ceil_to_multiple(multiple, divisor)
             raise ConfigError(
                 f"packing.pad_seq_to_mult is {multiple}; allowed: multiples of {divisor} (lcm over {terms}). "
-                f"Remove it, or set it to {nearest}."
+                f"Remove it, or set it to {nearest}.",
+                field="packing.pad_seq_to_mult",
             )
         return Derived(value=multiple, because="packing.pad_seq_to_mult is set in the recipe")
 

@@ -63,7 +63,7 @@ class Model:
         why: str,
         state_gib: float,
         *,
-        recompute: Literal["full"] | None = None,
+        recompute: Literal["full", "selective"] | None = None,
         base: str | None = None,
         variant: str = "",
         overrides: Mapping[str, Any] | None = None,
@@ -100,7 +100,7 @@ class Model:
         sentences = (
             why,
             f"CP {ranks} leaves {packed_sequence_size // ranks} tokens to a rank." if ranks > 1 else "",
-            "Whole layers are recomputed." if recompute else "",
+            "Whole layers are recomputed." if recompute == "full" else "",
             f"{state_gib:g} GiB of state per GPU.",
         )
         summary = f"of {title} in packs of {packed_sequence_size} tokens on {machines(values['parallelism'])}."

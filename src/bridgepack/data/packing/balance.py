@@ -63,7 +63,8 @@ def slots_of(balance: BalanceRecord, num_packs: int) -> IntArray:
     if num_packs < balance.global_batch_size:
         raise ConfigError(
             f"batch.global_batch_size is {balance.global_batch_size}; allowed with packing.balance: at most the number "
-            f"of packs, {num_packs}. Lower it, or set packing.balance.kind to none."
+            f"of packs, {num_packs}. Lower it, or set packing.balance.kind to none.",
+            field="batch.global_batch_size",
         )
     settings = ReplaySettings(
         version=balance.version,

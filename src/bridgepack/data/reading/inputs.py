@@ -19,7 +19,7 @@ from bridgepack.data.reading.remote import CloudFile, Readable, checked_url, fin
 from bridgepack.data.reading.saved import DICT_FILE, FILES_WITHOUT_ROWS, STATE_FILE, saved_files, split_folder
 from bridgepack.data.reading.skipped import FilesBelow
 from bridgepack.data.reading.split_names import HELD_OUT_NAMES, refuse_several_splits
-from bridgepack.errors import DataError
+from bridgepack.errors import DataError, about
 from bridgepack.records.rows import ReadRow
 
 JSON_LINES, JSON_ARRAY, PARQUET, ARROW, CSV, TSV = "jsonl", "json", "parquet", "arrow", "csv", "tsv"
@@ -111,13 +111,14 @@ def find_inputs(
     for index, source in enumerate(sources):
         path = path_of(source)
         source_split = source.split if isinstance(source, DataSource) else None
-        if path is not None:
-            source_files = _files_of(
-                path, field, source_split or split, below or FilesBelow(), is_named=source_split is not None
-            )
-        else:
-            assert isinstance(source, DataSource)
-            source_files = [_materialise(source, field, scratch / f"{split}-{index}.parquet")]
+        with about(field):
+            if path is not None:
+                source_files = _files_of(
+                    path, field, source_split or split, below or FilesBelow(), is_named=source_split is not None
+                )
+            else:
+                assert isinstance(source, DataSource)
+                source_files = [_materialise(source, field, scratch / f"{split}-{index}.parquet")]
         view = None if view_of is None else view_of(source, source_files, field)
         files += [replace(file, source=index, view=view) for file in source_files]
     return files

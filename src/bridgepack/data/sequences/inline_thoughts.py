@@ -36,7 +36,8 @@ class ThoughtMover:
         if not self._has_field and self._around is None:
             raise TokenizerError(
                 "preprocessing.inline_thoughts is move, and the chat template has no thoughts to move them to. Set it "
-                "to keep, or tokenizer.chat_template to a template with thoughts."
+                "to keep, or tokenizer.chat_template to a template with thoughts.",
+                field="preprocessing.inline_thoughts",
             )
 
     def find(self, message: Mapping[str, Any]) -> InlineThoughts | None:

@@ -94,7 +94,8 @@ def markers_from_recipe(tokenizer: ChatTokenizer, settings: AssistantMarkers) ->
     if markers is None or len(markers.all_starts) != num_starts:
         raise TokenizerError(
             f"preprocessing.assistant_markers is {settings.model_dump()!r}; each text must give at least one token. "
-            "Correct the texts."
+            "Correct the texts.",
+            field="preprocessing.assistant_markers",
         )
     return _with_openers(tokenizer, markers)
 

@@ -84,7 +84,8 @@ class SequencePolicy:
         if settings.over_long == "truncate" and num_special > longest + 1:
             raise TokenizerError(
                 f"packing.max_sequence_length is {longest}; the {num_special} special tokens that preprocessing adds "
-                "leave no room for text. Raise it or set add_bos, add_sep or add_eos to false."
+                "leave no room for text. Raise it or set add_bos, add_sep or add_eos to false.",
+                field="packing.max_sequence_length",
             )
         return cls(
             action=settings.over_long,

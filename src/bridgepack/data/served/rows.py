@@ -57,7 +57,8 @@ class ServedRows:
         if recipe.chat_preprocessing is None:
             raise ConfigError(
                 f"preprocessing.kind is {recipe.preprocessing.kind}; a server's text is known of conversations only, "
-                "kind chat. `bridgepack prove masks` compares the masks."
+                "kind chat. `bridgepack prove masks` compares the masks.",
+                field="preprocessing.kind",
             )
         settings = recipe.applied_preprocessing.of_kind(_CHAT)
         assert isinstance(settings, ChatPreprocessing)

@@ -19,6 +19,8 @@ from bridgepack.errors import TokenizerError
 
 #: Words and digits that every tokenizer must preserve; texts in other scripts may be outside its purpose.
 _PLAIN = ("Hello world. The quick brown fox jumps over the lazy dog!", "It was 1984, not 2650 or 73?")
+#: Field that names the tokenizer.
+_NAME = "tokenizer.name_or_path"
 #: Vocabulary files; a folder without any of them has no tokenizer.
 _VOCABULARIES = "tokenizer.json, or vocab.json with merges.txt, or tokenizer.model"
 #: Maximum percentage of the first rows' letters and digits that a tokenizer may lose, e.g. in names or other scripts.
@@ -51,7 +53,8 @@ def load_tokenizer(config: TokenizerConfig) -> ChatTokenizer:
     if not isinstance(tokenizer.model_max_length, (int, float)):
         raise TokenizerError(
             f"tokenizer.name_or_path is {config.name_or_path!r}; model_max_length of its tokenizer_config.json is "
-            f"{tokenizer.model_max_length!r}; allowed: a number. Correct it, or remove it."
+            f"{tokenizer.model_max_length!r}; allowed: a number. Correct it, or remove it.",
+            field=_NAME,
         )
     _refuse_long_tokens(tokenizer, config)
     template = tokenizer.chat_template if config.chat_template is None else _template_file(config.chat_template)
@@ -59,7 +62,8 @@ def load_tokenizer(config: TokenizerConfig) -> ChatTokenizer:
     if not tokenizer.special_tokens_map.get("eos_token"):
         raise TokenizerError(
             f"tokenizer.name_or_path is {config.name_or_path!r}; it has no eos_token, with which Megatron-Bridge pads "
-            "and ends sequences. Add eos_token to its tokenizer_config.json."
+            "and ends sequences. Add eos_token to its tokenizer_config.json.",
+            field=_NAME,
         )
     loses_text = _loses_text(tokenizer, config)
     loaded = ChatTokenizer(tokenizer, config, template, loses_text=loses_text, lost_flags=lost_flags)
@@ -106,15 +110,17 @@ def refuse_missing_folder(config: TokenizerConfig) -> None:
     Raises:
         TokenizerError: the folder is empty or missing.
     """
-    where = f"tokenizer.name_or_path is {config.name_or_path!r}"
+    where = f"{_NAME} is {config.name_or_path!r}"
     path = Path(config.name_or_path)
     if path.is_dir() and not any(path.iterdir()):
-        raise TokenizerError(f"{where}; the folder is empty. It must hold tokenizer.json and tokenizer_config.json.")
+        message = f"{where}; the folder is empty. It must hold tokenizer.json and tokenizer_config.json."
+        raise TokenizerError(message, field=_NAME)
     has_local_parent = path.parent != Path() and path.parent.is_dir()
     if not path.exists() and (path.is_absolute() or config.name_or_path.startswith((".", "~")) or has_local_parent):
         raise TokenizerError(
             f"{where}; there is no such folder. Give a tokenizer folder, relative to the current folder or absolute, "
-            "or a Hugging Face id."
+            "or a Hugging Face id.",
+            field=_NAME,
         )
 
 
@@ -139,7 +145,8 @@ def _from_pretrained(config: TokenizerConfig) -> Any:
             reason = f"{lacking[1]}, which has its code, is not there"
             advice = "Copy it there, or try tokenizer.loader: tokenizer_json, which needs none"
         raise TokenizerError(
-            f"tokenizer.name_or_path is {config.name_or_path!r}; it cannot be loaded: {reason[:300]}. {advice}."
+            f"tokenizer.name_or_path is {config.name_or_path!r}; it cannot be loaded: {reason[:300]}. {advice}.",
+            field=_NAME,
         ) from None
 
 
@@ -192,7 +199,8 @@ def _refuse_long_token(text: str, name: str, config: TokenizerConfig) -> None:
         raise TokenizerError(
             f"tokenizer.name_or_path is {config.name_or_path!r}; its {name} {text[:20]!r}... has {len(text):,} "
             f"characters; allowed: at most {_MOST_CHARACTERS:,}. Correct it in its tokenizer_config.json or "
-            "tokenizer.json."
+            "tokenizer.json.",
+            field=_NAME,
         )
 
 
@@ -201,12 +209,14 @@ def _template_file(name: str) -> str:
         text = Path(name).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise TokenizerError(
-            f"tokenizer.chat_template is {name!r}; it cannot be read: {error}. Give the path of a UTF-8 Jinja file."
+            f"tokenizer.chat_template is {name!r}; it cannot be read: {error}. Give the path of a UTF-8 Jinja file.",
+            field="tokenizer.chat_template",
         ) from None
     if text.startswith("\ufeff"):
         raise TokenizerError(
             f"tokenizer.chat_template is {name!r}; it begins with a byte order mark, which would begin every sequence. "
-            "Save it as UTF-8 without one."
+            "Save it as UTF-8 without one.",
+            field="tokenizer.chat_template",
         )
     return text
 

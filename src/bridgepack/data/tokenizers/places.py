@@ -93,5 +93,6 @@ def require_places(tokenizer: ChatTokenizer, setting: str, cure: str) -> None:
         raise TokenizerError(
             f"preprocessing.{setting} and tokenizer.name_or_path is {tokenizer.config.name_or_path!r}, a tokenizer "
             f"written in Python, which does not report tokens' positions. {cure}, or use a tokenizer with a "
-            "tokenizer.json."
+            "tokenizer.json.",
+            field=f"preprocessing.{setting}",
         )

@@ -41,7 +41,8 @@ def no_template_error(tokenizer: Any, name: str, names: str) -> TokenizerError:
             "'<|close|>message<|sep|><|end_of_msg|>'}"
         )
     return TokenizerError(
-        f"tokenizer.name_or_path is {name!r}; it has {found}. {template}, or use preprocessing.kind prompt_completion."
+        f"tokenizer.name_or_path is {name!r}; it has {found}. {template}, or use preprocessing.kind prompt_completion.",
+        field="tokenizer.name_or_path",
     )
 
 
@@ -127,7 +128,8 @@ def limited[T, R](tokenizer: ChatTokenizer, render: Callable[[T], R], argument: 
             raise
         raise TokenizerError(
             f"tokenizer.name_or_path is {tokenizer.config.name_or_path!r}; {error.detail} for a small conversation. "
-            "Correct the template, or set tokenizer.chat_template to another."
+            "Correct the template, or set tokenizer.chat_template to another.",
+            field="tokenizer.name_or_path",
         ) from None
 
 

@@ -16,6 +16,7 @@ def special_ids(tokenizer: ChatTokenizer, name: str, is_wanted: bool) -> list[in
     if index is None:
         raise TokenizerError(
             f"preprocessing.add_{name} is true; the tokenizer {tokenizer.config.name_or_path!r} has no "
-            f"{name.upper()} token. Set the field to false or use another tokenizer."
+            f"{name.upper()} token. Set the field to false or use another tokenizer.",
+            field=f"preprocessing.add_{name}",
         )
     return [index]

@@ -36,10 +36,11 @@ def refuse_unread_variables(recipe: SFTRecipe, tokenizer: HasTemplate) -> None:
         if variables and recipe.chat_preprocessing is None:
             raise ConfigError(
                 f"{field} has {', '.join(variables)}, and no row is rendered with a chat template, as the rows are of "
-                f"kind {', '.join(recipe.kinds)}. Remove {field}, or read the rows as chats."
+                f"kind {', '.join(recipe.kinds)}. Remove {field}, or read the rows as chats.",
+                field=field,
             )
         if unread := why_unread(tokenizer, variables):
-            raise ConfigError(f"{field} {unread}. Correct the name, or remove it.")
+            raise ConfigError(f"{field} {unread}. Correct the name, or remove it.", field=field)
 
 
 def why_unread(tokenizer: HasTemplate, variables: Mapping[str, object] | Iterable[str]) -> str:

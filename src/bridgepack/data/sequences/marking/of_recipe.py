@@ -26,6 +26,7 @@ def markers_for(tokenizer: ChatTokenizer, settings: ChatPreprocessing) -> TurnMa
             f"tokenizer.name_or_path is {tokenizer.config.name_or_path!r}; its chat template has no {{% generation %}} "
             "block and is of no known family, so it is unknown which tokens the assistant wrote (Megatron-Bridge "
             "0.6 rejects it too). Set preprocessing.assistant_markers, set tokenizer.chat_template to a template with "
-            "generation blocks, or set preprocessing.loss_mode to full."
+            "generation blocks, or set preprocessing.loss_mode to full.",
+            field="tokenizer.name_or_path",
         )
     return markers

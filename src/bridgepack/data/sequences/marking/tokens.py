@@ -116,7 +116,8 @@ def check_appended_turn(tokenizer: ChatTokenizer, start_texts: Sequence[str]) ->
         raise TokenizerError(
             f"tokenizer.name_or_path is {tokenizer.config.name_or_path!r}; its chat template writes "
             f"{behind[behind.index(start) :]!r} after the last answer of every conversation, as if another followed. "
-            "Set tokenizer.chat_template to a template that writes it only if add_generation_prompt is true."
+            "Set tokenizer.chat_template to a template that writes it only if add_generation_prompt is true.",
+            field="tokenizer.name_or_path",
         )
 
 
@@ -133,7 +134,8 @@ def check_family(tokenizer: ChatTokenizer, tokens: MarkerTokens, starts: Sequenc
         f"tokenizer.name_or_path is {tokenizer.config.name_or_path!r}; its chat template has the markers of a family "
         f"whose answers begin with {' or '.join(map(repr, shown))}, but it writes {gap!r} before an answer and {end!r} "
         "after it. Set preprocessing.assistant_markers, with assistant_start and assistant_end as the template writes "
-        "them."
+        "them.",
+        field="tokenizer.name_or_path",
     )
 
 
