@@ -163,6 +163,53 @@ FORMATS = (
     ),
     Format(name="gemini", row=gemini, answers=TWO),
     Format(
+        name="history",
+        more="earlier turns",
+        row=lambda t: {
+            "history": talk(t),
+            "query": t.o("Which lake do you mean?"),
+            "response": t.a("The lake of Uri."),
+        },
+        answers=(*TWO, Answer(content="The lake of Uri.")),
+    ),
+    Format(
+        name="messages",
+        more="lists of a role and a text",
+        row=lambda t: {"messages": [[turn["role"], turn["content"]] for turn in talk(t)]},
+        answers=TWO,
+    ),
+    Format(
+        name="messages",
+        more="LangChain's types",
+        row=lambda t: {
+            "messages": [
+                {"type": {"user": "human", "assistant": "ai"}[turn["role"]], "data": {"content": turn["content"]}}
+                for turn in talk(t)
+            ]
+        },
+        answers=TWO,
+    ),
+    Format(
+        name="messages",
+        more="a list of JSON texts",
+        row=lambda t: {"messages": [json.dumps(turn) for turn in talk(t)]},
+        answers=TWO,
+    ),
+    Format(
+        name="messages",
+        more="schemas under their names",
+        row=lambda t: {**with_call(t), "tools": {"depth": {**schema(t)["function"], "name": "depth"}}},
+        answers=(CALLED, *ANSWER),
+    ),
+    Format(
+        name="logged_completion",
+        row=lambda t: {
+            "request": {"model": "m", "messages": asked(t)},
+            "response": {"choices": [{"message": pair(t)[1], "finish_reason": "stop"}]},
+        },
+        answers=ANSWER,
+    ),
+    Format(
         name="preference_chosen",
         row=lambda t: {
             "prompt": t.o("Which lake do you mean?"),
@@ -254,12 +301,26 @@ def _refused(name: str, **row: Any) -> Format:
 
 
 _LONG = "How deep is the lake of Uri?"
+_TURNS = [{"role": "user", "content": _LONG}, {"role": "assistant", "content": "It is 200 m deep."}]
+_TALK = f"\n\nHuman: {_LONG}\n\nAssistant:"
 #: Layout that is refused -> a row of it.
 REFUSED: Mapping[str, Format] = {
     one.name: one
     for one in (
         _refused("preference", prompt=_LONG, chosen="It is 200 m deep.", rejected="It is quite flat there."),
         _refused("unpaired_preference", prompt=_LONG, completion="It is 200 m deep.", label=True),
+        _refused("unpaired_turns", messages=_TURNS, label=True),
+        _refused("preference_turns", messages=_TURNS, rejected_response="It is quite flat there."),
+        _refused("preference_texts", chosen=f"{_TALK} It is 200 m deep.", rejected=f"{_TALK} It is quite flat."),
+        _refused("scored_answers", prompt=_LONG, responses=["It is 200 m deep.", "It is flat."], scores=[4, 1]),
+        _refused("multiple_choice", question=_LONG, choices=["200 m", "3 m"], answer=0),
+        _refused("exported_tree", title="Uri", mapping={"a": {"message": {"content": _LONG}, "children": ["b"]}}),
+        _refused("listed_conversations", conversations=[_TURNS, _TURNS]),
+        _refused("listed_rows", data=[{"messages": _TURNS}]),
+        _refused("listed_columns", question=[_LONG, "How long?"], answer=["200 m", "11 km"]),
+        _refused("listed_texts", data=[_LONG, "It is 200 m deep."]),
+        _refused("text_of_rows", text=json.dumps({"messages": _TURNS})),
+        _refused("wrapped_row", row_idx=3, row={"messages": _TURNS}),
         _refused("stepwise", prompt=_LONG, completions=["I look.", "200 m."], labels=[True, False]),
         _refused(
             "arena",

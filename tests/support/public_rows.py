@@ -46,6 +46,44 @@ CHATS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ),
     ("openai", {"messages": json.dumps(openai_turns(*FOUR))}, {"messages": TURNS}),
     ("openai", {"dialog": openai_turns(*FOUR)}, {"messages": [{"from_column": "dialog"}]}),
+    ("openai", {"messages": [[turn["role"], turn["content"]] for turn in openai_turns(*FOUR)]}, {"messages": TURNS}),
+    ("openai", {"messages": [json.dumps(turn) for turn in openai_turns(*FOUR)]}, {"messages": TURNS}),
+    (
+        "openai",
+        {"messages": [{"type": turn["from"], "content": turn["value"]} for turn in sharegpt_turns(*FOUR)]},
+        {"messages": TURNS},
+    ),
+    (
+        "openai",
+        {"messages": [{"type": turn["from"], "data": {"content": turn["value"]}} for turn in sharegpt_turns(*FOUR)]},
+        {"messages": TURNS},
+    ),
+    (
+        "openai",
+        {"messages": openai_turns(*FOUR), "tools": {"depth": {"description": "Depth of a lake.", "parameters": {}}}},
+        {"messages": TURNS, "tools": "tools"},
+    ),
+    (
+        "openai",
+        {"messages": openai_turns(*FOUR), "tools": [json.dumps(SCHEMA)]},
+        {"messages": TURNS, "tools": "tools"},
+    ),
+    (
+        "logged_completion",
+        {
+            "request": {"messages": openai_turns(QUESTION)},
+            "response": {"choices": [{"message": {"role": "assistant", "content": ANSWER}}]},
+        },
+        {
+            "messages": [{"from_column": "request.messages"}, {"from_column": "response.choices.0.message"}],
+            "tools": "request.tools",
+        },
+    ),
+    (
+        "history",
+        {"history": openai_turns(*FOUR), "query": "Where is it?", "response": "In Uri."},
+        {"messages": [{"from_column": "history"}, user_turn("{query}"), assistant_turn("{response}")]},
+    ),
     *(
         (
             "openai",

@@ -31,6 +31,15 @@ def parsed_json(text: str) -> Any:
     return content if isinstance(content, dict | list) else None
 
 
+def parsed_text(text: str) -> str | None:
+    """Return the text that a text is in JSON, between quotes; None if it is none."""
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return content if isinstance(content, str) else None
+
+
 def _object_of(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):

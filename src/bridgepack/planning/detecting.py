@@ -1,7 +1,7 @@
 """Detects the layout of data that is here, from rows of all its parts."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from bridgepack.data.reading.inputs import InputFile, find_inputs
 from bridgepack.data.reading.remote import scheme_of
 from bridgepack.data.reading.rows import pick_evenly, read_range
 from bridgepack.data.reading.sampling import file_windows
+from bridgepack.data.reading.whole_objects import OneObjectError
 from bridgepack.errors import ConfigError, DataError
 from bridgepack.records import TRAIN
 
@@ -133,10 +134,21 @@ def _rows(files: Sequence[InputFile]) -> Iterator[_PlacedRow]:
     yield from (row for group in in_turn for row in group if row is not None)
 
 
+@contextmanager
+def _unless_one_object() -> Iterator[None]:
+    """Leave errors of files to `check`, but that of a file that is one object, of which nothing can be detected."""
+    try:
+        yield
+    except OneObjectError:
+        raise
+    except DataError:
+        return
+
+
 def _rows_of(file: InputFile) -> Iterator[_PlacedRow]:
     """Yield rows of a file: the first of each window, then the others."""
     later_rows: list[_PlacedRow] = []
-    with suppress(DataError):
+    with _unless_one_object():
         for window in file_windows(file, max_row_bytes=DataConfig.model_fields["max_row_bytes"].default).windows:
             about = "" if window.has_row_numbers else "~"
             rows = [

@@ -116,6 +116,55 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         {"prompt": QUESTION, "completion": "3 m", "label": False},
         "label marks bad completions",
     ),
+    ("unpaired_turns", {"messages": openai_turns(*FOUR), "label": True}, "label marks bad completions"),
+    ("unpaired_turns", {"conversations": sharegpt_turns(*FOUR), "kto_tag": False}, "rows whose label is true"),
+    ("preference_turns", {"messages": openai_turns(*FOUR), "rejected_response": "I guess so."}, "preference_chosen"),
+    (
+        "preference_texts",
+        {
+            name: f"\n\nHuman: {QUESTION}\n\nAssistant: {answer}"
+            for name, answer in (("chosen", "200"), ("rejected", "3"))
+        },
+        "split chosen at the names of the speakers",
+    ),
+    (
+        "preference",
+        {
+            "conversations": sharegpt_turns(QUESTION),
+            "chosen": {"from": "gpt", "value": ANSWER},
+            "rejected": {"from": "gpt", "value": "I guess so."},
+        },
+        "preference_chosen",
+    ),
+    (
+        "scored_answers",
+        {"instruction": QUESTION, "models": ["a", "b"], "completions": [{"response": ANSWER}, {"response": "No."}]},
+        "the best answer of each row",
+    ),
+    ("scored_answers", {"prompt": QUESTION, "responses": [ANSWER, "No."], "scores": [4, 1]}, "the best answer"),
+    (
+        "multiple_choice",
+        {"question": QUESTION, "choices": ["ten metres", "nine", "two hundred"], "answer": 2},
+        "the text of the right one",
+    ),
+    (
+        "multiple_choice",
+        {"question": QUESTION, "choices": {"text": ["ten", "two"], "label": ["A", "B"]}, "answerKey": "A"},
+        "the text of the right one",
+    ),
+    (
+        "exported_tree",
+        {"title": "t", "mapping": {"a": {"message": {"content": {"parts": [QUESTION]}}, "children": ["b"]}}},
+        "one row per path",
+    ),
+    ("listed_conversations", {"question": [openai_turns(QUESTION)], "function": [BARE_SCHEMA]}, "Write one row for"),
+    ("listed_rows", {"version": 1, "data": [{"messages": openai_turns(*FOUR)}]}, "each of its objects as a row"),
+    ("listed_columns", {"question": [QUESTION, "Why?"], "answer": [ANSWER, "So."]}, "one row for each question"),
+    ("listed_texts", {"id": "1", "data": [QUESTION, ANSWER]}, "who says what"),
+    ("text_of_rows", {"text": json.dumps({"messages": openai_turns(*FOUR)})}, "json.loads"),
+    ("text_of_rows", {"messages": json.dumps(json.dumps(openai_turns(*FOUR)))}, "json.loads"),
+    ("text_of_rows", {"messages": str(openai_turns(*FOUR))}, "ast.literal_eval"),
+    ("wrapped_row", {"row_idx": 3, "row": {"messages": openai_turns(*FOUR)}}, "Write the object as the row"),
     ("stepwise", {"prompt": QUESTION, "completions": ["3 m"], "labels": [False]}, "judge each step"),
     (
         "arena",
@@ -215,6 +264,22 @@ _SAID, _SAID_ELSE = [{"role": "assistant", "content": _CHOSEN}], [{"role": "assi
         ),
         (
             {
+                "messages": openai_turns(QUESTION),
+                "chosen": {"role": "assistant", "content": _CHOSEN},
+                "rejected": {"role": "assistant", "content": _REJECTED},
+            },
+            [{"from_column": "messages"}, {"from_column": "chosen"}],
+        ),
+        (
+            {"messages": openai_turns(QUESTION), "chosen": _CHOSEN, "rejected": _REJECTED},
+            [{"from_column": "messages"}, assistant_turn("{chosen}")],
+        ),
+        (
+            {"messages": openai_turns(QUESTION, _CHOSEN), "rejected_response": _REJECTED},
+            [{"from_column": "messages"}],
+        ),
+        (
+            {
                 "input": {"messages": openai_turns(QUESTION)},
                 "preferred_output": _SAID,
                 "non_preferred_output": _SAID_ELSE,
@@ -227,7 +292,7 @@ def test_of_preference_pairs_the_chosen_answer_can_be_trained(row: dict[str, Any
     found = detect([row], name=PREFERENCE_CHOSEN)
 
     assert _layout(found)["messages"] == messages
-    assert {*found.layout.ignore} & {"rejected", "non_preferred_output"}
+    assert {*found.layout.ignore} & {"rejected", "non_preferred_output", "rejected_response"}
     assert found.unread == ()
 
 

@@ -68,6 +68,17 @@ def test_a_written_list_reads_the_same_rows(tmp_path: Path, chatml_tokenizer: Pa
     assert "layout" not in written.manifest.resolved
 
 
+def test_a_row_is_read_by_the_layout_with_most_of_its_columns(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    answered = [{**row, "response": None} for row in CHATS]
+    open_turns = [{"messages": CHATS[0]["messages"][:1], "response": "It is two."}]
+    path = write_json_lines(tmp_path / "rows.jsonl", [*answered, *open_turns])
+
+    (split,) = build(_recipe(path, chatml_tokenizer), tmp_path / "out").manifest.splits
+
+    assert (split.drops, split.unread, split.lost_content) == ({}, (), {})
+    assert split.inputs[0].read_as == {"messages": 4, "turns_and_answer": 1}
+
+
 def test_a_list_of_which_none_fits_names_all(tmp_path: Path, chatml_tokenizer: Path) -> None:
     path = write_json_lines(tmp_path / "rows.jsonl", [{"text": "No chat."}])
     parts = [[{"from_column": name}] for name in ("messages", "asked with care")]

@@ -37,7 +37,7 @@ SCHEMA_TEXT = (
 TEXTS: Mapping[tuple[str, ...] | str, list[str]] = {
     **dict.fromkeys(("openai", "sharegpt", "smoltalk", "ultrachat", "lmsys_chat", "wildchat"), TALK),
     **{("messages", name): ["tools: depth", *TALK] for name in ("functions", "tool_defs", "available_tools")},
-    ("messages", "tools", "id"): ["tools: depth", *TALK],
+    **{("messages", "tools", *more): ["tools: depth", *TALK] for more in ((), ("id",))},
     ("conversation", "tools", "system"): ["tools: depth", "system: Be short.", *TALK],
     "openthoughts": ["system: You reason before you answer.", *PAIR],
     "nemotron_post_training": ["thinks: True", *PAIR],
@@ -54,6 +54,8 @@ TEXTS: Mapping[tuple[str, ...] | str, list[str]] = {
     "llama_factory": ["user: Where is it?", "*assistant: In Uri.", *PAIR],
     "ms_swift": ["user: Where is it?", "*assistant: In Uri.", "user: Where is that?", "*assistant: South.", *PAIR],
     "xtuner": ["system: Be brief.", *PAIR, "user: A?", "*assistant: B."],
+    "history": [*TALK, "user: Where is it?", "*assistant: In Uri."],
+    "logged_completion": PAIR,
     "gemini": ["system: Be brief.", *PAIR],
     **dict.fromkeys(("pairs", "messages"), PAIR),
     "turns_and_answer": [*TALK, "user: Sure?", "*assistant: Yes, quite."],

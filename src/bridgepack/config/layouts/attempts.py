@@ -67,8 +67,9 @@ class Attempt:
 
     def is_worse(self, rival: "Attempt") -> bool:
         """Return whether another candidate reads more, or as much and is more special."""
-        before, name = rival.candidate.entry.before, self.candidate.entry.name
-        is_special = rival.candidate.entry.name != name and ("*" in before or name in before)
+        other, entry = rival.candidate.entry, self.candidate.entry
+        is_general = entry.name in other.before or ("*" in other.before and not {"*", other.name} & {*entry.before})
+        is_special = other.name != entry.name and is_general
         return self.covered_columns < rival.covered_columns or (
             self.covered_columns <= rival.covered_columns and is_special
         )

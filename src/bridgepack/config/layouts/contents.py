@@ -8,16 +8,31 @@ from bridgepack.config.json_text import parsed_json
 
 type Contents = Literal["text", "flag", "identifier"]
 
-#: Names, as `plain_name` writes them, that say whether or how much a turn or a row is trained.
-FLAGS = frozenset(
+_PLAIN_FLAGS = frozenset(
     {
         *("loss", "loss_weight", "loss_mask", "loss_scale", "trainable", "mask", "weight", "train", "training"),
         *("is_trained", "is_training", "trained", "train_on_turn", "train_on_turns", "is_correct"),
-        *("ignore_loss", "no_loss", "skip_loss"),
+        *("compute_loss", "calculate_loss", "use_loss", "has_loss", "do_train", "should_train", "train_on"),
     }
 )
-#: Those of them that say that something is not trained.
-_NEGATED = frozenset({"ignore_loss", "no_loss", "skip_loss"})
+#: Those that say that something is not trained.
+_NEGATED = frozenset(
+    {
+        *(
+            "ignore_loss",
+            "no_loss",
+            "skip_loss",
+            "mask_loss",
+            "loss_masked",
+            "masked",
+            "is_masked",
+            "exclude_from_loss",
+        ),
+        *("no_train", "skip_train", "no_training", "skip_training", "untrained", "exclude_from_training"),
+    }
+)
+#: Names, as `plain_name` writes them, that say whether or how much a turn or a row is trained.
+FLAGS = _PLAIN_FLAGS | _NEGATED
 #: Last words of names of content, of which a single word can be all: `answer`, `system_prompt`.
 _CONTENT_WORDS = """
     answer assistant chosen completion completions content context contexts conversation conversations cot

@@ -109,6 +109,20 @@ CONVERSATIONS: tuple[PublicLayout, ...] = (
         before=("*",),
     ),
     PublicLayout(
+        name="logged_completion",
+        title="a request of OpenAI's API and its completion, each an object, as logs have them",
+        url="https://platform.openai.com/docs/api-reference/chat/create",
+        slots={
+            "request": slot("request", "input", "body", form=Form.ROW),
+            "completion": slot("response", "completion", "output", form=Form.COMPLETION),
+        },
+        layout={
+            **chat({"from_column": "request.messages"}, {"from_column": "completion.choices.0.message"}),
+            "tools": "request.tools",
+        },
+        before=("*",),
+    ),
+    PublicLayout(
         name="tools_in_system",
         title="turns whose system text lists the schemas, so that tools is not read",
         url=f"{HUB}/NousResearch/hermes-function-calling-v1",
@@ -168,17 +182,17 @@ SPLICED: tuple[PublicLayout, ...] = (
     ),
     PublicLayout(
         name="history",
-        title="a question and its answer, and the earlier ones in a list of pairs, which may be empty",
+        title="a question and its answer, and the earlier ones in a list of pairs or of turns, which may be empty",
         url="https://github.com/hiyouga/LLaMA-Factory/blob/main/data/README.md",
         slots={
-            "pairs": slot("history", form=Form.PAIRS, needs="sometimes"),
+            "pairs": slot("history", form=(Form.PAIRS, Form.OPENAI, Form.SHAREGPT), needs="sometimes"),
             "question": slot("instruction", *QUESTIONS),
             "input": slot("input", needs="optional"),
             "answer": ANSWER,
             "thoughts": THOUGHTS,
         },
         layout=chat({"from_column": "pairs"}, {"role": "user", "content": ["{question}", "{input}"]}, ASSISTANT),
-        before=("question_answer", "question_thinking_answer", "pairs"),
+        before=("question_answer", "question_thinking_answer", "pairs", "alpaca"),
         data_sets=(
             DataSet(
                 name="llama_factory",

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from enum import StrEnum, auto
 from typing import Any
 
-from bridgepack.config.json_text import parsed_json
+from bridgepack.config.json_text import parsed_json, parsed_text
 from bridgepack.config.layouts.contents import Contents, holds, plain_name
-from bridgepack.config.layouts.keys import CALL, DECLARATIONS, PAIR, SCHEMA, TURN, listed_turns
+from bridgepack.config.layouts.keys import CALL, DECLARATIONS, PAIR, SCHEMA, TURN, listed_turns, schemas_by_name
 from bridgepack.config.layouts.rendered import has_named_turns, has_rendered_turns
 from bridgepack.config.layouts.roles import CONTEXT_ROLES, FUNCTION_CALL, ROLE_NAMES
+from bridgepack.config.layouts.turn_items import as_turns
 
 #: Names of the column with a row's system text.
 SYSTEM_COLUMNS = ("system", "system_prompt", "system_message")
@@ -19,6 +20,8 @@ TOKEN_COLUMNS = ("input_ids", "token_ids", "tokens")
 _SWITCHES = frozenset({"on", "off", "true", "false"})
 #: The key of a function's name, in JSON or in Python's notation.
 _NAME = re.compile("[\"']name[\"']")
+#: The beginning of a list of turns in Python's notation.
+_PYTHON_TURNS = re.compile(r"\s*[\[(]\s*\{\s*'(?:role|from|content|value)'\s*:")
 _MAX_JSON, _DEPTH = 1 << 22, 20
 
 
@@ -36,6 +39,11 @@ class Form(StrEnum):
     ANSWER_TURNS = auto()  #: turns of either kind of which the first is an answer
     PAIRS = auto()  #: questions with their answers: objects whose keys are roles, or lists of two
     OTHER_TURNS = auto()  #: a list of objects that has text under other names, or one turn
+    CONVERSATIONS = auto()  #: a list of lists of turns
+    ROW = auto()  #: an object that has a list of turns
+    ROWS = auto()  #: a list of such objects
+    LIST = auto()  #: a list that is not empty
+    COMPLETION = auto()  #: an answer of OpenAI's API, with its choices
     TREE = auto()  #: a message with its replies
     SCHEMAS = auto()  #: tool schemas
     LISTED_SCHEMAS = auto()  #: tool schemas whose functions the row's system text lists, too
@@ -45,6 +53,7 @@ class Form(StrEnum):
     NUMBER = auto()  #: a number, as an answer can be
     IDS = auto()  #: token ids, a mask or labels
     VARIABLES = auto()  #: an object
+    TEXT_OF_TURNS = auto()  #: a text that holds turns: of a row in JSON, twice in JSON, or in Python's notation
     ANY = auto()  #: every value has this form
 
 
@@ -150,6 +159,8 @@ def _forms_of(value: Any) -> Iterator[Form]:
                 yield Form.MARKED_TEXT
             if has_rendered_turns(value):
                 yield Form.RENDERED_TEXT
+            if _is_text_of_turns(value):
+                yield Form.TEXT_OF_TURNS
     elif isinstance(value, bool):
         yield Form.SWITCH
     elif isinstance(value, int | float):
@@ -160,31 +171,69 @@ def _forms_of(value: Any) -> Iterator[Form]:
         yield from _forms_of_list(value)
 
 
+def _is_text_of_turns(text: str) -> bool:
+    """Return whether a text holds turns, but is not their JSON: `{"messages": [...]}`, `[{'role': ..`."""
+    if _PYTHON_TURNS.match(text):
+        return True
+    content = _content_in(text)
+    if content is None and text.lstrip()[:1] == '"':
+        inner = parsed_text(text)
+        return inner is not None and bool(_TURNS & {*_forms_of(inner)})
+    return isinstance(content, Mapping) and _is_row(content)
+
+
 def _forms_of_object(value: Mapping[str, Any]) -> Iterator[Form]:
     yield Form.VARIABLES
     if isinstance(value.get("text"), list):
         yield Form.SPANS
     if isinstance(value.get("replies"), list):
         yield Form.TREE
+    if _is_row(value):
+        yield Form.ROW
+    if isinstance(value.get("choices"), list) and all(map(_is_choice, value["choices"])):
+        yield Form.COMPLETION
     if turns := listed_turns(value):
         yield from _forms_of_turns(turns)
     elif is_turn(value):
         yield Form.OTHER_TURNS
+        if role_of(value) not in CONTEXT_ROLES:
+            yield Form.ANSWER_TURNS
     yield from _forms_of_functions([value])
 
 
 def _forms_of_list(value: Sequence[Any]) -> Iterator[Form]:
+    yield Form.LIST
     if all(isinstance(item, int) for item in value):
         yield Form.IDS
-    elif all(isinstance(item, str) for item in value):
+        return
+    items = as_turns(value)
+    if all(isinstance(item, str) for item in items):
         yield Form.TEXTS
-    elif all(isinstance(item, Mapping) for item in value):
-        functions = set(_forms_of_functions(value))
+    elif all(isinstance(item, Mapping) for item in items):
+        functions = set(_forms_of_functions(items))
         yield from functions
         if not functions:
-            yield from _forms_of_turns(value)
-    elif all(isinstance(item, list | tuple) and len(item) == 2 and all(map(_is_text, item)) for item in value):
+            yield from _forms_of_turns(items)
+        if all(map(_is_row, items)):
+            yield Form.ROWS
+    elif all(isinstance(item, list | tuple) and len(item) == 2 and all(map(_is_text, item)) for item in items):
         yield Form.PAIRS
+    elif all(map(_has_turns, items)):
+        yield Form.CONVERSATIONS
+
+
+def _is_choice(item: Any) -> bool:
+    return isinstance(item, Mapping) and isinstance(item.get("message"), Mapping)
+
+
+def _is_row(item: Mapping[str, Any]) -> bool:
+    return any(map(_has_turns, item.values()))
+
+
+def _has_turns(value: Any) -> bool:
+    """Return whether a value is a list of turns."""
+    items = as_turns(value) if isinstance(value, list | tuple) else ()
+    return bool(items) and all(isinstance(item, Mapping) and is_turn(item) for item in items)
 
 
 def _is_text(value: Any) -> bool:
@@ -197,7 +246,7 @@ def _forms_of_functions(values: Sequence[Mapping[str, Any]]) -> Iterator[Form]:
         return
     if all(map(_is_call, functions)):
         yield Form.CALLS
-    elif all(_is_schema(item) or any(isinstance(item.get(name), list) for name in DECLARATIONS) for item in functions):
+    elif all(_is_schema(item) or _lists_schemas(item) for item in functions):
         yield Form.SCHEMAS
 
 
@@ -212,6 +261,10 @@ def _is_call(function: Mapping[str, Any]) -> bool:
     value = function["parameters"]
     is_schema = isinstance(value, Mapping) and all(isinstance(item, Mapping) for item in value.values())
     return not (is_schema or "description" in function or (isinstance(value, Mapping) and "type" in value))
+
+
+def _lists_schemas(item: Mapping[str, Any]) -> bool:
+    return bool(schemas_by_name(item)) or any(isinstance(item.get(name), list) for name in DECLARATIONS)
 
 
 def _is_schema(function: Mapping[str, Any]) -> bool:

@@ -112,6 +112,20 @@ PART = Keys(
 )
 
 
+def schemas_by_name(item: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the schemas of an object that has them under their names; none if it is no such object.
+
+    {"depth": {"description": "Depth of a lake."}} -> [{"name": "depth", "description": "Depth of a lake."}]
+    """
+    are_schemas = all(
+        isinstance(schema, Mapping) and {"description", "parameters"} & SCHEMA.names_in(schema).keys()
+        for schema in item.values()
+    )
+    if not item or not are_schemas or "properties" in item:
+        return []
+    return [{"name": name, **schema} for name, schema in item.items()]
+
+
 def listed_turns(turns: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the turns of an object of lists; none if it is no such object.
 

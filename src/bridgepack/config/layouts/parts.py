@@ -29,6 +29,8 @@ REJECTED = (
     "non_preferred_output",
     "non_preferred",
     "dispreferred",
+    "rejected_messages",
+    "rejected_answer",
 )
 #: Layouts of columns, which a conversation with the same text comes before.
 OF_COLUMNS = (

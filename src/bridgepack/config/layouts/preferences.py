@@ -10,6 +10,7 @@ from bridgepack.config.layouts.parts import ASSISTANT, CHOSEN, REJECTED, TRL, US
 #: Name of the layouts that train the chosen answer.
 PREFERENCE_CHOSEN = "preference_chosen"
 _QUESTION = ("prompt", "question", "instruction", "query", "input")
+_OPEN = (*_QUESTION, "messages", "conversations", "conversation")
 _TURNS = (Form.OPENAI, Form.SHAREGPT)
 
 
@@ -36,8 +37,18 @@ CHOSEN_ANSWERS: tuple[PublicLayout, ...] = (
     ),
     _preference(
         "turns before the answers, whose turns are lists of their own",
-        {"turns": slot(*_QUESTION, form=Form.OPEN_TURNS), "answer": slot(*CHOSEN, form=Form.ANSWER_TURNS)},
+        {"turns": slot(*_OPEN, form=Form.OPEN_TURNS), "answer": slot(*CHOSEN, form=Form.ANSWER_TURNS)},
         chat({"from_column": "turns"}, {"from_column": "answer"}),
+    ),
+    _preference(
+        "turns before the text of each answer",
+        {"turns": slot(*_OPEN, form=Form.OPEN_TURNS), "answer": slot(*CHOSEN)},
+        chat({"from_column": "turns"}, ASSISTANT),
+    ),
+    _preference(
+        "a conversation, and the rejected answer beside it",
+        {"turns": slot("messages", "conversations", "conversation", form=_TURNS)},
+        chat({"from_column": "turns"}),
     ),
     _preference(
         "the text of a question, and turns that begin with the answer",

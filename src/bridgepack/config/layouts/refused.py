@@ -2,8 +2,20 @@
 
 from bridgepack.config.layouts.entry import ANY_COLUMN, DataSet, PublicLayout, slot
 from bridgepack.config.layouts.forms import Form
-from bridgepack.config.layouts.parts import ANY, CHOSEN, HUB, REJECTED, TRL
+from bridgepack.config.layouts.parts import ANSWERS, ANY, CHOSEN, HUB, QUESTIONS, REJECTED, TRL
 
+_PAIRS = (
+    "they are preference pairs for DPO; supervised training would ignore the rejected answer. To train the chosen "
+    "answers alone, write the recipe with `bridgepack new --layout preference_chosen`"
+)
+_COLUMNS_OF_TURNS = ("messages", "conversations", "conversation")
+#: Names of the column that tells good rows from bad ones.
+_LABELS = ("label", "kto_tag", "desirable", "is_desirable")
+_LABELLED = (
+    "label marks bad completions, and supervised training would train them, too. Keep only the rows whose label is "
+    "true, and drop the column label"
+)
+_ONE_EACH = "Write one row for each, with its turns in a column named messages"
 #: Rows that are not read, and why.
 REFUSED: tuple[PublicLayout, ...] = (
     PublicLayout(
@@ -12,12 +24,12 @@ REFUSED: tuple[PublicLayout, ...] = (
         url=TRL,
         slots={
             "prompt": slot("prompt", "question", "instruction", "input", "query", form=ANY, needs="optional"),
+            "turns": slot(*_COLUMNS_OF_TURNS, form=ANY, needs="optional"),
             "chosen": slot(*CHOSEN, form=ANY),
             "rejected": slot(*REJECTED, form=ANY),
         },
         layout=None,
-        refusal="they are preference pairs for DPO; supervised training would ignore the rejected answer. To train the "
-        "chosen answers alone, write the recipe with `bridgepack new --layout preference_chosen`",
+        refusal=_PAIRS,
         before=("*",),
     ),
     PublicLayout(
@@ -27,12 +39,76 @@ REFUSED: tuple[PublicLayout, ...] = (
         slots={
             "prompt": slot("prompt", "question", "messages", form=ANY, needs="optional"),
             "completion": slot("completion", "response", "answer", form=ANY),
-            "label": slot("label", form=Form.SWITCH),
+            "label": slot(*_LABELS, form=Form.SWITCH),
         },
         layout=None,
-        refusal="label marks bad completions, and supervised training would train them, too. Keep only the rows "
-        "whose label is true, and drop the column label",
+        refusal=_LABELLED,
         before=("*",),
+    ),
+    PublicLayout(
+        name="unpaired_turns",
+        title="conversations with a label, good or bad, as LLaMA-Factory's and ms-swift's for KTO",
+        url="https://github.com/hiyouga/LLaMA-Factory/blob/main/data/README.md",
+        slots={
+            "turns": slot(*_COLUMNS_OF_TURNS, form=(Form.OPENAI, Form.SHAREGPT)),
+            "label": slot(*_LABELS, form=Form.SWITCH),
+        },
+        layout=None,
+        refusal=_LABELLED,
+        before=("*",),
+    ),
+    PublicLayout(
+        name="preference_turns",
+        title="a conversation, and a rejected answer beside it, as ms-swift's for DPO",
+        url="https://swift.readthedocs.io/en/latest/Customization/Custom-dataset.html",
+        slots={
+            "turns": slot(*_COLUMNS_OF_TURNS, form=(Form.OPENAI, Form.SHAREGPT)),
+            "rejected": slot(*REJECTED, form=ANY),
+        },
+        layout=None,
+        refusal=_PAIRS,
+        before=("*",),
+    ),
+    PublicLayout(
+        name="preference_texts",
+        title="a chosen and a rejected conversation, each in one text, as HH-RLHF's",
+        url=f"{HUB}/Anthropic/hh-rlhf",
+        slots={"chosen": slot(*CHOSEN, form=Form.MARKED_TEXT), "rejected": slot(*REJECTED, form=Form.MARKED_TEXT)},
+        layout=None,
+        refusal="they are preference pairs for DPO. To train the chosen answers alone, split chosen at the names of "
+        "the speakers, such as Human: and Assistant:, into a column named messages, and drop both columns",
+        before=("*", "preference"),
+    ),
+    PublicLayout(
+        name="scored_answers",
+        title="several answers of each question, and their scores, as UltraFeedback's",
+        url=f"{HUB}/openbmb/UltraFeedback",
+        slots={
+            "question": slot(*QUESTIONS, form=ANY),
+            "answers": slot(
+                "responses", "completions", "answers", "outputs", "generations", form=(Form.TEXTS, Form.LIST)
+            ),
+            "scores": slot("scores", "ranks", "rankings", "ratings", "rewards", "models", form=ANY),
+        },
+        layout=None,
+        refusal="they rank answers for training a reward model. Write the best answer of each row to a column named "
+        "answer, and drop the others",
+        before=("*",),
+    ),
+    PublicLayout(
+        name="multiple_choice",
+        title="a question, its choices, and which of them is right, as MMLU's and ARC's",
+        url=f"{HUB}/cais/mmlu",
+        slots={
+            "question": slot(*QUESTIONS),
+            "choices": slot("choices", "options", "endings", form=(Form.TEXTS, Form.VARIABLES)),
+            "answer": slot("answer", "answer_key", "answer_index", "answer_idx", "label", "correct", form=ANY),
+        },
+        layout=None,
+        refusal="the answer is the number or the letter of a choice. Write each question with its choices, and the "
+        "text of the right one as the answer, as turns of a column named messages",
+        before=("*",),
+        is_alone=True,
     ),
     PublicLayout(
         name="stepwise",
@@ -94,6 +170,76 @@ REFUSED: tuple[PublicLayout, ...] = (
         before=("*",),
     ),
     PublicLayout(
+        name="exported_tree",
+        title="messages under their ids, with their parents, as ChatGPT exports them",
+        url="https://help.openai.com/en/articles/7260999-how-do-i-export-my-chatgpt-history-and-data",
+        slots={"mapping": slot("mapping", form=Form.VARIABLES)},
+        layout=None,
+        refusal="each row is a tree of messages, in mapping. Write one row per path from root to leaf, with its "
+        "messages in a column named messages",
+        before=("*",),
+    ),
+    PublicLayout(
+        name="listed_conversations",
+        title="several conversations in one row",
+        url="https://github.com/ShishirPatil/gorilla/tree/main/berkeley-function-call-leaderboard",
+        slots={"conversations": slot(ANY_COLUMN, form=Form.CONVERSATIONS)},
+        layout=None,
+        refusal=f"a column lists several conversations. {_ONE_EACH}",
+        before=("*",),
+    ),
+    PublicLayout(
+        name="wrapped_row",
+        title="a conversation inside an object",
+        url="https://huggingface.co/docs/dataset-viewer/rows",
+        slots={"row": slot(ANY_COLUMN, form=Form.ROW)},
+        layout=None,
+        refusal="the turns are inside an object. Write the object as the row, or name their path in data.layout, such "
+        "as row.messages for the turns in messages of a column row",
+    ),
+    PublicLayout(
+        name="listed_rows",
+        title="a list of rows in one row",
+        url="https://huggingface.co/docs/datasets/loading#json",
+        slots={"rows": slot(ANY_COLUMN, form=Form.ROWS)},
+        layout=None,
+        refusal="a column lists the rows. Write each of its objects as a row of its own",
+        before=("*",),
+    ),
+    PublicLayout(
+        name="listed_columns",
+        title="the questions of all rows in one list, and their answers in another",
+        url="https://huggingface.co/docs/datasets/loading#json",
+        slots={"questions": slot(*QUESTIONS, form=Form.TEXTS), "answers": slot(*ANSWERS, form=Form.TEXTS)},
+        layout=None,
+        refusal="each column lists the values of many rows. Write one row for each question and its answer",
+        before=("*",),
+    ),
+    PublicLayout(
+        name="listed_texts",
+        title="turns as texts, without their speakers",
+        url=f"{HUB}/openbmb/UltraChat",
+        slots={
+            "turns": slot(
+                *("messages", "conversations", "conversation", "dialog", "dialogue", "data", "history"), form=Form.TEXTS
+            )
+        },
+        layout=None,
+        refusal="nothing tells who says what. Write a column messages in its place, a list with a turn of "
+        "{role: user, content: ..} and one of {role: assistant, content: ..} for each question and its answer",
+        is_alone=True,
+    ),
+    PublicLayout(
+        name="text_of_rows",
+        title="rows, or their turns, as text in one column, in JSON or in Python's notation",
+        url="https://jsonlines.org",
+        slots={"text": slot(ANY_COLUMN, form=Form.TEXT_OF_TURNS)},
+        layout=None,
+        refusal="the text holds turns in a form that is not read. Parse it (json.loads in Python; ast.literal_eval for "
+        "Python's notation), and write the turns as a list in a column named messages",
+        before=("*",),
+    ),
+    PublicLayout(
         name="benchmark",
         title="the questions of a benchmark, whose answers models have yet to give",
         url="https://github.com/lm-sys/FastChat/tree/main/fastchat/llm_judge",
@@ -110,7 +256,7 @@ REFUSED: tuple[PublicLayout, ...] = (
         name="batch_output",
         title="answers of OpenAI's batch API, without their questions",
         url="https://platform.openai.com/docs/guides/batch",
-        slots={"response": slot("response", form=Form.VARIABLES)},
+        slots={"response": slot("response", "result", form=Form.VARIABLES)},
         layout=None,
         refusal="the questions are in the file of the batch's requests. Join both by custom_id, and write "
         "body.messages of the request, then response.body.choices[0].message, to a column named messages",

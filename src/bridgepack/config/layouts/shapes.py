@@ -80,7 +80,7 @@ def detect_mixed(rows: Sequence[Any], *, data_name: str, places: Sequence[str]) 
 
 
 def _attempts_with_rows(sample: Sample, kind: str, data_name: str) -> list[tuple[Attempt, int]]:
-    """Return the attempts that read the rows of a sample, each with its rows, the most frequent first.
+    """Return the attempts that read the rows of a sample, each with its rows: frequent ones first, after wider ones.
 
     Raises:
         ConfigError: as `shapes_of`.
@@ -99,7 +99,19 @@ def _attempts_with_rows(sample: Sample, kind: str, data_name: str) -> list[tuple
         attempts_with_rows.append((attempt, sum(sample.counts[profile] for profile in profiles)))
         profiles_unread = [profile for profile in profiles_unread if profile not in profiles]
     _refuse_others(best, [attempt for attempt, _ in attempts_with_rows], sample, data_name, kind)
-    return attempts_with_rows
+    return _wider_first(attempts_with_rows)
+
+
+def _wider_first(attempts_with_rows: Sequence[tuple[Attempt, int]]) -> list[tuple[Attempt, int]]:
+    """Return the attempts with each before those that read a part of its columns, as the first that fits reads a row.
+
+    `messages`, then `messages` and `response` -> `messages` and `response`, then `messages`
+    """
+    ordered: list[tuple[Attempt, int]] = []
+    for attempt, num_rows in attempts_with_rows:
+        narrower = (place for place, (other, _) in enumerate(ordered) if other.candidate.read < attempt.candidate.read)
+        ordered.insert(next(narrower, len(ordered)), (attempt, num_rows))
+    return ordered
 
 
 def _candidates(kind: str, columns: Columns) -> Iterator[Candidate]:

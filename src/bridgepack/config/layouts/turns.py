@@ -9,6 +9,7 @@ from bridgepack.config.layouts.contents import FLAGS, Contents, flag_of, holds, 
 from bridgepack.config.layouts.forms import Form, forms_of, function_of, list_in, role_of
 from bridgepack.config.layouts.keys import CALL, PAIR, TURN, listed_turns
 from bridgepack.config.layouts.roles import FUNCTION_CALL, ROLE_NAMES
+from bridgepack.config.layouts.turn_items import as_turns
 
 #: Fields that are read, or that chat templates read.
 _READ = frozenset(
@@ -88,7 +89,7 @@ def _turns_of(candidate: Candidate, row: Mapping[str, Any]) -> list[Mapping[str,
     for name in candidate.read:
         value = row.get(name)
         if isinstance(value, str | list | tuple | Mapping) and value and forms_of(value) & _TURNS:
-            items = list_in(value)
+            items = as_turns(list_in(value))
             turns += listed_turns(value) if isinstance(value, Mapping) else items
     return [turn for turn in turns if isinstance(turn, Mapping)]
 

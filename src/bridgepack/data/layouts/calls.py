@@ -6,7 +6,7 @@ Only an object's own keys are read by other names: the parameters of a tool and 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from bridgepack.config.layouts.keys import CALL, DECLARATIONS, SCHEMA, Keys
+from bridgepack.config.layouts.keys import CALL, DECLARATIONS, SCHEMA, Keys, schemas_by_name
 from bridgepack.data.reading.json_texts import value_of_json
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
@@ -101,12 +101,12 @@ def schemas_of(schemas: Sequence[Mapping[str, Any]], path: str, other_keys: Othe
 
 
 def _schemas_in(item: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """Return the schemas in an object that lists several, as Gemini's; else the object alone."""
+    """Return the schemas in an object that lists several, as Gemini's, or has them by name; else the object alone."""
     for name in DECLARATIONS:
         schemas = item.get(name)
         if isinstance(schemas, (list, tuple)) and all(isinstance(schema, Mapping) for schema in schemas):
             return schemas
-    return (item,)
+    return schemas_by_name(item) or (item,)
 
 
 def _schema_of(schema: Mapping[str, Any], path: str, other_keys: OtherKeys) -> dict[str, Any]:

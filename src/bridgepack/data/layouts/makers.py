@@ -12,6 +12,9 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from bridgepack.config.layouts.contents import is_empty
+from bridgepack.config.layouts.forms import list_in, role_of
+from bridgepack.config.layouts.roles import CONTEXT_ROLES
+from bridgepack.config.layouts.turn_items import as_turns
 from bridgepack.config.recipe.layout import (
     AnyLayout,
     ChatLayout,
@@ -109,6 +112,10 @@ class ChatMaker:
         questions = [i for i, part in enumerate(self._parts) if isinstance(part, TurnMaker) and part.is_question]
         first_needed = max(questions, default=0)
         self._needed = [part for i, part in enumerate(self._parts) if i >= first_needed or isinstance(part, TurnMaker)]
+        #: the column of turns that a text of the answer follows, so that they end with a question
+        self._open = None
+        if len(parts) > 1 and isinstance(parts[-2], TurnsFromColumn) and not isinstance(parts[-1], TurnsFromColumn):
+            self._open = Column(parts[-2].from_column) if parts[-1].role == "assistant" else None
         self._tools = tuple(map(Column, pieces_of(layout.tools or ())))
         self._variables = layout.chat_template_kwargs
         only = self._parts[0]
@@ -133,7 +140,7 @@ class ChatMaker:
         return all(
             _has_turns(value_of(row, Column(part.from_column))) if isinstance(part, TurnsFromColumn) else part.fits(row)
             for part in self._needed
-        )
+        ) and not (self._open is not None and _ends_with_answer(value_of(row, self._open)))
 
     def missing(self, row: Mapping[str, Any], /) -> str:
         """Return the columns of the first part that a row lacks."""
@@ -183,6 +190,12 @@ class ChatMaker:
         variables_set = {name: value for name, value in values.items() if value is not None}
         if variables_set:
             columns["chat_template_kwargs"] = variables_set
+
+
+def _ends_with_answer(value: Any) -> bool:
+    """Return whether turns end with an answer, as those of a whole conversation do."""
+    turns = as_turns(list_in(value))
+    return bool(turns) and isinstance(turns[-1], Mapping) and role_of(turns[-1]) not in CONTEXT_ROLES
 
 
 def _has_turns(value: Any) -> bool:

@@ -5,12 +5,14 @@ What a turn or a call has under a name of no key stays or is named, so that noth
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from bridgepack.config.json_text import parsed_json
 from bridgepack.config.layouts.contents import is_empty
 from bridgepack.config.layouts.keys import PAIR, PART, TURN
 from bridgepack.config.layouts.roles import FUNCTION_CALL, ROLE_NAMES, ROLES
+from bridgepack.config.layouts.turn_items import as_turns
 from bridgepack.config.recipe.layout import TURN_FIELD
 from bridgepack.data.layouts.api_parts import is_part_of_api, messages_in_parts
 from bridgepack.data.layouts.calls import OtherKeys, call_of, calls_of_turn
@@ -56,7 +58,7 @@ class MessageReader:
         renamed_turns = set[int]()
         unread: OtherKeys = {}
         other_keys: OtherKeys = {}
-        for number, turn in enumerate(turns, 1):
+        for number, turn in enumerate(as_turns(turns, partial(value_of_json, where="a turn")), 1):
             where, first = f"turn {number}", len(messages)
             for message in self._messages_of(turn, where, unread):
                 messages += messages_in_parts(message, where, unread)

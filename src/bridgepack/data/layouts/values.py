@@ -143,7 +143,15 @@ def holds_turns(value: Any) -> bool:
         return value.lstrip()[:1] in ("[", "{")
     if isinstance(value, Mapping):
         return bool(TURN.names_in(value))
-    return isinstance(value, (list, tuple)) and all(isinstance(item, (Mapping, list, tuple)) for item in value)
+    return isinstance(value, (list, tuple)) and all(map(_may_be_turn, value))
+
+
+def _may_be_turn(item: Any) -> bool:
+    return _is_json_object(item) or isinstance(item, (Mapping, list, tuple))
+
+
+def _is_json_object(item: Any) -> bool:
+    return isinstance(item, str) and item.lstrip()[:1] == "{"
 
 
 def turns_at(row: Mapping[str, Any], column: Column) -> Sequence[Any]:
@@ -168,7 +176,7 @@ def turns_at(row: Mapping[str, Any], column: Column) -> Sequence[Any]:
 
 
 def objects_in(value: Any, name: str) -> list[Mapping[str, Any]]:
-    """Return the tool schemas or calls in a value: a list of objects, one object, or the JSON text of either.
+    """Return the tool schemas or calls in a value: a list of objects or of their texts, one object, or JSON text of it.
 
     Raises:
         RowError: it is something else.
@@ -179,6 +187,8 @@ def objects_in(value: Any, name: str) -> list[Mapping[str, Any]]:
         value = [value] if value else None
     if value is None:
         return []
+    if isinstance(value, (list, tuple)):
+        value = [value_of_json(item, name) if _is_json_object(item) else item for item in value]
     if not isinstance(value, (list, tuple)) or not all(isinstance(item, Mapping) for item in value):
         raise RowError(DropReason.INVALID_FIELD, f"{name} must be a list of objects, or JSON text of one")
     return list(value)

@@ -14,7 +14,7 @@ from typing import IO, Any
 import numpy as np
 
 from bridgepack.data.reading.csv_files import DELIMITERS, CsvLines
-from bridgepack.data.reading.inputs import ARROW, JSON_ARRAY, PARQUET, InputFile
+from bridgepack.data.reading.inputs import ARROW, JSON_ARRAY, JSON_LINES, PARQUET, InputFile
 from bridgepack.data.reading.lines import (
     MIN_BLOCK_BYTES,
     iter_array_lines,
@@ -24,6 +24,7 @@ from bridgepack.data.reading.lines import (
     stream_of,
 )
 from bridgepack.data.reading.remote import CloudFile
+from bridgepack.data.reading.whole_objects import refuse_whole_object
 from bridgepack.errors import DataError
 from bridgepack.geometry import IntArray
 
@@ -57,7 +58,7 @@ def iter_ranges(file: InputFile, *, sha256: str, max_row_bytes: int) -> Iterator
     A row over `max_row_bytes` is its own range and is not read; `sha256` is of the file's bytes.
 
     Raises:
-        DataError: the file cannot be read, or is in UTF-16, or has too many blank lines in a row.
+        DataError: the file cannot be read, is in UTF-16 or one object, or has too many blank lines in a row.
     """
     if is_table(file):
         yield from _table_ranges(file, sha256, max_row_bytes)
@@ -71,6 +72,8 @@ def iter_ranges(file: InputFile, *, sha256: str, max_row_bytes: int) -> Iterator
                 raise DataError(f"{file.label}: {len(content):,} bytes of blank lines from row {row} on. Remove them.")
             if row == 1 and content is not None:
                 refuse_utf_16(content, file.label)
+                if file.kind == JSON_LINES:
+                    refuse_whole_object(content, file)
             num_rows = 1 if content is None else content.count(b"\n") + (not content.endswith(b"\n"))
             yield InputRange(
                 first_row=row,

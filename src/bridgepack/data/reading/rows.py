@@ -60,7 +60,8 @@ def read_line(line: bytes) -> Row | RowError | None:
 def row_of(value: Any) -> Row | RowError:
     """Return a parsed value as a row, or the error why it is not one."""
     if not isinstance(value, Mapping):
-        return RowError(DropReason.NOT_AN_OBJECT, f"the row is {kind_of(value)}; it must be an object")
+        cure = ', such as {"messages": [..]} around a list of turns' if isinstance(value, list) else ""
+        return RowError(DropReason.NOT_AN_OBJECT, f"the row is {kind_of(value)}; it must be an object{cure}")
     return value
 
 

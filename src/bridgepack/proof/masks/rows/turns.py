@@ -27,15 +27,19 @@ _ARGUMENTS = (
     *("function_arguments", "action_input"),
 )
 _PARAMETERS = ("parameters", "inputSchema", "input_schema", "args_schema", "arguments")
+_NEGATED = (
+    *("ignore_loss", "no_loss", "skip_loss", "mask_loss", "loss_masked", "masked", "is_masked", "exclude_from_loss"),
+    *("no_train", "skip_train", "no_training", "skip_training", "untrained", "exclude_from_training"),
+)
 #: Fields of a turn, or columns of a row, that say whether it is trained.
 FLAGS = frozenset(
     {
         *("weight", "loss_weight", "loss", "loss_mask", "loss_scale", "train", "training", "trainable", "mask"),
         *("is_trained", "is_training", "trained", "train_on_turn", "train_on_turns", "is_correct"),
-        *("ignore_loss", "no_loss", "skip_loss"),
+        *("compute_loss", "calculate_loss", "use_loss", "has_loss", "do_train", "should_train", "train_on"),
+        *_NEGATED,
     }
 )
-_NEGATED = ("ignore_loss", "no_loss", "skip_loss")
 #: Types of parts that are no text.
 _OF_APIS = ("tool_use", "tool_result", "thinking")
 _UNTRAINED, _TRAINED = (0, "0", "0.0", "false"), (1, "1", "1.0", "true")
