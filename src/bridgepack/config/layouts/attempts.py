@@ -67,9 +67,11 @@ class Attempt:
 
     def is_worse(self, rival: "Attempt") -> bool:
         """Return whether another candidate reads more, or as much and is more special."""
-        other, entry = rival.candidate.entry, self.candidate.entry
-        is_general = entry.name in other.before or ("*" in other.before and not {"*", other.name} & {*entry.before})
-        is_special = other.name != entry.name and is_general
+        rival_entry, entry = rival.candidate.entry, self.candidate.entry
+        is_general = entry.name in rival_entry.before or (
+            "*" in rival_entry.before and not {"*", rival_entry.name} & {*entry.before}
+        )
+        is_special = rival_entry.name != entry.name and is_general
         return self.covered_columns < rival.covered_columns or (
             self.covered_columns <= rival.covered_columns and is_special
         )

@@ -107,11 +107,12 @@ def _wider_first(attempts_with_rows: Sequence[tuple[Attempt, int]]) -> list[tupl
 
     `messages`, then `messages` and `response` -> `messages` and `response`, then `messages`
     """
-    ordered: list[tuple[Attempt, int]] = []
+    wide_to_narrow: list[tuple[Attempt, int]] = []
     for attempt, num_rows in attempts_with_rows:
-        narrower = (place for place, (other, _) in enumerate(ordered) if other.candidate.read < attempt.candidate.read)
-        ordered.insert(next(narrower, len(ordered)), (attempt, num_rows))
-    return ordered
+        read = attempt.candidate.read
+        narrower = (place for place, (later, _) in enumerate(wide_to_narrow) if later.candidate.read < read)
+        wide_to_narrow.insert(next(narrower, len(wide_to_narrow)), (attempt, num_rows))
+    return wide_to_narrow
 
 
 def _candidates(kind: str, columns: Columns) -> Iterator[Candidate]:

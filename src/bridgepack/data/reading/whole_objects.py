@@ -30,13 +30,13 @@ def refuse_whole_object(beginning: bytes, file: InputFile) -> None:
     with open_stream(file.path, file.compression) as stream:
         value = parsed_json(stream.read().decode("utf-8-sig", errors="replace"))
     if isinstance(value, dict):
-        what, code = _what_it_holds(value)
+        contents, code = _what_it_holds(value)
         cure = "Write them as lines of JSON, one row each"
         if file.compression is None:
             path = json.dumps(str(file.path), ensure_ascii=False)
             command = shlex.quote(f'import json; t = json.load(open({path}, "rb")); {code}')
             cure = f"Write them as lines with `python3 -c {command} > rows.jsonl`, and name rows.jsonl instead"
-        raise OneObjectError(f"{file.label} is one JSON object over several lines, and not rows: {what}. {cure}.")
+        raise OneObjectError(f"{file.label} is one JSON object over several lines, and not rows: {contents}. {cure}.")
 
 
 def _what_it_holds(value: Mapping[str, Any]) -> tuple[str, str]:
