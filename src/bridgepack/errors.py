@@ -84,6 +84,13 @@ class ArtifactError(BridgepackError):
     """A packed artifact that is missing, incomplete, corrupted or of another format version."""
 
 
+class UnreachableError(Exception):
+    """An object store that did not answer, so that nothing is known of an artifact in it; exit code 2.
+
+    It is no BridgepackError, as readers of an artifact turn those into findings about it.
+    """
+
+
 class StoreError(BridgepackError):
     """A token store that cannot be used, lacks the tokens asked for, or has a broken file."""
 

@@ -22,7 +22,8 @@ from bridgepack.data.tasks import SilentProgress
 from bridgepack.data.upload import Upload, upload_artifact
 from bridgepack.errors import ArtifactError, ConfigError, DataError
 from tests.support import small_builds as small
-from tests.support.object_store import running_object_store, s3_client
+from tests.support.messages import mentions
+from tests.support.object_store import running_object_store, s3_client, store_that_fails
 
 pytestmark = pytest.mark.full
 
@@ -292,3 +293,29 @@ def test_no_artifact_at_a_url_is_one_message(client: Any, command: small.Command
         refused = command(*name.split(), url)
         assert (refused.code, refused.errors.count("\n")) == (2, 1)
         assert messages[url] in refused.errors
+
+
+def test_a_store_that_does_not_answer_says_nothing_of_the_artifact(
+    client: Any, project: Path, chatml_tokenizer: Path, store: dict[str, str], monkeypatch: pytest.MonkeyPatch,
+    command: small.Command,
+) -> None:  # fmt: skip
+    import s3fs
+
+    place = "s3://down/packed"
+    client.create_bucket(Bucket="down")
+    small.write_json_lines(project / "few.jsonl", ROWS[:20])
+    upload_of(recipe_of("few.jsonl", chatml_tokenizer), place)
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    monkeypatch.setattr(s3fs.S3FileSystem, "retries", 2)
+    every = ("check", "inspect --pack 1", "prove sources", "report --output a.html")
+    cases = [("manifest.json", False, every), ("manifest.json", True, every[1:2]), (".parquet", False, every[:3:2])]
+    for wanted, is_cut, commands in cases:
+        with store_that_fails(store["AWS_ENDPOINT_URL"], wanted, is_cut=is_cut) as endpoint:
+            monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+            s3fs.S3FileSystem.clear_instance_cache()
+            for words in commands:
+                refused = command(*words.split(), place)
+                assert (refused.code, refused.output, refused.errors.count("\n")) == (2, "", 1), (wanted, refused)
+                assert mentions(refused.errors, place, "Nothing is known of the artifact")
+    s3fs.S3FileSystem.clear_instance_cache()
+    assert not (project / "a.html").exists()

@@ -1,12 +1,17 @@
 """A real object store with S3's API on this machine: OpenStack Swift, from an overlay of the test environment."""
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, build_opener
 
 import pytest
 
@@ -53,6 +58,54 @@ def running_object_store(folder: Path) -> Iterator[dict[str, str]]:
             process.kill()
         process.stdout.close()
         process.stderr.close() if process.stderr is not None else None
+
+
+@contextmanager
+def store_that_fails(endpoint: str, wanted: str, *, is_cut: bool) -> Iterator[str]:
+    """Give the endpoint of a proxy that answers requests for paths with `wanted` with 500, or cuts their connection."""
+
+    class Proxy(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if wanted in self.path and is_cut:
+                self.close_connection = True
+                self.connection.shutdown(socket.SHUT_RDWR)
+                return
+            if wanted in self.path:
+                status, headers, body = 500, [], b"<Error><Code>InternalError</Code></Error>"
+            else:
+                request = Request(endpoint + self.path, headers=dict(self.headers), method=self.command)
+                with self._ask(request) as answer:
+                    status, headers, body = answer.status, answer.getheaders(), answer.read()
+            self.send_response(status)
+            for name, value in headers:
+                if name.lower() not in ("content-length", "connection", "transfer-encoding", "date", "server"):
+                    self.send_header(name, value)
+            length = dict(headers).get("Content-Length", len(body)) if self.command == "HEAD" else len(body)
+            self.send_header("Content-Length", str(length))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+        do_HEAD = do_GET
+
+        def _ask(self, request: Request) -> Any:
+            try:
+                return build_opener().open(request)
+            except HTTPError as answer:
+                return answer
+
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Proxy)
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 def s3_client(variables: dict[str, str]) -> Any:

@@ -10,7 +10,7 @@ import click
 
 from bridgepack import __version__, api
 from bridgepack.cli.output import COULD_NOT_RUN, StopSignals, print_json, shown_notes, silence
-from bridgepack.errors import BridgepackError, ConfigError, forget_interrupt, unusable
+from bridgepack.errors import BridgepackError, ConfigError, UnreachableError, forget_interrupt, unusable
 from bridgepack.reporting.text import printable
 
 #: Command -> its heading in the list of commands, its module in this package, and the first line of its help.
@@ -138,7 +138,7 @@ def _run(arguments: list[str] | None, stop: StopSignals) -> int:
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return COULD_NOT_RUN
-    except (click.ClickException, BridgepackError, OSError) as error:
+    except (click.ClickException, BridgepackError, UnreachableError, OSError) as error:
         code = _report_failure(error, _message(error), arguments)
         if isinstance(error, OSError):
             silence(sys.stdout)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal, Protocol
 
-from bridgepack.errors import BridgepackError, DataError
+from bridgepack.errors import BridgepackError, DataError, UnreachableError
 from bridgepack.records import Progress as Progress
 
 #: Interval for checking how many tasks may be in flight.
@@ -128,7 +128,7 @@ def result_of[R](outcome: R | TaskFailure) -> R:
 
 def is_meant_for_users(error: BaseException) -> bool:
     """Return whether a task's error is shown to the user unchanged."""
-    passes = (BridgepackError, OSError, KeyboardInterrupt, SystemExit, GeneratorExit)
+    passes = (BridgepackError, UnreachableError, OSError, KeyboardInterrupt, SystemExit, GeneratorExit)
     return isinstance(error, passes) and not isinstance(error, MemoryError)
 
 

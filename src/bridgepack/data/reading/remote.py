@@ -19,7 +19,7 @@ from pathlib import Path, PosixPath, PurePosixPath
 from typing import IO, Any
 
 from bridgepack.config.errors import quote
-from bridgepack.errors import ArtifactError, ConfigError
+from bridgepack.errors import ArtifactError, ConfigError, UnreachableError
 
 _URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
 #: Scheme -> package that reads it.
@@ -115,6 +115,23 @@ class _Ranges(io.RawIOBase):
         return bytes(client.read(name, byte_range=Range(offset=start, size=stop - start)))
 
 
+class _RangesOfArtifact(_Ranges):
+    """What the store does not give says nothing of the artifact; an object that is gone or shorter does."""
+
+    def _fetch(self, start: int, stop: int) -> bytes:
+        try:
+            return super()._fetch(start, stop)
+        except FileNotFoundError:
+            raise
+        except Exception as error:  # each store's library raises its own errors
+            raise _unreachable(self._file.url, _reason(error)) from None
+
+
+def _unreachable(url: str, reason: str) -> UnreachableError:
+    cure = "Run the command again; if the store answers others, check credentials, endpoint and permissions"
+    return UnreachableError(f"{url!r} cannot be read: {reason}. Nothing is known of the artifact. {cure}.")
+
+
 def scheme_of(text: str) -> str | None:
     """Return the scheme of a URL in lower case; None for a path."""
     match = _URL.fullmatch(text)
@@ -183,6 +200,8 @@ def as_os_errors(url: str) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise FileNotFoundError(2, "the object does not exist", url) from None
+    except UnreachableError:
+        raise
     except Exception as error:  # each store's library raises its own errors
         raise OSError(5, _reason(error), url) from None
 
@@ -227,8 +246,13 @@ class CloudPath(PosixPath):
     def open(
         self, mode: str = "r", buffering: int = -1, encoding: str | None = None, *arguments: Any, **more: Any
     ) -> Any:
-        """Return a stream of its bytes or text; fetches only what is read."""
-        stream = CloudFile(url=str(self), num_bytes=self.stat().st_size).open(buffering=buffering)
+        """Return a stream of its bytes or text, which fetches only what is read.
+
+        Raises:
+            UnreachableError: the store does not answer; here or by the stream.
+        """
+        file = CloudFile(url=str(self), num_bytes=self.stat().st_size)
+        stream = io.BufferedReader(_RangesOfArtifact(file), max(buffering, _BUFFER_BYTES))
         return stream if "b" in mode else io.TextIOWrapper(stream, encoding or "utf-8", *arguments, **more)
 
     def resolve(self, strict: bool = False) -> "CloudPath":  # noqa: ARG002 (as of a path)
@@ -259,17 +283,18 @@ def artifact_place(text: str | Path) -> Path:
 
     Raises:
         ConfigError: the URL is invalid, or the package that reads it is not installed.
-        ArtifactError: the store does not answer, or has no object below the URL.
+        ArtifactError: there is no such bucket, or no object below the URL.
+        UnreachableError: the store does not answer.
     """
     if isinstance(text, Path) or scheme_of(text) is None:
         return Path(text)
     url = checked_url(text, "artifact").rstrip("/")
     try:
         sizes: dict[str, int | None] = {file.url: file.num_bytes for file in find_objects(url)}
+    except FileNotFoundError as error:
+        raise ArtifactError(f"{url!r} cannot be read: {error.strerror}. Check the URL.") from None
     except OSError as error:
-        raise ArtifactError(
-            f"{url!r} cannot be read: {error.strerror}. Check the URL, credentials, endpoint and permissions."
-        ) from None
+        raise _unreachable(url, str(error.strerror)) from None
     names = [PurePosixPath(name).relative_to(PurePosixPath(url)) for name in sizes if name.startswith(f"{url}/")]
     if not names:
         raise ArtifactError(f"{url!r} has no objects below it. Give the URL of an artifact's folder.")
