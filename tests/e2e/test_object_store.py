@@ -19,7 +19,7 @@ from bridgepack.data.build import build_artifact
 from bridgepack.data.reading.inputs import find_inputs
 from bridgepack.data.results import BuildOptions, BuildResult
 from bridgepack.data.tasks import SilentProgress
-from bridgepack.data.upload import Upload, upload_artifact
+from bridgepack.data.upload import Upload, _StoredObjects, upload_artifact
 from bridgepack.errors import ArtifactError, ConfigError, DataError
 from tests.support import small_builds as small
 from tests.support.messages import mentions
@@ -120,6 +120,32 @@ def test_an_artifact_is_written_whole_and_sent_where_missing(
     assert objects(client, "outputs", "runs/first/") == local
     other = upload_of(changed, url, replaces=True)
     assert objects(client, "outputs", "runs/first/") == small.file_bytes(other.output) != local
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_one_of_two_builds_to_a_new_prefix_is_refused(
+    project: Path, chatml_tokenizer: Path, client: Any, monkeypatch: pytest.MonkeyPatch, is_late: bool
+) -> None:
+    """The other writes its manifest while ours is sent, or right before; both began when nothing was there."""
+    bucket = f"both-{is_late}".lower()
+    client.create_bucket(Bucket=bucket)
+    small.write_json_lines(project / "few.jsonl", ROWS[:20])
+    recipe, url = recipe_of("few.jsonl", chatml_tokenizer), f"s3://{bucket}/packed"
+
+    def write_other(objects: _StoredObjects, path: Path, name: str, **options: Any) -> bool:
+        if name == "manifest.json" and not is_late:
+            client.put_object(Bucket=bucket, Key=f"packed/{name}", Body=b"{}")
+        sent = send(objects, path, name, **options)
+        if name.startswith("training/") and is_late:
+            client.put_object(Bucket=bucket, Key=f"packed/{name}", Body=b"of another build")
+        return sent
+
+    send = _StoredObjects.send
+    monkeypatch.setattr(_StoredObjects, "send", write_other)
+    with pytest.raises(ArtifactError) as raised:
+        upload_of(recipe, url)
+
+    assert mentions(str(raised.value), url, "another build", "--replace", "training/" if is_late else "manifest.json")
 
 
 def test_a_large_file_is_sent_in_parts_and_verified(project: Path, client: Any) -> None:

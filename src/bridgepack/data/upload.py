@@ -14,7 +14,7 @@ from typing import Any
 from bridgepack.data.artifact.manifest import MANIFEST_FILE
 from bridgepack.data.output import ARTIFACT_ENTRIES
 from bridgepack.data.reading.inputs import iter_blocks
-from bridgepack.data.reading.remote import CloudFile, as_os_errors, checked_url, filesystem_of
+from bridgepack.data.reading.remote import CloudFile, as_os_errors, checked_url, filesystem_of, scheme_of
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import ArtifactError, DataError
 
@@ -84,7 +84,7 @@ def upload_artifact(folder: Path, url: str, progress: Progress) -> Upload:
     When replacing an artifact, its manifest is removed first, so that a mixture of files never counts as an artifact.
 
     Raises:
-        ArtifactError: a file cannot be written, or differs from what was sent.
+        ArtifactError: a file cannot be written, or differs from what was sent, or another build writes there, too.
     """
     files = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}
     sizes = {name: path.stat().st_size for name, path in files.items()}
@@ -100,8 +100,15 @@ def upload_artifact(folder: Path, url: str, progress: Progress) -> Upload:
                 num_sent += was_sent
                 progress.advance(1, work=sizes[name])
         objects.remove(objects.entries.keys() - sizes.keys())
-        num_sent += objects.send(manifest, MANIFEST_FILE)
+        objects.refuse_others()
+        num_sent += objects.send(manifest, MANIFEST_FILE, is_new=True)
         progress.advance(1, work=sizes[MANIFEST_FILE])
+        objects.refuse_others()
+    except _OthersError as error:
+        raise ArtifactError(
+            f"{url} is written by another build, too: {error}. What is there may be of both; this artifact is complete "
+            f"in {str(folder)!r}. Choose another prefix, or add --replace when the other build is done."
+        ) from None
     except OSError as error:
         raise ArtifactError(
             f"{url} cannot be written: {error.strerror or error}. The artifact is complete in {str(folder)!r}; run "
@@ -109,6 +116,10 @@ def upload_artifact(folder: Path, url: str, progress: Progress) -> Upload:
         ) from None
     progress.finish()
     return Upload(url=url, num_sent=num_sent, num_files=len(sizes), num_bytes=sum(sizes.values()))
+
+
+class _OthersError(Exception):
+    """Objects that another build has written since ours were; says which."""
 
 
 class _StoredObjects:
@@ -138,15 +149,38 @@ class _StoredObjects:
         if not has_bucket:
             raise OSError(errno.ENOENT, f"there is no bucket {bucket!r}", self._url)
 
-    def send(self, path: Path, name: str) -> bool:
-        """Write a file unless it already exists, and verify it; return whether it was sent."""
+    def refuse_others(self) -> None:
+        """Check that the store holds what this build has found or written there, and nothing else."""
+        names = {name: _version_of(entry) for name, entry in self.entries.items()}
+        present = {name: _version_of(entry) for name, entry in _StoredObjects(self._url).entries.items()}
+        if others := sorted(name for name, _ in names.items() ^ present.items()):
+            raise _OthersError(f"{', '.join(list(dict.fromkeys(others))[:_MAX_NAMED])} changed meanwhile")
+
+    def send(self, path: Path, name: str, *, is_new: bool = False) -> bool:
+        """Write a file unless it already exists, and verify it; return whether it was sent.
+
+        `is_new`: nobody else may write it meanwhile; stores without conditional writes ignore that.
+        """
         if self.has(path, name):
             return False
+        is_written = is_new and scheme_of(self._url) == "s3" and self._create(path, name)
         with as_os_errors(f"{self._url}/{name}"):
-            self._filesystem.put_file(str(path), self._prefix + name)
+            if not is_written:
+                self._filesystem.put_file(str(path), self._prefix + name)
             self.entries[name] = self._filesystem.info(self._prefix + name)
         if not self.has(path, name):
             raise OSError(f"{name} differs from what was sent")
+        return True
+
+    def _create(self, path: Path, name: str) -> bool:
+        """Write a file where none is; return whether the store can do that."""
+        try:
+            self._filesystem.put_file(str(path), self._prefix + name, mode="create")
+        except OSError as error:
+            # s3fs/errors.py translates HTTP 412, which names no header in some stores, to one of these.
+            if isinstance(error, FileExistsError) or error.errno == errno.EINVAL:
+                raise _OthersError(f"{name} was written meanwhile") from None
+            return False  # e.g. a store without conditional writes
         return True
 
     def has(self, path: Path, name: str) -> bool:
@@ -170,6 +204,11 @@ class _StoredObjects:
             for name in sorted(self.entries.keys() & names):
                 self._filesystem.rm_file(self._prefix + name)
                 del self.entries[name]
+
+
+def _version_of(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what a store says of an object's content; what it does not say is empty."""
+    return tuple(str(entry.get(key, "")).strip('"') for key in ("size", "ETag", "etag", "md5Hash", "generation"))
 
 
 def _hashes(path: Path) -> set[str]:
