@@ -11,6 +11,7 @@ import contextlib
 import json
 import multiprocessing
 import os
+import socket
 import sys
 import threading
 import time
@@ -90,6 +91,7 @@ class Job:
             ConfigError: they do not join in time, or no rendezvous address is set.
         """
         if self.identity.world_size == 1:
+            _choose_free_port()
             return
         _ensure_meeting_place()
         import torch.distributed as dist
@@ -225,6 +227,18 @@ def _ensure_meeting_place() -> None:
 
     os.environ.setdefault("MASTER_ADDR", get_master_addr_safe())
     os.environ.setdefault("MASTER_PORT", str(get_master_port_safe()))
+
+
+def _choose_free_port() -> None:
+    """Let a process that is alone meet itself at a port that nobody listens at, so that two runs share a machine.
+
+    Otherwise Megatron-Bridge takes 29500 (utils/common_utils.py, get_master_port_safe); it has a port for each job of
+    Slurm.
+    """
+    if "MASTER_PORT" not in os.environ and "SLURM_JOB_ID" not in os.environ:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            os.environ["MASTER_PORT"] = str(free.getsockname()[1])
 
 
 def _is_soon(is_so: Callable[[], bool], wait_s: float = _GRACE_S) -> bool:

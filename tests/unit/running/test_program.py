@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -85,3 +86,19 @@ def test_a_job_of_one_process_waits_for_nobody_and_tells_itself() -> None:
 
     assert told == [stop]
     assert not job.is_stopping(wait_s=5.0)
+
+
+@pytest.mark.parametrize("variable", ["MASTER_PORT", "SLURM_JOB_ID", ""])
+def test_a_process_that_is_alone_meets_itself_at_a_free_port(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", {variable: "4711"})
+    with socket.socket() as busy:
+        busy.bind(("127.0.0.1", 0))
+        Job(Identity(), report=print).join()
+
+        if variable:
+            assert os.environ == {variable: "4711"}
+        else:
+            port = int(os.environ["MASTER_PORT"])
+            assert 1024 < port != busy.getsockname()[1]
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", port))
