@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Collection
+from datetime import datetime, time
 from typing import Any
 
 import jinja2.nodes
@@ -12,9 +13,9 @@ from jinja2.exceptions import TemplateError
 RANDOM_FILTER, RANDOM_TEXT = "random", "lipsum"
 #: Filters that take the name of another filter.
 _FILTERS_OF_FILTERS = frozenset({"map"})
-#: The end of what Python writes for an object without a text of its own, e.g. `<function f at 0x7f2c>`.
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
-_ADDRESS_BEGIN = " at 0x"
+#: The end of what Python writes for an object without a text of its own, e.g. `<function f at 0x7f2c8e4d>`, also where
+#: the template has changed that text.
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+|0x[0-9a-f]{6,}", re.IGNORECASE)
 
 
 def random_part(tree: jinja2.nodes.Template, variables: Collection[str]) -> str | None:
@@ -42,18 +43,34 @@ def refuse_random(*_: Any, **__: Any) -> Any:
     raise TemplateError(f"it uses `{RANDOM_FILTER}` or `{RANDOM_TEXT}`, which gives another text in every run")
 
 
+def date_text(form: str) -> str:
+    """Return today's date in a form of strftime, for templates that ask for `strftime_now`.
+
+    Raises:
+        TemplateError: the form has the time of day, too.
+    """
+    now = datetime.now()
+    text = now.strftime(form)
+    if any(datetime.combine(now, moment).strftime(form) != text for moment in (time.min, time.max)):
+        raise TemplateError(
+            f"it writes the time of day, strftime_now({form!r}), which is another one in every run; set template_date "
+            "of the tokenizer, whose time is 0:00"
+        )
+    return text
+
+
 def check_has_no_address(text: str, *sources: Any) -> None:
     """Check that a text has no address of a Python object that is not in its sources, such as messages.
 
     Raises:
         TemplateError: it has one.
     """
-    if _ADDRESS_BEGIN not in text:
+    if "0x" not in text and "0X" not in text:
         return
-    known = json.dumps(sources, ensure_ascii=False, default=str).lower()
-    for found in _ADDRESS.finditer(text):
-        if found[0] not in known:
+    source_text = json.dumps(sources, ensure_ascii=False, default=str).lower()
+    for address in _ADDRESS.finditer(text):
+        if address[0].lower() not in source_text:
+            object_text = text[max(address.start() - 40, 0) : address.end()]
             raise TemplateError(
-                f"it writes a Python object, ...{text[max(found.start() - 40, 0) : found.end()]!r}, whose address is "
-                "another one in every run"
+                f"it writes a Python object, ...{object_text!r}, whose address is another one in every run"
             )

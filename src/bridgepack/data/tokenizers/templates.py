@@ -4,7 +4,6 @@ import ast
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
-from datetime import datetime
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -23,6 +22,7 @@ from bridgepack.data.tokenizers.repeatable import (
     RANDOM_FILTER,
     RANDOM_TEXT,
     check_has_no_address,
+    date_text,
     random_part,
     refuse_random,
 )
@@ -264,7 +264,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
     environment.filters["tojson"] = _as_json
     environment.globals["raise_exception"] = _raise_exception
     environment.filters[RANDOM_FILTER] = environment.globals[RANDOM_TEXT] = refuse_random
-    environment.globals["strftime_now"] = lambda format: datetime.now().strftime(format)
+    environment.globals["strftime_now"] = date_text
     return environment
 
 
