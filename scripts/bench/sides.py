@@ -113,8 +113,11 @@ def shards_of(artifact: Path) -> list[Path]:
     return sorted((artifact / "training").glob("*.parquet"))
 
 
-def described(paths: list[Path]) -> dict[str, Any]:
-    """Return packs, bytes, a digest of the rows in order, and one of the sequences, whatever order they are in."""
+def described(paths: list[Path], eos_token_id: int) -> dict[str, Any]:
+    """Return packs, bytes, a digest of the rows in order, and one of the sequences, whatever order they are in.
+
+    That of the sequences leaves out the labels whose input is EOS, which some train and others mask by a setting.
+    """
     rows, sequences, num_packs = hashlib.sha256(), [], 0
     for path in paths:
         for row in (row for batch in pq.ParquetFile(path).iter_batches(batch_size=256) for row in _rows_of(batch)):
@@ -123,8 +126,9 @@ def described(paths: list[Path]) -> dict[str, Any]:
             rows.update(ids.data)
             rows.update(mask.data)
             rows.update(starts.data)
+            compared_mask = np.where(ids == eos_token_id, np.int8(0), mask)
             sequences += [
-                hashlib.sha256(ids[start:end].tobytes() + mask[start:end].tobytes()).digest()
+                hashlib.sha256(ids[start:end].tobytes() + compared_mask[start:end].tobytes()).digest()
                 for start, end in zip(starts.tolist(), ends, strict=True)
             ]
             num_packs += 1
@@ -146,7 +150,8 @@ def _rows_of(batch: Any) -> Any:
 
 
 def _described(found: dict[str, Any], artifact: Path, folder: Path) -> dict[str, Any]:
-    found |= described(shards_of(artifact))
+    tokenizer = json.loads((artifact / "manifest.json").read_text(encoding="utf-8"))["tokenizer"]
+    found |= described(shards_of(artifact), tokenizer["eos_token_id"])
     shutil.rmtree(folder)
     return found
 

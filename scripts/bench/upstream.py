@@ -75,6 +75,7 @@ def upstream_build(data: str, tokenizer: str, output: str, workers: int) -> dict
     from megatron.bridge.training.tokenizers.tokenizer import build_tokenizer
 
     folder, found = Path(output), {}
+    config = TokenizerConfig(tokenizer_type="HuggingFaceTokenizer", tokenizer_model=tokenizer)
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "packed").mkdir(parents=True)
     (folder / "training.jsonl").symlink_to(data)
@@ -85,9 +86,7 @@ def upstream_build(data: str, tokenizer: str, output: str, workers: int) -> dict
             output_path=packed,
             output_metadata_path=folder / "metadata.json",
             packed_sequence_size=PACK,
-            tokenizer=build_tokenizer(
-                TokenizerConfig(tokenizer_type="HuggingFaceTokenizer", tokenizer_model=tokenizer)
-            ),
+            tokenizer=build_tokenizer(config),
             max_seq_length=PACK,
             seed=_SEED,
             packing_algorithm="first_fit_shuffle",
@@ -96,7 +95,7 @@ def upstream_build(data: str, tokenizer: str, output: str, workers: int) -> dict
             num_tokenizer_workers=workers,
             dataset_builder=build_gpt_sft_split,
         )
-    found |= described([packed])
+    found |= described([packed], build_tokenizer(config).eod)
     shutil.rmtree(folder)
     return found
 

@@ -1,11 +1,14 @@
 """The benchmarks: their help installs nothing, and one tiny run measures, compares and reports; no time is asserted."""
 
+import importlib
 import json
 import runpy
 import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 PROJECT = Path(__file__).parents[2]
@@ -62,6 +65,24 @@ def _run(output: Path, tokenizer: Path, *arguments: str) -> subprocess.Completed
     done = subprocess.run([sys.executable, RUN, *options], cwd=PROJECT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done
+
+
+def test_sequences_are_the_same_whether_labels_after_eos_are_masked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ChatML ends a turn with EOS, whose label is the line end: a setting of each side says whether it is trained."""
+    rows = [([5, 6, 2, 7, 9, 2], [0, 1, 1, 1, 0, 0]), ([5, 6, 2, 7, 9, 2], [0, 1, 0, 1, 0, 0])]
+    rows.append(([5, 6, 2, 7, 9, 2], [1, 1, 0, 1, 0, 0]))
+    for index, (ids, mask) in enumerate(rows):
+        columns = {"input_ids": [ids], "loss_mask": [mask], "seq_start_id": [[0]]}
+        pq.write_table(pa.table(columns), tmp_path / f"{index}.parquet")
+
+    monkeypatch.syspath_prepend(PROJECT / "scripts" / "bench")
+    described = importlib.import_module("sides").described
+
+    digests = [described([tmp_path / f"{index}.parquet"], 2)["digest"] for index in range(len(rows))]
+
+    assert digests[0] == digests[1] != digests[2]
 
 
 def test_other_rows_and_more_packs_are_complained_of() -> None:
