@@ -4,6 +4,7 @@ Source: megatron/bridge/training/utils/checkpoint_utils.py of 0.6.2, `checkpoint
 checkpointing.py:2670, where a Hugging Face model is refused for `checkpoint.load`.
 """
 
+import re
 from collections.abc import Collection
 from fnmatch import fnmatchcase
 from typing import Literal
@@ -19,6 +20,8 @@ HF_WEIGHTS = (
     *("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"),
     *("model-*-of-*.safetensors", "pytorch_model-*-of-*.bin"),
 )
+#: Files with the vocabulary of a tokenizer, or with the code that makes it; a tokenizer's folder has at least one.
+VOCABULARY = re.compile(r"^tokenizer\.json$|^tekken\.json$|^vocab|\.(?:model|vocab|tiktoken|bpe|py)$")
 #: How a model of the hub becomes a checkpoint.
 IMPORT = "AutoBridge.import_ckpt({!r}, FOLDER)"
 #: The same as a script of one line.

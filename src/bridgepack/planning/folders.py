@@ -11,6 +11,7 @@ from bridgepack.config.errors import quote
 from bridgepack.config.load import CatalogueEntry
 from bridgepack.config.starting import Wish, recipes_of_model, starting_entries
 from bridgepack.errors import ConfigError
+from bridgepack.host.checkpoints import VOCABULARY
 from bridgepack.planning.shape import ModelShape, hub_settings, model_shape, shape_of
 
 
@@ -20,7 +21,7 @@ def with_folder(wish: Wish) -> Wish:
     The model of checkpoints of Megatron-Bridge is the one that they were imported from.
 
     Raises:
-        ConfigError: the folder has an adapter, or checkpoints that do not name their model.
+        ConfigError: the folder has an adapter, checkpoints that do not name their model, or no tokenizer.
     """
     if not Path(wish.model).is_dir():
         return wish
@@ -38,8 +39,13 @@ def with_folder(wish: Wish) -> Wish:
                 "were imported with an id of the hub. Name the model, and set checkpoint.pretrained to the folder."
             )
         return replace(wish, model=folder.hub_id, weights=name, tokenizer=wish.tokenizer or _tokenizer(folder, name))
-    weights = None if folder.kind is None else name
-    return replace(wish, model=name, weights=weights, tokenizer=wish.tokenizer or _tokenizer(folder, name))
+    tokenizer = wish.tokenizer or _tokenizer(folder, name)
+    if folder.config and tokenizer is None and not any(VOCABULARY.search(file.name) for file in folder.path.iterdir()):
+        raise ConfigError(
+            f"--model is {quote(wish.model)}, a folder without a tokenizer's vocabulary, such as tokenizer.json, so "
+            "texts would become no tokens. Add --tokenizer with the model's tokenizer, an id on the hub or a folder."
+        )
+    return replace(wish, model=name, weights=None if folder.kind is None else name, tokenizer=tokenizer)
 
 
 def _tokenizer(folder: ModelFolder, name: str) -> str | None:

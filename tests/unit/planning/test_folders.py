@@ -55,15 +55,25 @@ def test_the_config_counts_and_not_the_folder_s_name(
 
 
 def test_weights_that_are_not_in_the_folder_are_imported(tmp_path: Path, entries: tuple[CatalogueEntry, ...]) -> None:
-    recipe, _ = _new(entries, str(_folder(tmp_path / "mine-8b", "Qwen/Qwen3-8B")))
+    recipe, _ = _new(entries, str(_folder(tmp_path / "mine-8b", "Qwen/Qwen3-8B", "tokenizer.json")))
 
     assert recipe.checkpoint.pretrained == "checkpoints/mine-8b"
+
+
+def test_a_folder_without_vocabulary_wants_a_tokenizer(tmp_path: Path, entries: tuple[CatalogueEntry, ...]) -> None:
+    """BP544 would refuse a recipe that names the folder."""
+    folder = str(_folder(tmp_path / "mine", "Qwen/Qwen3-8B", "model.safetensors", "tokenizer_config.json"))
+
+    with pytest.raises(ConfigError, match=r"--model is .*mine', a folder .*tokenizer\.json, .* Add --tokenizer"):
+        _new(entries, folder)
+    wish = Wish(name="mine", model=folder, num_gpus=16, seq_length=4096, tokenizer="Qwen/Qwen3-8B")
+    assert "name_or_path: Qwen/Qwen3-8B" in new_recipe(wish, entries)
 
 
 def test_a_folder_here_is_named_as_one(
     tmp_path: Path, entries: tuple[CatalogueEntry, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _folder(tmp_path / "base", "Qwen/Qwen3-8B", "model.safetensors")
+    _folder(tmp_path / "base", "Qwen/Qwen3-8B", "model.safetensors", "tokenizer.json")
     monkeypatch.chdir(tmp_path)
 
     recipe, _ = _new(entries, "base")

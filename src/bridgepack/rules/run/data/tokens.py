@@ -1,9 +1,9 @@
 """Rules on token ids of the packs, the tokenizer and the model's vocabulary."""
 
 import hashlib
-import re
 from collections.abc import Mapping
 
+from bridgepack.host.checkpoints import VOCABULARY
 from bridgepack.rules.judging.context import CannotJudgeError
 from bridgepack.rules.judging.rule import ERROR, WARNING, Found, place, rule, wrong
 from bridgepack.rules.judging.subject import PACKS_OFFLINE, Run
@@ -14,7 +14,6 @@ from bridgepack.rules.run.reading import truths
 _NULL_TOKENIZERS = frozenset({"NullTokenizer", "NullMultimodalTokenizer"})
 _VOCAB_SIZE = "model.vocab_size"
 #: Files with a vocabulary, or with code that creates one.
-_VOCABULARY = re.compile(r"^tokenizer\.json$|^tekken\.json$|^vocab|\.(?:model|vocab|tiktoken|bpe|py)$")
 
 
 @rule("BP503", ERROR, when=PACKS_OFFLINE, noticed="first step")
@@ -42,7 +41,7 @@ def tokenizer_without_vocabulary(run: Run) -> Found:
     """
     folder = run.text_or_none("tokenizer.tokenizer_model") or ""
     names = run.require_files().names(folder) if folder else ()
-    if names and not any(map(_VOCABULARY.search, names)):
+    if names and not any(map(VOCABULARY.search, names)):
         yield wrong("tokenizer.tokenizer_model", f"{folder}, with {', '.join(names)[:200]}", "tokenizer.json in it")
 
 
