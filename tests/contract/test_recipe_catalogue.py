@@ -1,15 +1,21 @@
 """Every recipe of `recipes/` against the real megatron-bridge, at its own number of GPUs."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bridgepack.bridge.live import value_in
+from bridgepack.bridge.targets import Target
+from bridgepack.bridge.validating.ask import question_of
+from bridgepack.bridge.validating.verdict import verdict_of
 from bridgepack.bridge.writing.write import to_bridge
+from bridgepack.checking import real
 from bridgepack.checking.check import CheckOptions, check_target
 from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.records import HostVerdict
 from bridgepack.rules.judging.report import CheckReport
 from bridgepack.rules.judging.rule import Severity
 from tests.support.catalogue import catalogue, function_of
@@ -22,6 +28,12 @@ FAMILIES = {
     *("cuda_graphs", "deepseek_v3", "gemma3", "gpt_oss", "llama3", "long_context", "moonlight", "nemotron_h"),
     *("qwen2", "qwen3", "qwen3_moe", "qwen_vl"),
 }
+#: One recipe of each family, its last; all of them before a release, as `scripts/test --exhaustive` sets the variable.
+ASKED = (
+    TARGETS
+    if "BRIDGEPACK_NUM_CONFIGS" in os.environ
+    else [*{target.rpartition(":")[0]: target for target in TARGETS}.values()]
+)
 
 
 @pytest.fixture
@@ -34,6 +46,22 @@ def at_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_catalogue_is_there() -> None:
     assert {Path(target.rpartition(":")[0]).stem for target in TARGETS} >= FAMILIES
     assert len(TARGETS) >= 140
+
+
+@pytest.mark.bridge
+def test_strict_checks_that_ask_the_host_are_clean(host: None, at_work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `check --strict --no-files --real-validate`, in one process; before `h100_host`, which would stay."""
+
+    def ask(target: Target, *, world_size: int | None, artifact: Path | None, **_: Any) -> HostVerdict:
+        return verdict_of(question_of(target, world_size, artifact))
+
+    monkeypatch.setattr(real, "host_verdict", ask)
+    options = CheckOptions(looks_at_files=False, real_validate=True)
+    reports = {function_of(target): check_target(load_recipe(target), options) for target in ASKED}
+
+    assert {name: _faults(report) for name, report in reports.items() if report.fails(strict=True)} == {}
+    assert {report.host and report.host.state for report in reports.values()} == {"accepted"}
+    assert len(reports) >= len(FAMILIES)
 
 
 @pytest.mark.bridge

@@ -44,7 +44,7 @@ def host_verdict(target: Target, *, version: Version, world_size: int | None, ar
             state="not judged", reason="model is missing, so there is nothing to train", version=installed
         )
     try:
-        question = _question(target, world_size, artifact)
+        question = question_of(target, world_size, artifact)
     # Every object in a live config may refuse to be pickled in its own way.
     except Exception as error:
         reason = f"the ConfigContainer cannot be handed to another process: {type(error).__name__}: {error}"
@@ -57,7 +57,8 @@ def host_verdict(target: Target, *, version: Version, world_size: int | None, ar
     return replace(verdict, version=installed, seconds=time.monotonic() - started_s)
 
 
-def _question(target: Target, world_size: int | None, artifact: Path | None) -> Question:
+def question_of(target: Target, world_size: int | None, artifact: Path | None) -> Question:
+    """Return what to ask of a target; raises whatever an object in a live config raises if it cannot be pickled."""
     facts: dict[str, Any] = {"world_size": world_size, "gpu": _gpu_of(target)}
     if target.recipe is not None:
         known = artifact or target.artifact
