@@ -9,7 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-#: Files that ids come from, the surest first. The first two are read; of the others, only the bytes can be compared.
+from bridgepack.data.tokenizers.slow_vocabularies import slow_vocabulary
+
+#: Files that ids come from, the surest first; of those that cannot be read, only the bytes can be compared.
 _VOCABULARIES = ("tokenizer.json", "vocab.json", "tokenizer.model", "tekken.json", "tiktoken.model", "*.tiktoken")
 _CONFIG, _SPECIAL_TOKENS, _MORE_TOKENS = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
 #: Special tokens in the order in which transformers gives ids to those that the vocabulary lacks.
@@ -96,6 +98,8 @@ class TokenizerFiles:
             yield from vocabulary.items() if isinstance(vocabulary, dict) else _pieces(vocabulary)
         elif self.file == "vocab.json":
             yield from self._content.items()
+        else:
+            yield from slow_vocabulary(self.folder / self.file, lists_special_tokens=bool(self._listed_tokens))
 
     def _more_tokens(self) -> Iterator[tuple[str, int]]:
         """Yield (token, id) of the tokens that were added to them."""

@@ -10,6 +10,9 @@ from bridgepack.rules.run.data.semantics import CHAT, preprocessing_kind
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _TOKENIZER = "tokenizer.tokenizer_model"
+_FIX_OF_UNREAD = (
+    "Install sentencepiece, which reads tokenizer.model, or put the tokenizer.json of each beside it, and check again."
+)
 
 
 @rule("BP560", ERROR, "bridge/training/setup.py:703", noticed="never, or by a loss that begins far too high")
@@ -147,7 +150,7 @@ def tokenizer_extends_the_model(run: Run) -> Found:
 
 @rule("BP567", ADVICE, "bridge/training/setup.py:703", noticed="never")
 def tokenizer_not_compared_with_the_model(run: Run) -> Found:
-    """Nothing here tells whether the tokenizer is the model's, beyond the size of the embedding.
+    """Nothing here tells whether the tokenizer is the model's, beyond the size of the embedding or other bytes.
 
     Why: Silent, if it is another model's of a similar size: its ids stand for other texts than the model learned.
     Bad: a tokenizer of another name than the model's, whose weights are elsewhere. Good: tokenizer.json beside them.
@@ -155,7 +158,7 @@ def tokenizer_not_compared_with_the_model(run: Run) -> Found:
     """
     run.require_files()
     pair = run.slow_facts.require_tokenizers()
-    if pair.difference is not None or pair.is_too_small or pair.is_named_alike:
+    if pair.difference is not None or pair.is_too_small or (pair.is_named_alike and pair.has_same_file is None):
         return
     if run.value("model") is None or not run.is_stated("model._target_"):
         raise CannotJudgeError("the model is not known")
@@ -166,6 +169,11 @@ def tokenizer_not_compared_with_the_model(run: Run) -> Found:
     fix = (
         f"Put the tokenizer files of {model} beside its weights, or run `hf download {model} {files}`, and check again."
     )
+    if pair.has_same_file is False:
+        unread = [f"{facts.name}: {next(iter(facts.hashes))}" for facts in (of_run, pair.of_model) if not facts.tokens]
+        model_side = f"the model's tokenizer; the files differ, and {' and '.join(unread)} cannot be read here{rows}"
+        yield wrong(_TOKENIZER, f"{of_run.name}{size}", model_side, fix=_FIX_OF_UNREAD)
+        return
     is_on_hub = _HUB_ID.fullmatch(model) is not None
     model_side = f"the tokenizer of {model}, which is not here{rows}"
     yield wrong(_TOKENIZER, f"{of_run.name}{size}", model_side, fix=fix if is_on_hub else "")
