@@ -35,7 +35,7 @@ class Conversation(NamedTuple):
     is_piece: bool = False
 
     @property
-    def trained(self) -> list[int]:
+    def trained_positions(self) -> list[int]:
         """Positions of the assistant's messages that the row does not exclude from training."""
         roles = enumerate(message["role"] for message in self.messages)
         return [index for index, role in roles if role == ASSISTANT and index not in self.untrained]
@@ -65,7 +65,7 @@ class Conversation(NamedTuple):
     def piece(self, answers: Collection[int]) -> Self:
         """Return the messages up to the last of some trained answers, with only these trained."""
         part = self.through(max(answers) + 1)
-        other_answers = frozenset(part.trained).difference(answers)
+        other_answers = frozenset(part.trained_positions).difference(answers)
         if not other_answers:
             return part
         return part._replace(
@@ -114,8 +114,8 @@ class ConversationReader:
                 for index, message in enumerate(messages)
             ]
         if self._mover is not None:
-            given, messages = messages, [self._mover.move(message) for message in messages]
-            is_plain = is_plain and all(new is old for new, old in zip(messages, given, strict=True))
+            originals, messages = messages, [self._mover.move(message) for message in messages]
+            is_plain = is_plain and all(new is old for new, old in zip(messages, originals, strict=True))
         if system and not any(message["role"] == "system" for message in messages):
             messages = [self._mend({"role": "system", "content": system}, "system"), *messages]
             untrained_turns = frozenset(index + 1 for index in untrained_turns)

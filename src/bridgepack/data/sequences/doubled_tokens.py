@@ -75,17 +75,17 @@ class DoubledInPairs:
         """Return what the texts of a row, with template and separator, hold of special tokens; the first of each."""
         for token in self._tokens:
             if token in completion or token in prompt:
-                found: dict[str, Loss] = {}
+                losses: dict[str, Loss] = {}
                 for loss in (*self._find_doubled(prompt, completion), *self._within(prompt, completion)):
-                    found.setdefault(loss.kind, loss)
-                return tuple(found.values())
+                    losses.setdefault(loss.kind, loss)
+                return tuple(losses.values())
         return ()
 
     def _find_doubled(self, prompt: str, completion: str) -> Iterator[Loss]:
         settings = self._settings
-        begin, rest = (prompt, "prompt") if prompt or settings.add_sep else (completion, "completion")
+        begin, first_column = (prompt, "prompt") if prompt or settings.add_sep else (completion, "completion")
         checks = (
-            (rest, "begins", "add_bos", self._bos, leading(begin, self._bos), settings.add_bos),
+            (first_column, "begins", "add_bos", self._bos, leading(begin, self._bos), settings.add_bos),
             ("completion", "ends", "add_eos", self._eos, trailing(completion, self._eos), settings.add_eos),
             ("prompt", "ends", "add_sep", self._sep, trailing(prompt, self._sep), settings.add_sep),
             ("completion", "begins", "add_sep", self._sep, leading(completion, self._sep), settings.add_sep),
@@ -135,17 +135,17 @@ def _is_repeated(text: str, token: str) -> bool:
 
 def leading(text: str, token: str) -> int:
     """Return how often a token begins a text, with nothing but white space between."""
-    count, rest = 0, text.lstrip()
-    while token and rest.startswith(token):
-        count, rest = count + 1, rest[len(token) :].lstrip()
+    count, remainder = 0, text.lstrip()
+    while token and remainder.startswith(token):
+        count, remainder = count + 1, remainder[len(token) :].lstrip()
     return count
 
 
 def trailing(text: str, token: str) -> int:
     """Return how often a token ends a text, with nothing but white space between."""
-    count, rest = 0, text.rstrip()
-    while token and rest.endswith(token):
-        count, rest = count + 1, rest[: -len(token)].rstrip()
+    count, remainder = 0, text.rstrip()
+    while token and remainder.endswith(token):
+        count, remainder = count + 1, remainder[: -len(token)].rstrip()
     return count
 
 

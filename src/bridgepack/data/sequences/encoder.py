@@ -30,15 +30,15 @@ from bridgepack.records import DropReason, TokenArray
 from bridgepack.records.rows import ReadRow
 
 
-def encoder_of(resolved: ResolvedRecipe, tokenizer: ChatTokenizer) -> Encoder:
+def encoder_of(resolved_recipe: ResolvedRecipe, tokenizer: ChatTokenizer) -> Encoder:
     """Return the encoder of a recipe's rows; raises TokenizerError if the tokenizer cannot do what the recipe asks."""
-    recipe = resolved.recipe
-    encoders = {kind: _encoder_of_kind(kind, resolved, tokenizer) for kind in recipe.kinds}
+    recipe = resolved_recipe.recipe
+    encoders = {kind: _encoder_of_kind(kind, resolved_recipe, tokenizer) for kind in recipe.kinds}
     return next(iter(encoders.values())) if len(encoders) == 1 else EncoderOfKinds(encoders)
 
 
-def _encoder_of_kind(kind: str, resolved: ResolvedRecipe, tokenizer: ChatTokenizer) -> Encoder:
-    recipe = resolved.recipe
+def _encoder_of_kind(kind: str, resolved_recipe: ResolvedRecipe, tokenizer: ChatTokenizer) -> Encoder:
+    recipe = resolved_recipe.recipe
     settings = recipe.applied_preprocessing.of_kind(kind)
     if isinstance(settings, ChatPreprocessing):
         check_prompt(tokenizer)
@@ -46,7 +46,7 @@ def _encoder_of_kind(kind: str, resolved: ResolvedRecipe, tokenizer: ChatTokeniz
             tokenizer,
             settings,
             decides_forms=recipe.packing.mode == "offline",
-            max_runtime_length=resolved.max_sequence_length.value,
+            max_runtime_length=resolved_recipe.max_sequence_length.value,
             as_host=recipe.host_habits.keys(),
             trims_openings=recipe.trims_thought_openings,
         )
@@ -67,14 +67,14 @@ def texts_of_rows(encoder: Encoder, rows: Iterable[RowRead], *, max_characters: 
                 break
             if isinstance(item, ReadRow):
                 try:
-                    prepared = limit(encoder.prepare, item)
+                    prepared_row = limit(encoder.prepare, item)
                 except RowError as error:
                     if error.reason in STOPPED:
                         break  # the next rows may fail, too
                     continue
-                value = prepared.value.value if isinstance(prepared.value, OfKind) else prepared.value
+                value = prepared_row.value.value if isinstance(prepared_row.value, OfKind) else prepared_row.value
                 texts += [part[:max_characters] for part in value if isinstance(part, str)]
-                num_characters += prepared.num_characters
+                num_characters += prepared_row.num_characters
     return texts
 
 
@@ -89,8 +89,8 @@ class PromptCompletionEncoder:
         """
         self._tokenizer, self._settings = tokenizer, settings
         self._doubled = DoubledInPairs(tokenizer, settings)
-        wanted = {"bos": settings.add_bos, "sep": settings.add_sep, "eos": settings.add_eos}
-        self._bos, self._sep, self._eos = (special_ids(tokenizer, *item) for item in wanted.items())
+        special_tokens = {"bos": settings.add_bos, "sep": settings.add_sep, "eos": settings.add_eos}
+        self._bos, self._sep, self._eos = (special_ids(tokenizer, *item) for item in special_tokens.items())
         self._separator = settings.separator
         if self._separator.startswith(" ") and not tokenizer.is_space_sensitive:
             self._separator = self._separator[1:]

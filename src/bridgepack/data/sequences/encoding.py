@@ -80,7 +80,9 @@ class Encoder(Protocol):
 def encode_examples(encoder: Encoder, examples: Sequence[ReadRow]) -> list[Encoded | RowError]:
     """Return ids and mask of every sequence, or the row's error, in the order of the examples."""
     return [
-        item for made in encode_rows(encoder, examples) for item in ([made] if isinstance(made, RowError) else made)
+        item
+        for outcome in encode_rows(encoder, examples)
+        for item in ([outcome] if isinstance(outcome, RowError) else outcome)
     ]
 
 
@@ -90,33 +92,33 @@ def encode_rows(encoder: Encoder, examples: Sequence[ReadRow]) -> list[list[Enco
     Raises:
         DataError: many rows take too much time or memory.
     """
-    prepared: list[Prepared | RowError] = []
+    prepared_rows: list[Prepared | RowError] = []
     with TimeLimit() as limit:
         for row in examples:
             try:
-                prepared.append(limit(encoder.prepare, row))
+                prepared_rows.append(limit(encoder.prepare, row))
             except RowError as error:
-                prepared.append(error)
-    batch = encoder.encode([value for item in prepared if isinstance(item, Prepared) for value in item.values])
+                prepared_rows.append(error)
+    batch = encoder.encode([value for item in prepared_rows if isinstance(item, Prepared) for value in item.values])
     results: list[list[Encoded] | RowError] = []
     first = 0
-    for item in prepared:
+    for item in prepared_rows:
         if isinstance(item, RowError):
             results.append(item)
             continue
         places = range(first, first + len(item.values))
         first = places.stop
-        failed = next((batch.errors[place] for place in places if place in batch.errors), None)
-        results.append(failed or [_sequence_at(batch, place, item, place - places.start) for place in places])
+        first_error = next((batch.errors[place] for place in places if place in batch.errors), None)
+        results.append(first_error or [_sequence_at(batch, place, item, place - places.start) for place in places])
     return results
 
 
 def _sequence_at(batch: FlatBatch, place: int, row: Prepared, index: int) -> Encoded:
     """Return a sequence of a batch, which is the row's of an index."""
-    own = slice(int(batch.offsets[place]), int(batch.offsets[place + 1]))
+    positions = slice(int(batch.offsets[place]), int(batch.offsets[place + 1]))
     return Encoded(
-        ids=batch.input_ids[own].tolist(),
-        mask=batch.loss_mask[own].tolist(),
+        ids=batch.input_ids[positions].tolist(),
+        mask=batch.loss_mask[positions].tolist(),
         num_context=int(batch.num_context[place]),
         losses=row.losses,
         turns=row.turns[index] if row.turns else frozenset(),

@@ -85,15 +85,15 @@ class GenerationPrompts:
             RowError: it is unknown where a trained turn begins for the model, or a token lies across that place.
         """
         conversation = chat.conversation
-        turns, trained = self._turns(conversation)
+        turns, trained_turns = self._turns(conversation)
         spans = _spans(mask)
-        if not trained:
+        if not trained_turns:
             return
         starts = None
-        if not self._finds_ends and len(spans) == len(trained):
+        if not self._finds_ends and len(spans) == len(trained_turns):
             starts = self._starts_by_tokens(conversation.template_kwargs, input_ids, spans, len(turns))
         if starts is None:
-            spans, starts = self._by_text(chat, turns, trained, spans)
+            spans, starts = self._by_text(chat, turns, trained_turns, spans)
         mask[:] = 0
         for start, (_, stop) in zip(starts, spans, strict=True):
             mask[start:stop] = 1
@@ -106,8 +106,8 @@ class GenerationPrompts:
             for before, role in pairwise(["", *roles])
         ]
         turns = [index for index, begins in enumerate(is_begin) if begins]
-        wanted = turns[-1:] if self._only_last else turns
-        return turns, [turn for turn in wanted if turn not in conversation.untrained]
+        candidates = turns[-1:] if self._only_last else turns
+        return turns, [turn for turn in candidates if turn not in conversation.untrained]
 
     def _starts_by_tokens(
         self, kwargs: Mapping[str, Any], ids: TokenArray, spans: Sequence[Span], num_turns: int
@@ -125,12 +125,12 @@ class GenerationPrompts:
             return None
         for first, stop in spans:
             index = int(np.searchsorted(places, first, side="right")) - 1
-            begun = int(places[index]) + len(header) if index >= 0 else -1
-            has_thought = tuple(ids[begun : begun + len(thought)].tolist()) == thought
-            start = begun + len(thought) if has_thought else begun
-            if index < 0 or first > begun + len(thought) or start >= stop:
+            header_end = int(places[index]) + len(header) if index >= 0 else -1
+            has_thought = tuple(ids[header_end : header_end + len(thought)].tolist()) == thought
+            start = header_end + len(thought) if has_thought else header_end
+            if index < 0 or first > header_end + len(thought) or start >= stop:
                 return None
-            if thought and not has_thought and ids[begun] == thought[0]:  # the text may begin alike
+            if thought and not has_thought and ids[header_end] == thought[0]:  # the text may begin alike
                 return None
             starts.append(start)
         return starts
@@ -146,43 +146,46 @@ class GenerationPrompts:
 
     def _tokens_of(self, prompt: str) -> _FixedPrompt | None:
         """Return a prompt's tokens; None if what is beside it may change them."""
-        ids, isolated = tuple(self._tokenizer.encode(prompt)), self._tokenizer.isolated_token_ids
-        if not ids or ids[0] not in isolated:
+        ids, isolated_ids = tuple(self._tokenizer.encode(prompt)), self._tokenizer.isolated_token_ids
+        if not ids or ids[0] not in isolated_ids:
             return None
         header = _header_of(prompt)
         num_header = len(self._tokenizer.encode(header))
         thought = ids[num_header:]
-        if header != prompt and (not thought or thought[0] not in isolated):
+        if header != prompt and (not thought or thought[0] not in isolated_ids):
             return None
         return _FixedPrompt(ids[:num_header], thought)
 
     def _by_text(
-        self, chat: RenderedChat, turns: Sequence[int], trained: Sequence[int], spans: Sequence[Span]
+        self, chat: RenderedChat, turns: Sequence[int], trained_turns: Sequence[int], spans: Sequence[Span]
     ) -> tuple[list[Span], list[int]]:
         """Return the span of each trained turn, and where the model begins it, from renders of what is served."""
         places = TokenPlaces.of(self._tokenizer, chat.text)
         spans = cut_spans(spans, touching_blocks(chat.spans, places))
-        begun: list[int] = []
-        shown: list[bool] = []
-        for number, turn in enumerate(trained):
-            served = self._render_served(chat.conversation, turn)
-            is_shown = chat.text.startswith(served)
-            first = int(places.starts[spans[number][0]]) if len(spans) == len(trained) else None
-            begun.append(len(served) if is_shown else self._behind_prompt(chat, turns, turn, served, first))
-            shown.append(is_shown)
-        owned = _spans_of_turns(spans, begun, places)
+        begins: list[int] = []
+        shown_flags: list[bool] = []
+        for number, turn in enumerate(trained_turns):
+            served_text = self._render_served(chat.conversation, turn)
+            is_shown = chat.text.startswith(served_text)
+            first = int(places.starts[spans[number][0]]) if len(spans) == len(trained_turns) else None
+            begins.append(len(served_text) if is_shown else self._behind_prompt(chat, turns, turn, served_text, first))
+            shown_flags.append(is_shown)
+        turn_spans = _spans_of_turns(spans, begins, places)
         starts = [
             self._token_from(places, place, chat.conversation, turn, is_shown=is_shown)
-            for place, turn, is_shown in zip(begun, trained, shown, strict=True)
+            for place, turn, is_shown in zip(begins, trained_turns, shown_flags, strict=True)
         ]
         if self._finds_ends:
-            owned = [self._through_end(chat, turn, places, span) for turn, span in zip(trained, owned, strict=True)]
-        limits = [0, *(stop for _, stop in owned)]
-        for turn, start, (_, stop), limit in zip(trained, starts, owned, limits[:-1], strict=True):
+            turn_spans = [
+                self._through_end(chat, turn, places, span)
+                for turn, span in zip(trained_turns, turn_spans, strict=True)
+            ]
+        limits = [0, *(stop for _, stop in turn_spans)]
+        for turn, start, (_, stop), limit in zip(trained_turns, starts, turn_spans, limits[:-1], strict=True):
             if not limit <= start < stop:
                 detail = f"turn {turn + 1} (assistant): what follows the generation prompt in it is unknown; {_OFF}"
                 raise RowError(DropReason.NO_ASSISTANT_MASK, detail)
-        return owned, starts
+        return turn_spans, starts
 
     def _token_from(
         self, places: TokenPlaces, place: int, conversation: Conversation, turn: int, *, is_shown: bool
@@ -211,10 +214,10 @@ class GenerationPrompts:
             before = conversation.messages[:turn]
             return self._tokenizer.render_served(before, conversation.tools, conversation.template_kwargs)
         except RowError as error:
-            raise _unknown(turn, f"for the turns before it, {error.detail}") from None
+            raise _unknown_begin(turn, f"for the turns before it, {error.detail}") from None
 
     def _behind_prompt(
-        self, chat: RenderedChat, turns: Sequence[int], turn: int, served: str, first: int | None
+        self, chat: RenderedChat, turns: Sequence[int], turn: int, served_text: str, first: int | None
     ) -> int:
         """Return the character behind the generation prompt, or its header, where a turn begins.
 
@@ -224,10 +227,14 @@ class GenerationPrompts:
         Raises:
             RowError: the turn begins otherwise.
         """
-        whole = chat.conversation
-        before = self._tokenizer.render_text(whole.messages[:turn], whole.tools, whole.template_kwargs)
-        pairs = enumerate(zip(served, before, strict=False))
-        prompt = served[next((at for at, (one, other) in pairs if one != other), len(before)) :]
+        conversation = chat.conversation
+        before = self._tokenizer.render_text(
+            conversation.messages[:turn], conversation.tools, conversation.template_kwargs
+        )
+        pairs = enumerate(zip(served_text, before, strict=False))
+        prompt = served_text[
+            next((at for at, (letter, letter_before) in pairs if letter != letter_before), len(before)) :
+        ]
         if not prompt.strip() and first is not None:
             return first
         header = _header_of(prompt)
@@ -237,11 +244,11 @@ class GenerationPrompts:
                 first = places[turns.index(turn)] + len(header)
         for text in dict.fromkeys((prompt, header)):
             if first is not None and text.strip():
-                found = _occurrences(chat.text, text, first - len(text), first + len(text))
-                if len(found) == 1:
-                    return found[0] + len(text)
+                matches = _occurrences(chat.text, text, first - len(text), first + len(text))
+                if len(matches) == 1:
+                    return matches[0] + len(text)
         cure = _NO_THOUGHT if header != prompt else _OFF
-        raise _unknown(turn, f"the turn does not begin with the generation prompt {prompt!r}", cure)
+        raise _unknown_begin(turn, f"the turn does not begin with the generation prompt {prompt!r}", cure)
 
     def _through_end(self, chat: RenderedChat, turn: int, places: TokenPlaces, span: Span) -> Span:
         """Return a span from generation blocks with what the template writes behind it in its turn.
@@ -249,8 +256,10 @@ class GenerationPrompts:
         White space at the end aside. If the turn looks otherwise once the conversation goes on, that is what stands
         behind the blocks there.
         """
-        whole, (first, stop) = chat.conversation, span
-        text, blocks = self._tokenizer.render_marked(whole.messages[: turn + 1], whole.tools, whole.template_kwargs)
+        conversation, (first, stop) = chat.conversation, span
+        text, blocks = self._tokenizer.render_marked(
+            conversation.messages[: turn + 1], conversation.tools, conversation.template_kwargs
+        )
         text, end = text.rstrip(), int(places.stops[stop - 1]) if stop else 0
         if chat.text.startswith(text):
             end = max(end, len(text))
@@ -259,19 +268,19 @@ class GenerationPrompts:
         return first, max(stop, int(np.searchsorted(places.starts, end, side="left")))
 
 
-def _spans_of_turns(spans: Sequence[Span], begun: Sequence[int], places: TokenPlaces) -> list[Span]:
+def _spans_of_turns(spans: Sequence[Span], begins: Sequence[int], places: TokenPlaces) -> list[Span]:
     """Return the span of each turn: one each, or from several by where the turns begin, given in characters."""
-    if len(spans) == len(begun):
+    if len(spans) == len(begins):
         return list(spans)
-    owned: dict[int, Span] = {}
+    turn_spans: dict[int, Span] = {}
     for first, stop in spans:
-        index = int(np.searchsorted(begun, int(places.stops[stop - 1]), side="left")) - 1
+        index = int(np.searchsorted(begins, int(places.stops[stop - 1]), side="left")) - 1
         if index >= 0:
-            owned[index] = owned.get(index, (first, stop))[0], stop
-    for index, place in enumerate(begun):
+            turn_spans[index] = turn_spans.get(index, (first, stop))[0], stop
+    for index, place in enumerate(begins):
         start = int(np.searchsorted(places.starts, place, side="left"))
-        owned.setdefault(index, (start, start))
-    return [owned[index] for index in range(len(begun))]
+        turn_spans.setdefault(index, (start, start))
+    return [turn_spans[index] for index in range(len(begins))]
 
 
 def _spans(mask: MaskArray) -> list[Span]:
@@ -286,13 +295,13 @@ def _header_of(prompt: str) -> str:
 
 def _occurrences(text: str, part: str, first: int, stop: int) -> list[int]:
     """Return where a part occurs within `text[first:stop]`, overlaps included."""
-    found, first = [], max(first, 0)
+    places, first = [], max(first, 0)
     while (at := text.find(part, first, stop)) >= 0:
-        found.append(at)
+        places.append(at)
         first = at + 1
-    return found
+    return places
 
 
-def _unknown(turn: int, why: str, cure: str = _OFF) -> RowError:
+def _unknown_begin(turn: int, why: str, cure: str = _OFF) -> RowError:
     detail = f"turn {turn + 1} (assistant): {why}, so it is unknown what the server writes; {cure}"
     return RowError(DropReason.NO_ASSISTANT_MASK, detail)

@@ -27,9 +27,9 @@ class EncoderOfKinds:
     def prepare(self, row: ReadRow) -> Prepared:
         """Return a row, ready to be encoded; raises RowError if it cannot become a sequence."""
         kind = row.kind
-        prepared = self._encoders[kind].prepare(row)
-        more = tuple(OfKind(kind, value) for value in prepared.more)
-        return prepared._replace(value=OfKind(kind, prepared.value), more=more)
+        prepared_row = self._encoders[kind].prepare(row)
+        more = tuple(OfKind(kind, value) for value in prepared_row.more)
+        return prepared_row._replace(value=OfKind(kind, prepared_row.value), more=more)
 
     def encode(self, rows: Sequence[OfKind]) -> FlatBatch:
         """Return the tokens and masks of rows, in their order."""
@@ -38,8 +38,8 @@ class EncoderOfKinds:
             (kind,) = kinds
             return self._encoders[kind].encode([row.value for row in rows])
         places = {kind: [index for index, row in enumerate(rows) if row.kind == kind] for kind in kinds}
-        made = {kind: self._encoders[kind].encode([rows[index].value for index in places[kind]]) for kind in kinds}
-        return _in_order(len(rows), [(places[kind], made[kind]) for kind in kinds])
+        batches = {kind: self._encoders[kind].encode([rows[index].value for index in places[kind]]) for kind in kinds}
+        return _in_order(len(rows), [(places[kind], batches[kind]) for kind in kinds])
 
 
 def _in_order(num_rows: int, parts: Sequence[tuple[Sequence[int], FlatBatch]]) -> FlatBatch:
@@ -52,9 +52,9 @@ def _in_order(num_rows: int, parts: Sequence[tuple[Sequence[int], FlatBatch]]) -
     errors: dict[int, RowError] = {}
     for places, batch in parts:
         errors |= {places[index]: error for index, error in batch.errors.items()}
-        for place, own in zip(places, _slices(batch), strict=True):
-            input_ids[offsets[place] : offsets[place + 1]] = batch.input_ids[own]
-            loss_mask[offsets[place] : offsets[place + 1]] = batch.loss_mask[own]
+        for place, positions in zip(places, _slices(batch), strict=True):
+            input_ids[offsets[place] : offsets[place + 1]] = batch.input_ids[positions]
+            loss_mask[offsets[place] : offsets[place + 1]] = batch.loss_mask[positions]
     return FlatBatch(input_ids, loss_mask, offsets, num_context, errors)
 
 

@@ -70,14 +70,14 @@ class LostContentFinder:
             num_open = -1 if is_hinted else _num_open(conversation.messages, text, self._ends)
             if num_open >= 0:
                 return (_without_end(conversation, len(conversation.messages) - 1),) if num_open else ()
-        found: dict[str, Loss] = {}
+        losses: dict[str, Loss] = {}
         try:
             if not self._is_whole(conversation, text):
                 for loss in self._losses_of(conversation, text, stop):
-                    found.setdefault(loss.kind, loss)
+                    losses.setdefault(loss.kind, loss)
         except RecursionError:  # arguments are nested too deeply to inspect
             pass
-        return tuple(found.values())
+        return tuple(losses.values())
 
     def _find_trained(self, conversation: Conversation) -> frozenset[int]:
         """Return the positions of the answers that are trained."""
@@ -87,7 +87,7 @@ class LostContentFinder:
     def _is_whole(self, conversation: Conversation, text: str) -> bool:
         """Return whether a quick look finds every text in its place; False is not proof of a loss."""
         messages, place, first_user = conversation.messages, 0, len(text)
-        trained = self._find_trained(conversation)
+        trained_turns = self._find_trained(conversation)
         reach = len(text) if conversation.tools else _REACH
         for index, message in enumerate(messages):
             content, role = message["content"], message["role"]
@@ -98,27 +98,27 @@ class LostContentFinder:
             elif role == ASSISTANT and self._has_hint(content):
                 return False
             if len(message) > _PLAIN_FIELDS:
-                said = _turn_as_json(message) if role == ASSISTANT else ""
-                place = _after_thoughts(messages, index, text, place, is_trained=index in trained)
-                if place < 0 or self._has_hint(said):
+                turn_json = _turn_as_json(message) if role == ASSISTANT else ""
+                place = _after_thoughts(messages, index, text, place, is_trained=index in trained_turns)
+                if place < 0 or self._has_hint(turn_json):
                     return False
-            found = text.find(content, place, place + len(content) + reach)
-            if found < 0:
-                content = _as_templates_write(messages, index, is_trained=index in trained)
-                found = text.find(content, place, place + len(content) + reach)
-                if found < 0:
+            at = text.find(content, place, place + len(content) + reach)
+            if at < 0:
+                content = _as_templates_write(messages, index, is_trained=index in trained_turns)
+                at = text.find(content, place, place + len(content) + reach)
+                if at < 0:
                     return False
-            place = found + len(content)
+            place = at + len(content)
             if len(message) > _PLAIN_FIELDS:
                 place = _after_calls(message, text, place)
                 if place < 0:
                     return False
-            if self._ends and index in trained:
+            if self._ends and index in trained_turns:
                 place = _after_end(self._ends, text, place)
                 if place < 0:
                     return False
             if role == "user" and first_user == len(text):
-                first_user, reach = found, _REACH
+                first_user, reach = at, _REACH
         names = [
             function_of(tool).get("name") for tool in conversation.tools or ()
         ]  # not in Python's repr of an object
@@ -127,17 +127,17 @@ class LostContentFinder:
         )
 
     def _losses_of(self, conversation: Conversation, text: str, stop: str) -> Iterator[Loss]:
-        marked = MarkedChat(conversation, text, self._find_trained(conversation), self._written)
-        render = self._render_changed(marked.messages, marked.tools, conversation.template_kwargs)
+        chat = MarkedChat(conversation, text, self._find_trained(conversation), self._written)
+        render = self._render_changed(chat.messages, chat.tools, conversation.template_kwargs)
         if render is not None:
-            yield from marked.losses(render)
-            for index in marked.turns_without_end(render + stop, self._ends) if self._ends else ():
+            yield from chat.losses(render)
+            for index in chat.turns_without_end(render + stop, self._ends) if self._ends else ():
                 yield _without_end(conversation, index)
         yield from self._nulls(conversation, text)
         for index, message in enumerate(conversation.messages):
             if message["role"] == ASSISTANT:
-                said = _turn_as_json(message)
-                token = next((token for token in self._controls if token in said), None)
+                turn_json = _turn_as_json(message)
+                token = next((token for token in self._controls if token in turn_json), None)
                 if token is not None:
                     yield Loss(LostKind.INJECTED_TURN, f"turn {index + 1} (assistant) contains {token!r}")
 
@@ -191,8 +191,8 @@ def _without_end(conversation: Conversation, index: int) -> Loss:
 
 def _after_end(ends: Sequence[str], text: str, place: int) -> int:
     """Return where the first end marker after a place stops, or -1 if none is near."""
-    found = [(at, at + len(end)) for end in ends if (at := text.find(end, place, place + _REACH)) >= 0]
-    return min(found)[1] if found else -1
+    matches = [(at, at + len(end)) for end in ends if (at := text.find(end, place, place + _REACH)) >= 0]
+    return min(matches)[1] if matches else -1
 
 
 def _turn_as_json(message: dict[str, Any]) -> str:
@@ -218,10 +218,10 @@ def _after_thoughts(messages: Messages, index: int, text: str, place: int, *, is
         thoughts = messages[index].get(name)
         is_due = is_trained or thoughts_are_due(messages, index)
         if isinstance(thoughts, str) and thoughts.strip() and is_due:
-            found = text.find(thoughts.strip(), place, place + len(thoughts) + _REACH)
-            if found < 0:
+            at = text.find(thoughts.strip(), place, place + len(thoughts) + _REACH)
+            if at < 0:
                 return -1
-            place = found + len(thoughts.strip())
+            place = at + len(thoughts.strip())
     return place
 
 
@@ -232,15 +232,19 @@ def _after_calls(message: dict[str, Any], text: str, place: int) -> int:
     for call in message.get("tool_calls") or ():
         function = function_of(call)
         arguments = function.get("arguments")
-        name, shown = function.get("name"), arguments if isinstance(arguments, str) else _as_json(arguments)
+        name, arguments_text = function.get("name"), arguments if isinstance(arguments, str) else _as_json(arguments)
         if not isinstance(name, str):
             return -1
-        named = text.find(name, place, place + len(name) + _REACH)
-        found = text.find(shown, named, named + len(name) + len(shown) + _REACH)
-        if named < 0 or found < 0:
+        name_at = text.find(name, place, place + len(name) + _REACH)
+        arguments_at = text.find(arguments_text, name_at, name_at + len(name) + len(arguments_text) + _REACH)
+        if name_at < 0 or arguments_at < 0:
             return -1
-        is_object = shown.lstrip()[:1] == "{" and shown.rstrip()[-1:] == "}" and text[found - 1 : found] != '"'
+        is_object = (
+            arguments_text.lstrip()[:1] == "{"
+            and arguments_text.rstrip()[-1:] == "}"
+            and text[arguments_at - 1 : arguments_at] != '"'
+        )
         if isinstance(arguments, str) and not is_object:  # they would be a quoted text
             return -1
-        place = found + len(shown)
+        place = arguments_at + len(arguments_text)
     return place

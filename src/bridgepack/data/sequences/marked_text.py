@@ -43,16 +43,16 @@ class MarkedChat:
     tools: list[dict[str, Any]] | None
 
     def __init__(
-        self, conversation: Conversation, text: str, trained: Collection[int], written: Collection[str]
+        self, conversation: Conversation, text: str, trained_turns: Collection[int], thought_fields: Collection[str]
     ) -> None:
         """Take a conversation, its render, and the positions of its answers that are trained.
 
-        `written` are the fields of thoughts that the template writes somewhere.
+        `thought_fields` are the fields of thoughts that the template writes somewhere.
         """
         self._stem = "qz"
         while self._stem in text:
             self._stem += "z"
-        self._trained, self._written = trained, written
+        self._trained, self._written = trained_turns, thought_fields
         self._wanted: list[_Wanted] = []
         #: (text that the render must not contain, kind of loss, description for people)
         self._unwanted: list[tuple[str, LostKind, str]] = []
@@ -67,12 +67,12 @@ class MarkedChat:
 
     def losses(self, render: str) -> Iterator[Loss]:
         """Yield the content that the render of these messages and tools lacks or garbles."""
-        for mark, kind, shown, given in self._wanted:
-            if mark not in render and given in render:
-                yield Loss(kind, f"{shown} is not in the text")
-        for form, kind, shown in self._unwanted:
+        for mark, kind, description, context in self._wanted:
+            if mark not in render and context in render:
+                yield Loss(kind, f"{description} is not in the text")
+        for form, kind, description in self._unwanted:
             if form in render:
-                yield Loss(kind, shown)
+                yield Loss(kind, description)
 
     def turns_without_end(self, render: str, ends: Sequence[str]) -> Iterator[int]:
         """Yield the trained answers behind which the render of these messages has no end marker.
@@ -82,13 +82,13 @@ class MarkedChat:
         for index in sorted(self._trained):
             later = (render.find(mark) for marks in self._marks[index + 1 :] for mark in marks)
             limit = min((place for place in later if place >= 0), default=len(render))
-            shown = [render.find(mark, 0, limit) for mark in self._marks[index]]
-            if max(shown, default=-1) >= 0 and not any(end in render[max(shown) : limit] for end in ends):
+            places = [render.find(mark, 0, limit) for mark in self._marks[index]]
+            if max(places, default=-1) >= 0 and not any(end in render[max(places) : limit] for end in ends):
                 yield index
 
-    def _want(self, kind: LostKind, shown: str, given: str = "") -> str:
+    def _want(self, kind: LostKind, description: str, context: str = "") -> str:
         mark = f"{self._stem}{len(self._wanted)}q"
-        self._wanted.append(_Wanted(mark, kind, shown, given))
+        self._wanted.append(_Wanted(mark, kind, description, context))
         return mark
 
     def _with_mark(self, text: str, kind: LostKind, where: str) -> str:
@@ -100,24 +100,24 @@ class MarkedChat:
         role, content = message["role"], message["content"]
         where, reasoning = f"turn {index + 1} ({role}):", self._kind_of_reasoning(messages, index)
         kind = LostKind.TOOL_RESULT if role == TOOL else LostKind.TEXT
-        marked = dict(message)
+        marked_message = dict(message)
         if isinstance(content, list):
-            marked["content"] = self._parts(content, kind, where)
+            marked_message["content"] = self._parts(content, kind, where)
         elif isinstance(content, str) and role == ASSISTANT:
-            marked["content"] = self._answer(content, where, reasoning)
+            marked_message["content"] = self._answer(content, where, reasoning)
         elif isinstance(content, str):
-            marked["content"] = self._with_mark(content, kind, where)
+            marked_message["content"] = self._with_mark(content, kind, where)
         for name in REASONING:
             if reasoning is not None and isinstance(message.get(name), str):
-                lost = reasoning if name in self._written else LostKind.REASONING
-                marked[name] = self._with_mark(message[name], lost, f"{where} {name}")
+                lost_kind = reasoning if name in self._written else LostKind.REASONING
+                marked_message[name] = self._with_mark(message[name], lost_kind, f"{where} {name}")
         if isinstance(message.get(REFUSAL), str):
-            marked[REFUSAL] = self._with_mark(message[REFUSAL], LostKind.TEXT, f"{where} {REFUSAL}")
+            marked_message[REFUSAL] = self._with_mark(message[REFUSAL], LostKind.TEXT, f"{where} {REFUSAL}")
         if message.get(OLD_CALL):
-            marked[OLD_CALL] = self._call(message[OLD_CALL], where)
+            marked_message[OLD_CALL] = self._call(message[OLD_CALL], where)
         if isinstance(message.get("tool_calls"), list):
-            marked["tool_calls"] = [self._call(call, where) for call in message["tool_calls"]]
-        return marked
+            marked_message["tool_calls"] = [self._call(call, where) for call in message["tool_calls"]]
+        return marked_message
 
     def _kind_of_reasoning(self, messages: Sequence[Mapping[str, Any]], index: int) -> LostKind | None:
         """Return the kind of loss if a turn's thoughts are missing; None if they may be."""
@@ -133,24 +133,24 @@ class MarkedChat:
         return thoughts + end + self._with_mark(answer, LostKind.TEXT, where)
 
     def _parts(self, parts: list[Any], kind: LostKind, where: str) -> list[Any]:
-        marked: list[Any] = []
+        marked_parts: list[Any] = []
         for part in parts:
             name = part.get("type") if isinstance(part, Mapping) else None
             is_result = kind == LostKind.TOOL_RESULT
             if isinstance(part, str):
-                marked.append(self._with_mark(part, kind, where))
-                self._forbid_quotes(marked[-1], part, where, is_json_fine=is_result)
+                marked_parts.append(self._with_mark(part, kind, where))
+                self._forbid_quotes(marked_parts[-1], part, where, is_json_fine=is_result)
             elif name not in _TEXT_PARTS and (not is_result or _is_media(name)):
-                marked.append(part)
+                marked_parts.append(part)
                 detail = f"{where} a {name} cannot be part of a packed text"
                 self._unwanted.append(("", LostKind.CONTENT_PARTS, detail))
             elif isinstance(part, Mapping):
                 # a tool may well answer with JSON, but not with parts of text as JSON
                 is_json_fine = is_result and (name is None or name not in _TEXT_PARTS)
-                marked.append(self._leaves(part, kind, where, is_json_fine=is_json_fine))
+                marked_parts.append(self._leaves(part, kind, where, is_json_fine=is_json_fine))
             else:
-                marked.append(part)
-        return marked
+                marked_parts.append(part)
+        return marked_parts
 
     def _leaves(self, value: Any, kind: LostKind, where: str, *, is_json_fine: bool) -> Any:
         """Return a part's value with a mark behind each text in it, and one more field in each object in it.
@@ -163,22 +163,22 @@ class MarkedChat:
             return [self._leaves(item, kind, where, is_json_fine=is_json_fine) for item in value]
         if not isinstance(value, Mapping):
             return value
-        name, shown = f"{self._stem}p{len(self._unwanted)}q", f"{where} {_short(str(value))} is written as"
-        self._unwanted.append((f"'{name}'", LostKind.CONTENT_PARTS, f"{shown} a Python dict"))
+        name, description = f"{self._stem}p{len(self._unwanted)}q", f"{where} {_short(str(value))} is written as"
+        self._unwanted.append((f"'{name}'", LostKind.CONTENT_PARTS, f"{description} a Python dict"))
         if not is_json_fine:
-            self._unwanted.append((name, LostKind.CONTENT_PARTS, f"{shown} an object"))
-        marked = {
+            self._unwanted.append((name, LostKind.CONTENT_PARTS, f"{description} an object"))
+        marked_value = {
             key: item
             if key in _NOT_TEXT or str(key).endswith("_id")
             else self._leaves(item, kind, where, is_json_fine=is_json_fine)
             for key, item in value.items()
         }
-        return {**marked, name: ""}
+        return {**marked_value, name: ""}
 
-    def _forbid_quotes(self, marked: str, part: str, where: str, *, is_json_fine: bool) -> None:
+    def _forbid_quotes(self, marked_text: str, part: str, where: str, *, is_json_fine: bool) -> None:
         """Note that the render must not have a text of a list as Python's lists or JSON's show it."""
-        forms = {repr(marked), json.dumps(marked), json.dumps(marked, ensure_ascii=False)}
-        for form in sorted(forms) if marked != part else ():
+        forms = {repr(marked_text), json.dumps(marked_text), json.dumps(marked_text, ensure_ascii=False)}
+        for form in sorted(forms) if marked_text != part else ():
             if form[0] == "'" or not is_json_fine:
                 detail = f"{where} {_short(part)} is written in quotes, as in a list"
                 self._unwanted.append((form, LostKind.CONTENT_PARTS, detail))
@@ -189,37 +189,41 @@ class MarkedChat:
         if not isinstance(name, str) or not name.strip():
             return call
         mark = self._want(LostKind.TOOL_CALL, f"{where} the call of {_short(name)}")
-        marked = {**function, "name": name + mark}
+        marked_function = {**function, "name": name + mark}
         if arguments is not None:
-            marked["arguments"] = self._arguments(arguments, f"{where} the arguments of {_short(name)}", mark)
+            marked_function["arguments"] = self._arguments(arguments, f"{where} the arguments of {_short(name)}", mark)
         if function is call:
-            return marked
+            return marked_function
         own_id = {"id": call["id"].replace(name, name + mark)} if isinstance(call.get("id"), str) else {}
-        return {**call, **own_id, "function": marked}
+        return {**call, **own_id, "function": marked_function}
 
-    def _arguments(self, arguments: Any, shown: str, call: str) -> Any:
+    def _arguments(self, arguments: Any, description: str, call: str) -> Any:
         """Return arguments with a marked one added, or a non-object text with a mark; empty ones unchanged."""
         values = parsed_json(arguments) if isinstance(arguments, str) else arguments
         if isinstance(arguments, str) and not isinstance(values, Mapping):
-            self._unwanted.append((call, LostKind.TOOL_ARGUMENTS, f"{shown} are text that is not a JSON object"))
+            self._unwanted.append((call, LostKind.TOOL_ARGUMENTS, f"{description} are text that is not a JSON object"))
             return arguments
         if not values or not isinstance(values, Mapping):
             return arguments
-        key, value = (self._want(LostKind.TOOL_ARGUMENTS, shown, call) for _ in range(2))
-        self._unwanted.append((f"'{key}': '{value}'", LostKind.TOOL_ARGUMENTS, f"{shown} are written as a Python dict"))
-        self._unwanted.append((f'\\"{key}\\"', LostKind.DOUBLE_ENCODED, f"{shown} are JSON within a JSON text"))
-        marked = {**values, key: value}
-        return json.dumps(marked, ensure_ascii=False) if isinstance(arguments, str) else marked
+        key, value = (self._want(LostKind.TOOL_ARGUMENTS, description, call) for _ in range(2))
+        self._unwanted.append(
+            (f"'{key}': '{value}'", LostKind.TOOL_ARGUMENTS, f"{description} are written as a Python dict")
+        )
+        self._unwanted.append((f'\\"{key}\\"', LostKind.DOUBLE_ENCODED, f"{description} are JSON within a JSON text"))
+        marked_values = {**values, key: value}
+        return json.dumps(marked_values, ensure_ascii=False) if isinstance(arguments, str) else marked_values
 
     def _tool(self, tool: dict[str, Any]) -> dict[str, Any]:
         function = function_of(tool)
         name = function.get("name")
         if not isinstance(name, str) or not name.strip():
             return tool
-        shown = f"the schema of the tool {_short(name)}"
-        marked = {**function, "name": name + self._want(LostKind.TOOLS, shown)}
-        self._unwanted.append((f"'name': {marked['name']!r}", LostKind.TOOLS, f"{shown} is written as a Python dict"))
-        return marked if function is tool else {**tool, "function": marked}
+        description = f"the schema of the tool {_short(name)}"
+        marked_function = {**function, "name": name + self._want(LostKind.TOOLS, description)}
+        self._unwanted.append(
+            (f"'name': {marked_function['name']!r}", LostKind.TOOLS, f"{description} is written as a Python dict")
+        )
+        return marked_function if function is tool else {**tool, "function": marked_function}
 
 
 def split_thoughts(content: str) -> tuple[str, str, str]:

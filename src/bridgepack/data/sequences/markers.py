@@ -75,8 +75,8 @@ class TurnMarkers:
 def infer_markers(tokenizer: ChatTokenizer) -> TurnMarkers | None:
     """Return the markers of the first known family that matches the chat template, or None."""
     template = tokenizer.chat_template or ""
-    for required, texts in FAMILIES:
-        if all(text in template for text in required):
+    for hallmarks, texts in FAMILIES:
+        if all(text in template for text in hallmarks):
             more = MORE_ENDS.get(texts.assistant_end or "")
             if more in tokenizer.added_tokens:
                 texts = texts.model_copy(update={"assistant_end_fallbacks": (*texts.assistant_end_fallbacks, more)})
@@ -106,9 +106,9 @@ def _encode(tokenizer: ChatTokenizer, texts: AssistantMarkers) -> TurnMarkers | 
     ends = list(map(tokens.of, texts.ends))
     if not start or not all(ends[:1]):
         return None
-    others = {role: tokens.of(text) for role, text in texts.other_role_starts.items()}
+    role_starts = {role: tokens.of(text) for role, text in texts.other_role_starts.items()}
     return TurnMarkers(
-        starts={ASSISTANT: start, **{role: ids for role, ids in others.items() if ids}},
+        starts={ASSISTANT: start, **{role: ids for role, ids in role_starts.items() if ids}},
         ends=tuple(ids for ids in ends if ids),
         joins_starts=texts.joins_starts,
         more_starts=tuple(ids for ids in more if ids),
@@ -199,11 +199,11 @@ def find_all(ids: TokenArray, pattern: Sequence[int], begins: IntArray | None = 
     """
     if not 0 < len(pattern) <= len(ids):
         return np.empty(0, dtype=np.int64)
-    found = np.flatnonzero(ids == pattern[0]) if begins is None else begins
-    found = found[found <= len(ids) - len(pattern)]
+    positions = np.flatnonzero(ids == pattern[0]) if begins is None else begins
+    positions = positions[positions <= len(ids) - len(pattern)]
     for index, token in enumerate(pattern[1:], 1):
-        found = found[ids[found + index] == token]
-    return found
+        positions = positions[ids[positions + index] == token]
+    return positions
 
 
 def _find_starts(ids: TokenArray, offsets: IntArray, markers: TurnMarkers) -> _Starts:
@@ -215,11 +215,11 @@ def _find_starts(ids: TokenArray, offsets: IntArray, markers: TurnMarkers) -> _S
         for role, marker in markers.all_starts:
             if marker[0] != first:
                 continue
-            found = find_all(ids, marker, begins)
+            matches = find_all(ids, marker, begins)
             if len(marker) > 1:
-                is_within = found + len(marker) <= offsets[np.searchsorted(offsets, found, side="right")]
-                found = _not_overlapping(found[is_within], marker)
-            place = np.searchsorted(begins, found)
+                is_within = matches + len(marker) <= offsets[np.searchsorted(offsets, matches, side="right")]
+                matches = _not_overlapping(matches[is_within], marker)
+            place = np.searchsorted(begins, matches)
             place = place[length[place] < len(marker)]
             length[place], is_assistant[place] = len(marker), role == ASSISTANT
         positions.append(begins[length > 0])
@@ -239,11 +239,11 @@ def _not_overlapping(positions: IntArray, marker: Sequence[int]) -> IntArray:
     """Return positions without those inside an earlier marker: [0, 2] -> [0] for [1, 2, 1] in 1 2 1 2 1."""
     if not any(marker[:size] == marker[-size:] for size in range(1, len(marker))):
         return positions
-    kept: list[int] = []
+    starts: list[int] = []
     for position in positions.tolist():
-        if not kept or position >= kept[-1] + len(marker):
-            kept.append(position)
-    return np.array(kept, dtype=np.int64)
+        if not starts or position >= starts[-1] + len(marker):
+            starts.append(position)
+    return np.array(starts, dtype=np.int64)
 
 
 def _limits(starts: _Starts, offsets: IntArray) -> IntArray:
@@ -265,9 +265,9 @@ def _ends(
     after = np.full(len(content), -1, dtype=np.int64)
     num_ends = np.zeros(len(content), dtype=np.int64)
     for marker in markers.ends:
-        found = np.concatenate(([-1], find_all(ids, marker)))
-        stop = np.searchsorted(found, limit - len(marker), side="right")
-        num, place = stop - np.searchsorted(found, content, side="left"), found[stop - 1]
+        positions = np.concatenate(([-1], find_all(ids, marker)))
+        stop = np.searchsorted(positions, limit - len(marker), side="right")
+        num, place = stop - np.searchsorted(positions, content, side="left"), positions[stop - 1]
         num_ends += np.where((num == 1) & (place == end), 0, np.maximum(num, 0))
         is_new = (num > 0) & (place > end if markers.joins_starts else end < 0)
         end[is_new], after[is_new] = place[is_new], place[is_new] + len(marker)
@@ -288,7 +288,7 @@ def _end_at_next_start(
     turns = np.flatnonzero(num_ends == 0)
     for marker in markers.ends if len(turns) else ():
         turns = turns[num_ends[turns] == 0]
-        found = turns[limit[turns] + len(marker) <= stop[turns]]
+        matches = turns[limit[turns] + len(marker) <= stop[turns]]
         for index, token in enumerate(marker):
-            found = found[ids[limit[found] + index] == token]
-        end[found], after[found], num_ends[found] = limit[found], limit[found] + len(marker), 1
+            matches = matches[ids[limit[matches] + index] == token]
+        end[matches], after[matches], num_ends[matches] = limit[matches], limit[matches] + len(marker), 1

@@ -84,24 +84,28 @@ class ChatAnswers:
 
     def _by_marks(self, row: int, chat: RenderedChat, flat: FlatIds) -> list[Segment]:
         """Return the segments of a conversation that is rendered once more; raises RowError."""
-        whole, first = chat.conversation, int(flat.offsets[row])
+        conversation, first = chat.conversation, int(flat.offsets[row])
         ids = flat.input_ids[first : int(flat.offsets[row + 1])]
-        if all(message["role"] != ASSISTANT for message in whole.messages):
+        if all(message["role"] != ASSISTANT for message in conversation.messages):
             raise RowError(DropReason.NO_ASSISTANT_MASK, "there is no assistant turn")
         try:
-            regions = self._finder.regions(whole.messages, whole.tools, whole.template_kwargs, chat.text)
+            regions = self._finder.regions(
+                conversation.messages, conversation.tools, conversation.template_kwargs, chat.text
+            )
             answers = token_regions(self._tokenizer, self._cutting, chat.text, ids, regions)
         except UnplaceableError as error:
-            raise self._why_unknown(whole, ids, str(error)) from None
+            raise self._why_unknown(conversation, ids, str(error)) from None
         self._check_ends(chat, answers)
         return [item for answer in answers for item in _segments_of(row, first, answer)]
 
     def _check_ends(self, chat: RenderedChat, answers: Sequence[TokenRegion]) -> None:
         """Check that answers without an end are those that the text shows, and that none of them is empty."""
-        untrained = chat.conversation.untrained
+        untrained_turns = chat.conversation.untrained
         if self._takes_last_turn:
             answers = sorted(answers)[-1:]
-        open_answers = [answer for answer in answers if answer.end == answer.stop and answer.message not in untrained]
+        open_answers = [
+            answer for answer in answers if answer.end == answer.stop and answer.message not in untrained_turns
+        ]
         for answer in open_answers:
             if answer.start == answer.stop:
                 detail = f"turn {answer.message + 1} (assistant) is empty and has no end marker"
@@ -116,8 +120,8 @@ class ChatAnswers:
         if self._has_marker_text is not None and not self._has_marker_text("\0".join(texts)):
             return False
         # only rendered text reaches the model, and it is checked to be Unicode
-        encoded = (np.array(self._tokenizer.encode(text)) for text in filter(is_unicode, texts))
-        return any(len(find_all(ids, pattern)) for ids in encoded for pattern in patterns)
+        token_arrays = (np.array(self._tokenizer.encode(text)) for text in filter(is_unicode, texts))
+        return any(len(find_all(ids, pattern)) for ids in token_arrays for pattern in patterns)
 
     def _why_unknown(self, conversation: Conversation, ids: TokenArray, why: str) -> RowError:
         if self._has_any(conversation, self._markers.all_sequences):
@@ -167,16 +171,16 @@ def _cure(conversation: Conversation) -> str:
     alike = next((turn for turn, (role, after) in enumerate(pairwise(roles), 1) if role == after), None)
     if alike is None:
         return "set preprocessing.assistant_markers, or use another template"
-    both = f"turns {alike} and {alike + 1} both have the role {roles[alike]}, which the template may write as one"
-    return f"{both}: join their texts in one turn, or use another template"
+    turns_text = f"turns {alike} and {alike + 1} both have the role {roles[alike]}, which the template may write as one"
+    return f"{turns_text}: join their texts in one turn, or use another template"
 
 
 def _texts_in(tokenizer: ChatTokenizer, sequences: Sequence[Sequence[int]]) -> tuple[str, ...] | None:
     """Return texts of which every text with such tokens contains at least one; None if there is no such list."""
     text_of = {index: text for text, index in tokenizer.added_tokens.items()}
-    isolated, texts = tokenizer.isolated_token_ids, set()
+    isolated_ids, texts = tokenizer.isolated_token_ids, set()
     for sequence in sequences:
-        token = next((token for token in sequence if token in isolated), None)
+        token = next((token for token in sequence if token in isolated_ids), None)
         plain = tokenizer.decode(sequence).strip() if tokenizer.keeps_bytes else ""
         texts.add(plain if token is None else text_of[token])
     return None if "" in texts else tuple(sorted(texts))

@@ -54,15 +54,15 @@ class Mender:
         if settings.null_content == "empty":
             self._beside_calls = self._alone = {None: ""}
         elif settings.null_content == "auto":
-            written: Mapping[ContentForm, _Contents] = {"null": {"": None}, "empty": {None: ""}, "given": {}}
-            self._beside_calls, self._alone = written[forms.beside_calls], written[forms.alone]
+            contents_of_form: Mapping[ContentForm, _Contents] = {"null": {"": None}, "empty": {None: ""}, "given": {}}
+            self._beside_calls, self._alone = contents_of_form[forms.beside_calls], contents_of_form[forms.alone]
         self._is_strict = settings.tool_arguments != "auto"
-        wanted = settings.tool_arguments if self._is_strict else forms.arguments
+        arguments_form = settings.tool_arguments if self._is_strict else forms.arguments
         changes: Mapping[str, _Change] = {
             "object": _object_of if self._is_strict else _shown_as_object,
             "text": _text_of_object if self._is_strict else _shown_as_text,
         }
-        self._change = changes.get(wanted)
+        self._change = changes.get(arguments_form)
 
     def mend(self, message: dict[str, Any], where: str, *, is_legacy: bool = False) -> dict[str, Any]:
         """Return a message with its content and calls in the right form; `is_legacy` for turns of `from` and `value`.
@@ -92,17 +92,21 @@ class Mender:
             detail = f"{where}: content is a list of parts; preprocessing.content_parts is drop"
             raise RowError(DropReason.INVALID_FIELD, detail)
         texts = [text_of_part(part) for part in parts if self._parts != "auto" or not _says_nothing(part)]
-        said = [text for text in texts if text is not None]
+        known_texts = [text for text in texts if text is not None]
         if self._parts == "auto":
-            form = self._forms_of_parts.get(role, "given") if len(said) == len(texts) else "given"
-            written: Mapping[str, Any] = {"text": "".join(said), "given": parts}
-            return written[form] if form in written else [{"type": "text", "text": text} for text in said]
-        if len(said) < len(texts):
+            form = self._forms_of_parts.get(role, "given") if len(known_texts) == len(texts) else "given"
+            value_of_form: Mapping[str, Any] = {"text": "".join(known_texts), "given": parts}
+            return (
+                value_of_form[form]
+                if form in value_of_form
+                else [{"type": "text", "text": text} for text in known_texts]
+            )
+        if len(known_texts) < len(texts):
             part = parts[texts.index(None)]
             kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
             detail = f"{where}: content has a part of type {kind!r} without text"
             raise RowError(DropReason.INVALID_FIELD, f"{detail}; preprocessing.content_parts is join_text")
-        return "".join(said)
+        return "".join(known_texts)
 
     def _host_looks_at(self, message: Mapping[str, Any]) -> bool:
         """Return whether calls of a message are changed: the host changes lists of the assistant's alone."""
@@ -115,18 +119,18 @@ class Mender:
             if self._is_strict:
                 raise RowError(DropReason.INVALID_FIELD, f"{where}: tool_calls must be a list of objects")
             return calls
-        made: list[Any] = []
+        new_calls: list[Any] = []
         for index, call in enumerate(calls, 1):
             function = (
                 (call.get("function") if as_host else call.get("function", call)) if isinstance(call, Mapping) else None
             )
             if not isinstance(function, Mapping) or not self._has_arguments(function):
-                made.append(call)
+                new_calls.append(call)
                 continue
             arguments = change(function.get("arguments"), f"{where}: arguments of tool call {index}")
-            changed = {**function, "arguments": arguments}
-            made.append({**call, "function": changed} if "function" in call else changed)
-        return made
+            new_function = {**function, "arguments": arguments}
+            new_calls.append({**call, "function": new_function} if "function" in call else new_function)
+        return new_calls
 
     def _has_arguments(self, function: Mapping[str, Any]) -> bool:
         """Return whether a call has arguments, or, without a field for them, is one without arguments."""
@@ -176,11 +180,11 @@ def text_of_part(part: Any) -> str | None:
         return part
     if not isinstance(part, Mapping):
         return None
-    kind, given = part.get("type"), _given_fields(part)
-    if kind not in _TEXT_TYPES and (kind is not None or len(given) != 1):
+    kind, fields = part.get("type"), _given_fields(part)
+    if kind not in _TEXT_TYPES and (kind is not None or len(fields) != 1):
         return None
-    found = [given[name] for name in _TEXT_FIELDS if name in given]
-    texts = [text.get("value") if isinstance(text, Mapping) else text for text in found]
+    values = [fields[name] for name in _TEXT_FIELDS if name in fields]
+    texts = [text.get("value") if isinstance(text, Mapping) else text for text in values]
     is_one = bool(texts) and isinstance(texts[0], str) and all(text == texts[0] for text in texts)
     return texts[0] if is_one else None
 
@@ -199,11 +203,11 @@ def _given_fields(part: Mapping[str, Any]) -> dict[str, Any]:
 def _object_of(arguments: Any, place: str) -> Any:
     if not isinstance(arguments, str):
         return arguments
-    parsed = value_of_json(arguments, place)
-    if not isinstance(parsed, dict):
-        found = type(parsed).__name__
-        raise RowError(DropReason.INVALID_FIELD, f"{place} are a JSON {found}; they must be an object")
-    return parsed
+    value = value_of_json(arguments, place)
+    if not isinstance(value, dict):
+        kind = type(value).__name__
+        raise RowError(DropReason.INVALID_FIELD, f"{place} are a JSON {kind}; they must be an object")
+    return value
 
 
 def _text_of_object(arguments: Any, place: str) -> Any:
@@ -220,10 +224,10 @@ def _shown_as_object(arguments: Any, _: str) -> Any:
     if not isinstance(arguments, str):
         return arguments
     try:
-        parsed = parse_json(arguments)
+        value = parse_json(arguments)
     except (ValueError, RecursionError):
         return arguments
-    return parsed if isinstance(parsed, dict) else arguments
+    return value if isinstance(value, dict) else arguments
 
 
 def _shown_as_text(arguments: Any, place: str) -> Any:

@@ -44,8 +44,8 @@ class HistoryCut(NamedTuple):
 
     def detail(self, max_runtime_length: int) -> str:
         """Return the ledger's detail."""
-        what = f"{counted(self.num_exchanges, 'exchange')}, {counted(self.num_turns, 'turn')} are left out"
-        return f"{what}, so that at most {max_runtime_length} runtime tokens remain"
+        cut_text = f"{counted(self.num_exchanges, 'exchange')}, {counted(self.num_turns, 'turn')} are left out"
+        return f"{cut_text}, so that at most {max_runtime_length} runtime tokens remain"
 
     @classmethod
     def of_detail(cls, detail: str) -> Self:
@@ -56,8 +56,8 @@ class HistoryCut(NamedTuple):
     @classmethod
     def total(cls, cuts: Iterable[Self]) -> Self:
         """Return the sum of several."""
-        found = list(cuts)
-        return cls(sum(one.num_exchanges for one in found), sum(one.num_turns for one in found))
+        all_cuts = list(cuts)
+        return cls(sum(cut.num_exchanges for cut in all_cuts), sum(cut.num_turns for cut in all_cuts))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,13 +71,15 @@ class SequencePolicy:
     pairs: PromptCompletionPreprocessing | None  #: how to cut a prompt and its completion; None for other rows
 
     @classmethod
-    def of(cls, resolved: ResolvedRecipe, tokenizer: Mapping[str, Any], kind: str | None = None) -> SequencePolicy:
+    def of(
+        cls, resolved_recipe: ResolvedRecipe, tokenizer: Mapping[str, Any], kind: str | None = None
+    ) -> SequencePolicy:
         """Return the policy for a recipe's rows of a kind, by default its own, given `ChatTokenizer.identity()`.
 
         Raises:
             TokenizerError: the special tokens that the recipe adds fill a whole sequence.
         """
-        recipe, longest = resolved.recipe, resolved.max_sequence_length.value
+        recipe, longest = resolved_recipe.recipe, resolved_recipe.max_sequence_length.value
         settings = recipe.preprocessing.of_kind(kind or recipe.preprocessing.kind)
         pairs = settings if isinstance(settings, PromptCompletionPreprocessing) else None
         num_special = pairs.add_bos + pairs.add_sep + pairs.add_eos if pairs else 0
@@ -115,16 +117,16 @@ class SequencePolicy:
     def detail(self, code: int, stored_length: int) -> str:
         """Return the ledger's detail for a dropped sequence."""
         if code == _OVER_LONG:
-            left = " of the last exchange alone" if self.action == "truncate_history" else ""
-            return f"{stored_length - 1} runtime tokens{left}; at most {self.max_runtime_length}"
+            suffix = " of the last exchange alone" if self.action == "truncate_history" else ""
+            return f"{stored_length - 1} runtime tokens{suffix}; at most {self.max_runtime_length}"
         return f"none of its {stored_length - 1} runtime tokens is trained"
 
     def cut(self, input_ids: TokenArray, loss_mask: MaskArray, num_context: int) -> list[Piece] | RowError:
         """Return the pieces of an over-long sequence, one unless it is split, or the error why none is trainable."""
         if self.splits:
             return [piece for piece in self.pieces(input_ids, loss_mask) if self._is_learned(piece)]
-        kept = self.kept_parts(len(input_ids), num_context)
-        ids, mask = (np.concatenate([values[part] for part in kept]) for values in (input_ids, loss_mask))
+        parts = self.kept_parts(len(input_ids), num_context)
+        ids, mask = (np.concatenate([values[part] for part in parts]) for values in (input_ids, loss_mask))
         piece = Piece(ids, mask)
         num_left = len(piece.input_ids)
         if num_left < 2:

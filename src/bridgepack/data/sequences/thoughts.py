@@ -30,7 +30,7 @@ class ReasoningMasks:
     """Removes thoughts from loss masks."""
 
     def __init__(
-        self, tokenizer: ChatTokenizer, wanted: Literal["mask", "mask_empty"], *, keeps_empty: bool = False
+        self, tokenizer: ChatTokenizer, mode: Literal["mask", "mask_empty"], *, keeps_empty: bool = False
     ) -> None:
         """Take the wanted mode: no loss on any thoughts, or only on empty blocks.
 
@@ -39,8 +39,8 @@ class ReasoningMasks:
         Raises:
             TokenizerError: the tokenizer does not report tokens' character positions.
         """
-        require_places(tokenizer, f"reasoning_loss is {wanted!r}", "Set preprocessing.reasoning_loss to keep")
-        self._tokenizer, self._only_empty, self._keeps_empty = tokenizer, wanted == "mask_empty", keeps_empty
+        require_places(tokenizer, f"reasoning_loss is {mode!r}", "Set preprocessing.reasoning_loss to keep")
+        self._tokenizer, self._only_empty, self._keeps_empty = tokenizer, mode == "mask_empty", keeps_empty
 
     def take_off(self, mask: MaskArray, text: str) -> None:
         """Set one conversation's mask, shape [num_tokens], token-aligned, to 0 at thoughts, in place.
@@ -56,8 +56,8 @@ class ReasoningMasks:
             begin = int(places.starts[first])
             for item in thoughts_in(text[begin : int(places.stops[last - 1])]):
                 if not self._keeps_empty if item.blanks else not self._only_empty:
-                    begun, after = (begin + place for place in (item.first, max(item.stop, item.blanks)))
-                    mask[max(first, places.token_from(begun)) : min(last, places.token_from(after))] = 0
+                    first_place, after = (begin + place for place in (item.first, max(item.stop, item.blanks)))
+                    mask[max(first, places.token_from(first_place)) : min(last, places.token_from(after))] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,10 @@ class ThoughtOpenings:
         """
         for first, stop in np.flatnonzero(np.diff([0, *mask.tolist(), 0])).reshape(-1, 2).tolist():
             ids, place = tuple(input_ids[first:stop].tolist()), 0
-            while found := next((one for one in self.sequences if ids[place : place + len(one)] == one), ()):
-                place += len(found)
+            while opening := next(
+                (sequence for sequence in self.sequences if ids[place : place + len(sequence)] == sequence), ()
+            ):
+                place += len(opening)
             mask[first : first + place] = 0
 
 

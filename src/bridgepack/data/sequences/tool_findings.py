@@ -51,22 +51,24 @@ class ToolFindings:
             else:
                 return ()
         tools = _facts_of(conversation.tools)
-        found = [self._without_schemas(conversation, tools), tools.wrong_schema]
-        return tuple(loss for loss in found if loss is not None)
+        findings = [self._without_schemas(conversation, tools), tools.wrong_schema]
+        return tuple(loss for loss in findings if loss is not None)
 
     def _without_schemas(self, conversation: Conversation, tools: _Tools) -> Loss | None:
-        known = tools.names
-        unknown = [(where, name) for where, name in _used(conversation.messages) if name not in known]
-        if known:  # a result without a name may be of any of them
-            unknown = [(where, name) for where, name in unknown if name]
-        if not unknown or tools.has_unnamed or self._shows_schemas(conversation):
+        tool_names = tools.names
+        missing_calls = [(where, name) for where, name in _uses(conversation.messages) if name not in tool_names]
+        if tool_names:  # a result without a name may be of any of them
+            missing_calls = [(where, name) for where, name in missing_calls if name]
+        if not missing_calls or tools.has_unnamed or self._shows_schemas(conversation):
             return None  # a tool without a name is one that the server has built in
-        told = "\n".join(_texts(conversation.messages, _AUTHORS))
-        for where, name in unknown:
-            if not name or name not in told:
-                what = f" {name!r}" if name else ""
-                others = f"; there are schemas of {', '.join(map(repr, known))}" if known else ""
-                return Loss(LostKind.NO_SCHEMAS, f"{where}{what}, of which there is no schema{others}"[:_SHOWN])
+        author_text = "\n".join(_texts(conversation.messages, _AUTHORS))
+        for where, name in missing_calls:
+            if not name or name not in author_text:
+                name_text = f" {name!r}" if name else ""
+                known_text = f"; there are schemas of {', '.join(map(repr, tool_names))}" if tool_names else ""
+                return Loss(
+                    LostKind.NO_SCHEMAS, f"{where}{name_text}, of which there is no schema{known_text}"[:_SHOWN]
+                )
         return None
 
     def _shows_schemas(self, conversation: Conversation) -> bool:
@@ -97,26 +99,26 @@ def _facts_of_marshalled(tools: bytes) -> _Tools:
 def _facts(tools: Sequence[Mapping[str, Any]]) -> _Tools:
     functions = [function_of(tool) for tool in tools]
     names = [function.get("name") for function in functions]
-    named = tuple(name for name in names if isinstance(name, str))
+    text_names = tuple(name for name in names if isinstance(name, str))
     wrong = ((name, why_no_schema(function.get("parameters"))) for name, function in zip(names, functions, strict=True))
     first = next(((name, why) for name, why in wrong if why), None)
     loss = Loss(LostKind.TOOL_SCHEMA, f"the tool {str(first[0])[:60]!r}: {first[1]}"[:_SHOWN]) if first else None
-    return _Tools(named, len(named) < len(names), loss)
+    return _Tools(text_names, len(text_names) < len(names), loss)
 
 
-def _used(messages: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+def _uses(messages: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     """Return (turn, name) of every function that is called; the name is empty if only its result tells of it."""
-    found, results = [], []
+    uses, results = [], []
     for index, message in enumerate(messages, 1):
         where = f"turn {index} ({message['role']})"
         calls = message.get("tool_calls")
-        called = [*(calls if isinstance(calls, list) else ()), message.get(FUNCTION_CALL)]
-        names = [function_of(call).get("name") for call in called]
-        found += [(f"{where} calls", name) for name in names if isinstance(name, str)]
+        all_calls = [*(calls if isinstance(calls, list) else ()), message.get(FUNCTION_CALL)]
+        names = [function_of(call).get("name") for call in all_calls]
+        uses += [(f"{where} calls", name) for name in names if isinstance(name, str)]
         if message["role"] == TOOL:
             name = message.get("name")
             results.append((f"{where} is the result of a call", name if isinstance(name, str) else ""))
-    return found or (results and (_used_in_texts(messages) or results))
+    return uses or (results and (_used_in_texts(messages) or results))
 
 
 def _used_in_texts(messages: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:

@@ -81,8 +81,8 @@ class ServedComparer:
         self._renders = ServerRenders(tokenizer, serving)
         self._cutting = CuttingTokens(tokenizer)
         self._unlearned = _Unlearned(tokenizer) if settings.reasoning_loss == "mask" else None
-        given = settings.assistant_markers
-        markers = infer_markers(tokenizer) if given is None else markers_from_recipe(tokenizer, given)
+        recipe_markers = settings.assistant_markers
+        markers = infer_markers(tokenizer) if recipe_markers is None else markers_from_recipe(tokenizer, recipe_markers)
         #: what no model writes, as it stands behind the last answer's end
         self._chat_end = chat_end_of(tokenizer, markers.around.ends) if markers is not None else ""
         ends = {index for end in markers.ends for index in end} if markers is not None else set()
@@ -100,16 +100,16 @@ class ServedComparer:
         `input_ids` and `mask` are those of its uncut sequence, shape [num_tokens], the mask token-aligned and as it is
         in the packs.
         """
-        known = KnownText(self._tokenizer, self._cutting, chat.text, input_ids)
-        found: list[ServedAnswer] = []
+        known_text = KnownText(self._tokenizer, self._cutting, chat.text, input_ids)
+        answers: list[ServedAnswer] = []
         for turn in self._trained_turns(chat.conversation):
-            reached = found[-1].span[1] if found and found[-1].span else None if found else 0
-            found.append(self._answer(chat.conversation, turn, known, mask, reached))
+            previous_end = answers[-1].span[1] if answers and answers[-1].span else None if answers else 0
+            answers.append(self._answer(chat.conversation, turn, known_text, mask, previous_end))
         if self._settings.loss_mode == "full":
-            counts = [self._served_length(chat.conversation, one.turn - 1, known) for one in found]
+            counts = [self._served_length(chat.conversation, answer.turn - 1, known_text) for answer in answers]
         else:
-            counts = count_trained(mask, [one.span for one in found])
-        return [replace(one, num_trained_tokens=count) for one, count in zip(found, counts, strict=True)]
+            counts = count_trained(mask, [answer.span for answer in answers])
+        return [replace(answer, num_trained_tokens=count) for answer, count in zip(answers, counts, strict=True)]
 
     def _trained_turns(self, conversation: Conversation) -> list[int]:
         turns = [index for index, message in enumerate(conversation.messages) if message["role"] == ASSISTANT]
@@ -117,45 +117,51 @@ class ServedComparer:
         return [turn for turn in turns if turn not in conversation.untrained]
 
     def _answer(
-        self, conversation: Conversation, turn: int, known: KnownText, mask: MaskArray, reached: int | None
+        self, conversation: Conversation, turn: int, known_text: KnownText, mask: MaskArray, previous_end: int | None
     ) -> ServedAnswer:
-        """Return one answer; `reached` is the end of the answer before it, None if unknown."""
+        """Return one answer; `previous_end` is the end of the answer before it, None if unknown."""
         number = turn + 1
         try:
             before = self._renders.before(conversation, turn)
             through = self._renders.through(conversation, turn).removesuffix(self._chat_end)
         except RowError as error:
             return ServedAnswer(turn=number, kind=ServedKind.REFUSED, detail=error.detail)
-        if not known.text.startswith(before):
+        if not known_text.text.startswith(before):
             is_never = not through.startswith(before)
             detail = _NEVER_SHOWN if is_never else _OTHER_CONTEXT
-            return replace(self._differing(number, ServedKind.CONTEXT, detail, known, before), is_never_shown=is_never)
-        sent = known.tokens_of(before)
-        if not through.startswith(before) or not known.text.startswith(through.rstrip()):
-            span = _run_from(mask, min(len(sent), len(mask)))
-            return replace(self._differing(number, ServedKind.ANSWER, _OTHER_ANSWER, known, through), span=span)
-        whole = self._without_blanks(known.tokens_of(through))
-        span = len(sent), max(len(whole), len(sent))
-        if first_unequal(known.input_ids, sent) < len(sent):
-            found = self._differing(number, ServedKind.BOUNDARY, _STRADDLES, known, before)
-            return replace(found, span=span, straddles=True)
-        if first_unequal(known.input_ids, whole) < len(whole):
-            return replace(self._differing(number, ServedKind.ANSWER, _OTHER_TOKENS, known, through), span=span)
+            return replace(
+                self._differing(number, ServedKind.CONTEXT, detail, known_text, before), is_never_shown=is_never
+            )
+        server_ids = known_text.tokens_of(before)
+        if not through.startswith(before) or not known_text.text.startswith(through.rstrip()):
+            span = _run_from(mask, min(len(server_ids), len(mask)))
+            return replace(self._differing(number, ServedKind.ANSWER, _OTHER_ANSWER, known_text, through), span=span)
+        through_ids = self._without_blanks(known_text.tokens_of(through))
+        span = len(server_ids), max(len(through_ids), len(server_ids))
+        if first_unequal(known_text.input_ids, server_ids) < len(server_ids):
+            answer = self._differing(number, ServedKind.BOUNDARY, _STRADDLES, known_text, before)
+            return replace(answer, span=span, straddles=True)
+        if first_unequal(known_text.input_ids, through_ids) < len(through_ids):
+            return replace(self._differing(number, ServedKind.ANSWER, _OTHER_TOKENS, known_text, through), span=span)
         if self._settings.loss_mode == "full":
             return ServedAnswer(turn=number, kind=ServedKind.EQUAL, span=span)
-        if reached is None and turn and conversation.messages[turn - 1]["role"] == ASSISTANT:
-            reached = span[0]
+        if previous_end is None and turn and conversation.messages[turn - 1]["role"] == ASSISTANT:
+            previous_end = span[0]
         is_followed = any(message["role"] == ASSISTANT for message in conversation.messages[turn + 1 : turn + 2])
-        case = _MaskCase(number, known, mask, span, reached or 0, is_followed=is_followed)
-        return self._judged(case)
+        case = _MaskCase(number, known_text, mask, span, previous_end or 0, is_followed=is_followed)
+        return self._judge(case)
 
-    def _differing(self, turn: int, kind: ServedKind, detail: str, known: KnownText, other: str) -> ServedAnswer:
+    def _differing(
+        self, turn: int, kind: ServedKind, detail: str, known_text: KnownText, other_text: str
+    ) -> ServedAnswer:
         if not self._shows_texts:
             return ServedAnswer(turn=turn, kind=kind, detail=detail)
-        token, trained, served = known.difference(other)
-        return ServedAnswer(turn=turn, kind=kind, detail=detail, token=token, trained_text=trained, served_text=served)
+        token, trained_text, served_text = known_text.difference(other_text)
+        return ServedAnswer(
+            turn=turn, kind=kind, detail=detail, token=token, trained_text=trained_text, served_text=served_text
+        )
 
-    def _judged(self, case: "_MaskCase") -> ServedAnswer:
+    def _judge(self, case: "_MaskCase") -> ServedAnswer:
         """Return the kind of an answer whose tokens are those that are served."""
         start, stop = case.span
         is_missing = case.mask[start:stop] == 0
@@ -163,37 +169,39 @@ class ServedComparer:
             is_missing &= ~self._unlearned.tokens(case.known.text, case.span, len(case.mask))
         missing = np.flatnonzero(is_missing) + start
         if len(missing) == stop - start > 0:
-            return case.found(ServedKind.ANSWER, "nothing of the answer is trained", start)
+            return case.finding(ServedKind.ANSWER, "nothing of the answer is trained", start)
         is_leading = len(missing) > 0 and not case.mask[start : missing[-1]].any()
         if len(missing) and not is_leading:
-            which = "what ends the answer" if case.mask[missing[-1] : stop].sum() == 0 else "a part of the answer"
-            return case.found(ServedKind.ANSWER, f"{which} is not trained{self._why(case, missing)}", int(missing[0]))
+            part_text = "what ends the answer" if case.mask[missing[-1] : stop].sum() == 0 else "a part of the answer"
+            return case.finding(
+                ServedKind.ANSWER, f"{part_text} is not trained{self._why(case, missing)}", int(missing[0])
+            )
         extra = next((token for token in case.trained_from(stop) if not self._may_follow(case.known, token)), None)
         if extra is not None and not case.is_followed:
-            return case.found(ServedKind.ANSWER, "text after the end of the answer is trained", extra)
+            return case.finding(ServedKind.ANSWER, "text after the end of the answer is trained", extra)
         begin = case.begin
         if begin < start:
             detail = f"{_tokens(start - begin)} trained that the server writes, in its generation prompt"
-            return case.found(ServedKind.BOUNDARY, detail, begin)
+            return case.finding(ServedKind.BOUNDARY, detail, begin)
         if is_leading:
             detail = f"{_tokens(len(missing))} not trained that the model must write, at the beginning of its answer"
-            return case.found(ServedKind.BOUNDARY, detail + self._why(case, missing), int(missing[0]))
+            return case.finding(ServedKind.BOUNDARY, detail + self._why(case, missing), int(missing[0]))
         return ServedAnswer(turn=case.turn, kind=ServedKind.EQUAL, span=case.span)
 
     def _why(self, case: "_MaskCase", missing: IntArray) -> str:
         """Return which of the untrained tokens are never trained, and what to do about it."""
         never = self._tokenizer.never_trained_ids if self._settings.masks_control_tokens else ()
-        found = [token for token in case.known.input_ids[missing].tolist() if token in never]
-        if not found:
+        tokens = [token for token in case.known.input_ids[missing].tolist() if token in never]
+        if not tokens:
             return ""
         return (
-            f"; Megatron-Bridge never trains {self._tokenizer.decode(found[:1])!r}, so set "
+            f"; Megatron-Bridge never trains {self._tokenizer.decode(tokens[:1])!r}, so set "
             "preprocessing.masks_control_tokens to false"
         )
 
-    def _may_follow(self, known: KnownText, token: int) -> bool:
+    def _may_follow(self, known_text: KnownText, token: int) -> bool:
         """Return whether a trained token may stand behind an answer: white space, or what ends an answer."""
-        index = int(known.input_ids[token])
+        index = int(known_text.input_ids[token])
         return index in self._ends or self._blank(index)
 
     def _without_blanks(self, ids: TokenArray) -> TokenArray:
@@ -208,13 +216,13 @@ class ServedComparer:
             self._blanks[index] = not self._tokenizer.decode([index]).strip()
         return self._blanks[index]
 
-    def _served_length(self, conversation: Conversation, turn: int, known: KnownText) -> int:
+    def _served_length(self, conversation: Conversation, turn: int, known_text: KnownText) -> int:
         """Return how many tokens an answer has when it is served; 0 if the template rejects it."""
         try:
             texts = self._renders.through(conversation, turn), self._renders.before(conversation, turn)
         except RowError:
             return 0
-        through, before = (len(known.tokens_of(text)) for text in texts)
+        through, before = (len(known_text.tokens_of(text)) for text in texts)
         return max(through - before, 0)
 
 
@@ -241,11 +249,11 @@ class _MaskCase:
         """Yield the trained tokens from one on, without a gap."""
         return takewhile(lambda place: self.mask[place] != 0, range(token, len(self.mask)))
 
-    def found(self, kind: ServedKind, detail: str, token: int) -> ServedAnswer:
+    def finding(self, kind: ServedKind, detail: str, token: int) -> ServedAnswer:
         """Return the answer with what was found at a token."""
         span = self.begin, self.span[1]
-        shown = self.known.shown_at(token)
-        return ServedAnswer(turn=self.turn, kind=kind, detail=detail, token=token, trained_text=shown, span=span)
+        text = self.known.shown_at(token)
+        return ServedAnswer(turn=self.turn, kind=kind, detail=detail, token=token, trained_text=text, span=span)
 
 
 class _Unlearned:
@@ -268,12 +276,12 @@ class _Unlearned:
 
 def _run_from(mask: MaskArray, start: int) -> Span:
     """Return the first run of trained tokens from a token on; an empty one if there is none."""
-    trained = np.flatnonzero(mask[start:]) + start
-    if not len(trained):
+    trained_tokens = np.flatnonzero(mask[start:]) + start
+    if not len(trained_tokens):
         return start, start
-    first = int(trained[0])
-    untrained = np.flatnonzero(mask[first:] == 0)
-    return first, first + int(untrained[0]) if len(untrained) else len(mask)
+    first = int(trained_tokens[0])
+    untrained_tokens = np.flatnonzero(mask[first:] == 0)
+    return first, first + int(untrained_tokens[0]) if len(untrained_tokens) else len(mask)
 
 
 def _tokens(count: int) -> str:

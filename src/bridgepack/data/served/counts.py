@@ -24,13 +24,13 @@ def count_trained(mask: MaskArray, spans: Sequence[Span | None]) -> list[int]:
     for (start, stop), owner in zip(runs, owners, strict=True):
         if owner is not None:
             counts[owner] += stop - start
-    known = [index for index, span in enumerate(spans) if span is not None]
-    for before, after in pairwise([-1, *known, len(spans)]):
-        unknown = range(before + 1, after)
+    places_known = [index for index, span in enumerate(spans) if span is not None]
+    for before, after in pairwise([-1, *places_known, len(spans)]):
+        places_unknown = range(before + 1, after)
         low = 0 if before < 0 else _stop(spans, before)
         high = len(mask) if after == len(spans) else _start(spans, after)
         free = [run for run, owner in zip(runs, owners, strict=True) if owner is None and low <= run[0] < high]
-        for index, group in zip(unknown, _grouped(free, len(unknown)), strict=True):
+        for index, group in zip(places_unknown, _group(free, len(places_unknown)), strict=True):
             counts[index] += sum(stop - start for start, stop in group)
     return counts
 
@@ -58,7 +58,7 @@ def _stop(spans: Sequence[Span | None], index: int) -> int:
     return span[1]
 
 
-def _grouped(runs: Sequence[Span], num_groups: int) -> list[list[Span]]:
+def _group(runs: Sequence[Span], num_groups: int) -> list[list[Span]]:
     """Return runs in so many groups, in order, divided at the widest gaps; the last groups may be empty."""
     if not num_groups:
         return []

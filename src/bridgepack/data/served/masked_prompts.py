@@ -40,29 +40,29 @@ class PromptRows:
 
     def try_setting(self, stage: "LoadedStage") -> Tried:
         """Return how many of the rows the setting would drop; it is not tried where it cures nothing."""
-        masked = _masked(stage) if self._has_boundary else None
-        if masked is None:
+        masking_stage = _masking_stage(stage) if self._has_boundary else None
+        if masking_stage is None:
             return Tried()
         num_rows = num_dropped = num_characters = 0
         with TimeLimit() as limit:
             for row in self._rows:
                 num_rows += 1
                 try:
-                    prepared = limit(masked.encoder.prepare, row)
+                    prepared_row = limit(masking_stage.encoder.prepare, row)
                 except RowError:
                     num_dropped += 1
                     continue
-                num_dropped += bool(masked.encoder.encode(prepared.values).errors)
-                num_characters += prepared.num_characters
+                num_dropped += bool(masking_stage.encoder.encode(prepared_row.values).errors)
+                num_characters += prepared_row.num_characters
                 if num_characters >= _BUDGET:
                     break
         return Tried(num_rows, num_dropped)
 
 
-def _masked(stage: "LoadedStage") -> "LoadedStage | None":
+def _masking_stage(stage: "LoadedStage") -> "LoadedStage | None":
     """Return a stage with the setting; None if it is set already, or cannot be."""
-    own = stage.recipe.chat_preprocessing
-    if own is None or own.mask_generation_prompt or stage.recipe.preprocessing.kind != own.kind:
+    settings = stage.recipe.chat_preprocessing
+    if settings is None or settings.mask_generation_prompt or stage.recipe.preprocessing.kind != settings.kind:
         return None
     try:
         recipe = stage.recipe.override({"preprocessing.mask_generation_prompt": True})

@@ -25,7 +25,7 @@ class ServerRenders:
         Raises:
             RowError: the template rejects them.
         """
-        messages = self._served(conversation, turn)
+        messages = self._messages(conversation, turn)
         text = self._tokenizer.render_served(messages, conversation.tools, conversation.template_kwargs)
         self.num_characters += len(text)
         return text
@@ -36,12 +36,12 @@ class ServerRenders:
         Raises:
             RowError: the template rejects it.
         """
-        messages = self._served(conversation, turn + 1)
+        messages = self._messages(conversation, turn + 1)
         text = self._tokenizer.render_text(messages, conversation.tools, conversation.template_kwargs)
         self.num_characters += len(text)
         return text
 
-    def _served(self, conversation: Conversation, num_messages: int) -> list[Mapping[str, Any]]:
+    def _messages(self, conversation: Conversation, num_messages: int) -> list[Mapping[str, Any]]:
         """Return the first messages of a conversation with the server's system prompt."""
         messages: list[Mapping[str, Any]] = list(conversation.messages[:num_messages])
         if self._system is None:

@@ -48,22 +48,22 @@ def sample_answers(stage: "LoadedStage", files: Sequence[InputFile]) -> ServedRe
         ConfigError: the recipe's rows are no conversations.
     """
     rows, tally = ServedRows.of(stage, shows_texts=False), ServedTally()
-    kept, prompts, choices = SwitchRows(), PromptRows(), ChoiceRows()
-    for item, answers in _compared(rows, iter_sample(files, max_row_bytes=stage.recipe.data.max_row_bytes)):
+    switch_rows, prompts, choices = SwitchRows(), PromptRows(), ChoiceRows()
+    for item, answers in _compare(rows, iter_sample(files, max_row_bytes=stage.recipe.data.max_row_bytes)):
         if isinstance(answers, RowError) or not answers:
             continue
         tally.add(item.file_index, item.row, answers, is_row_exact=item.is_row_exact)
-        kept.add(item.values, answers)
+        switch_rows.add(item.values, answers)
         prompts.add(item.values, answers)
         choices.add(item.values, len(answers))
         if tally.num_answers >= MAX_ANSWERS or rows.comparer.num_rendered >= _BUDGET:
             break
-    switches = find_switches(rows, kept)
+    switches = find_switches(rows, switch_rows)
     record = tally.record(switches, prompts.try_setting(stage), rows.settings)
     return replace(record, choices=choices.measure(stage, switches)) if record.differing else record
 
 
-def _compared(
+def _compare(
     rows: ServedRows, sample: Iterable[SampledRow]
 ) -> Iterator[tuple[SampledRow, list[ServedAnswer] | RowError]]:
     """Yield each row with its answers; some are encoded together."""
@@ -74,27 +74,27 @@ def _compared(
 
 def iter_sample(files: Sequence[InputFile], *, max_row_bytes: int) -> Iterator[SampledRow]:
     """Yield rows of windows that are spread over some files, window by window; skips what cannot be read."""
-    chosen = pick_evenly(range(len(files)), _MAX_FILES)
-    most = max(_NUM_WINDOWS // max(len(chosen), 1), 1)
-    windows = [(index, one) for index in chosen for one in _windows(files[index], most, max_row_bytes)]
+    indices = pick_evenly(range(len(files)), _MAX_FILES)
+    num_windows = max(_NUM_WINDOWS // max(len(indices), 1), 1)
+    windows = [(index, window) for index in indices for window in _windows(files[index], num_windows, max_row_bytes)]
     num_rows = -(-_NUM_ROWS // max(len(windows), 1))
     in_turn = zip_longest(*(_rows(index, files[index], window, num_rows) for index, window in windows))
     yield from (row for group in in_turn for row in group if row is not None)
 
 
-def _windows(file: InputFile, most: int, max_row_bytes: int) -> list[Window]:
+def _windows(file: InputFile, num_windows: int, max_row_bytes: int) -> list[Window]:
     """Return windows of a file; none if it cannot be read, which the build then reports."""
     try:
-        windows = list(islice(file_windows(file, max_row_bytes=max_row_bytes).windows, most))
+        windows = list(islice(file_windows(file, max_row_bytes=max_row_bytes).windows, num_windows))
     except DataError:
         return []
     return [window for window in windows if not window.part.is_oversized]
 
 
-def _rows(index: int, file: InputFile, window: Window, most: int) -> Iterator[SampledRow]:
+def _rows(index: int, file: InputFile, window: Window, num_rows: int) -> Iterator[SampledRow]:
     """Yield the first rows of a window; ends where they cannot be read."""
     try:
-        for row, item in islice(read_range(file, window.part), most):
+        for row, item in islice(read_range(file, window.part), num_rows):
             if isinstance(item, ReadRow):
                 yield SampledRow(file_index=index, row=row, is_row_exact=window.has_row_numbers, values=item)
     except DataError:

@@ -60,7 +60,7 @@ class SwitchRows:
         """Return the first row of each mix of kinds with an answer that a switch is wanted for, for some mixes."""
         firsts: dict[_Kinds, ReadRow] = {}
         for row, kinds in self.rows:
-            if any(wants(*one) for one in kinds):
+            if any(wants(*facts) for facts in kinds):
                 firsts.setdefault(kinds, row)
         return list(firsts.values())[:_MOST_SEEDS]
 
@@ -69,46 +69,46 @@ class SwitchRows:
 _Wants = Callable[[ServedKind, bool], bool]
 
 
-def find_switches(rows: ServedRows, kept: SwitchRows) -> Switches:
+def find_switches(rows: ServedRows, switch_rows: SwitchRows) -> Switches:
     """Return the switch that makes texts the same, and the one with which no token lies across the end of a prompt."""
-    return Switches(find_switch(rows, kept), find_prompt_switch(rows, kept))
+    return Switches(find_switch(rows, switch_rows), find_prompt_switch(rows, switch_rows))
 
 
-def find_switch(rows: ServedRows, kept: SwitchRows) -> Switch:
+def find_switch(rows: ServedRows, switch_rows: SwitchRows) -> Switch:
     """Return the switch that makes contexts and answers the same in training and serving when it is set in both.
 
     It cures all answers of a differing row and harms none of another; failing that, it is partial. Answers may still
     differ at the boundary, and no text that the model must write may get lost. Of several switches for a row, the one
     with the most equal answers counts, then the first by name.
     """
-    return _find(rows, kept, lambda kind, _: kind in SWITCHED_KINDS)
+    return _find(rows, switch_rows, lambda kind, _: kind in SWITCHED_KINDS)
 
 
-def find_prompt_switch(rows: ServedRows, kept: SwitchRows) -> Switch:
+def find_prompt_switch(rows: ServedRows, switch_rows: SwitchRows) -> Switch:
     """Return the switch with which no token lies across the end of what the server sends, as `find_switch` does.
 
     Rows without thoughts have such tokens where the generation prompt opens a thought: `<think>` and an empty line, of
     which the server writes the first half. No mask cures them; a prompt that writes the empty thought does.
     """
-    return _find(rows, kept, lambda kind, straddles: kind == ServedKind.BOUNDARY and straddles)
+    return _find(rows, switch_rows, lambda kind, straddles: kind == ServedKind.BOUNDARY and straddles)
 
 
-def _find(rows: ServedRows, kept: SwitchRows, wants: _Wants) -> Switch:
-    seeds = kept.seeds(wants)
+def _find(rows: ServedRows, switch_rows: SwitchRows, wants: _Wants) -> Switch:
+    seeds = switch_rows.seeds(wants)
     if not seeds:
         return NO_SWITCH
-    names, found, budget = sorted(settable(rows.stage.tokenizer))[:_MOST], NO_SWITCH, rows.comparer.num_rendered
+    names, best, budget = sorted(settable(rows.stage.tokenizer))[:_MOST], NO_SWITCH, rows.comparer.num_rendered
     with TimeLimit() as limit:
         trial = _Trial(rows, limit, wants)
         for seed in seeds:
-            others = [row for row, _ in kept.rows if row is not seed]
+            other_rows = [row for row, _ in switch_rows.rows if row is not seed]
             for switch in trial.cures(seed, names):
-                if not any(trial.is_harmed(row, switch) for row in others):
+                if not any(trial.is_harmed(row, switch) for row in other_rows):
                     return switch
-                found = found if found.name else switch._replace(is_partial=True)
+                best = best if best.name else switch._replace(is_partial=True)
             if rows.comparer.num_rendered - budget > _BUDGET:
                 break
-    return found
+    return best
 
 
 class _Shown(NamedTuple):
@@ -127,51 +127,53 @@ class _Trial:
     def cures(self, row: ReadRow, names: Sequence[str]) -> list[Switch]:
         """Return the switches that cure a row, the best first."""
         pieces = self._pieces(row)
-        before = self._shown(pieces)
+        before = self._view(pieces)
         if before is None:
             return []
-        found = []
+        switches = []
         for name, value in product(names, (True, False)):
             if self._is_stopped:
                 break
-            after = self._shown([_with_variable(chat, name, value) for chat in pieces])
+            after = self._view([_with_variable(chat, name, value) for chat in pieces])
             if after is not None and self._is_cured(before, after):
-                found.append((-sum(answer.kind == ServedKind.EQUAL for answer in after.answers), name, value))
-        return [Switch(name, value) for _, name, value in sorted(found)]
+                switches.append((-sum(answer.kind == ServedKind.EQUAL for answer in after.answers), name, value))
+        return [Switch(name, value) for _, name, value in sorted(switches)]
 
     def is_harmed(self, row: ReadRow, switch: Switch) -> bool:
         """Return whether an answer of a row differs with a switch that does not without it, or loses text."""
         pieces = self._pieces(row)
-        before = self._shown(pieces)
+        before = self._view(pieces)
         if before is None:
             return False
-        after = self._shown([_with_variable(chat, switch.name, switch.value) for chat in pieces])
+        after = self._view([_with_variable(chat, switch.name, switch.value) for chat in pieces])
         return after is None or _harms(before, after)
 
     def _is_cured(self, before: _Shown, after: _Shown) -> bool:
         """Return whether no answer is left for which a switch is wanted, and nothing is lost."""
-        return not _harms(before, after) and not any(self._wants(one.kind, one.straddles) for one in after.answers)
+        return not _harms(before, after) and not any(
+            self._wants(answer.kind, answer.straddles) for answer in after.answers
+        )
 
     def _pieces(self, row: ReadRow) -> list[RenderedChat]:
         try:
-            prepared = self._limit(self._rows.stage.encoder.prepare, row)
+            prepared_row = self._limit(self._rows.stage.encoder.prepare, row)
         except RowError:
             return []
-        return [chat for value in prepared.values if (chat := chat_of(value)) is not None]
+        return [chat for value in prepared_row.values if (chat := chat_of(value)) is not None]
 
-    def _shown(self, pieces: Sequence[RenderedChat]) -> _Shown | None:
+    def _view(self, pieces: Sequence[RenderedChat]) -> _Shown | None:
         """Return what pieces show; None if the template or the masks reject them, or nothing is trained."""
         try:
-            return self._limit(self._compared, pieces)
+            return self._limit(self._compare, pieces)
         except RowError as error:
             self._is_stopped |= error.reason in STOPPED
             return None
 
-    def _compared(self, pieces: Sequence[RenderedChat]) -> _Shown | None:
-        chats = [_rendered(self._rows, chat) for chat in pieces]
-        compared = self._rows.compare_chats(chats)
-        answers = [answer for found in compared if not isinstance(found, RowError) for answer in found]
-        has_any = any(not isinstance(found, RowError) for found in compared)
+    def _compare(self, pieces: Sequence[RenderedChat]) -> _Shown | None:
+        chats = [_render(self._rows, chat) for chat in pieces]
+        outcomes = self._rows.compare_chats(chats)
+        answers = [answer for outcome in outcomes if not isinstance(outcome, RowError) for answer in outcome]
+        has_any = any(not isinstance(outcome, RowError) for outcome in outcomes)
         return _Shown([chat.text for chat in chats], answers) if has_any and answers else None
 
 
@@ -182,7 +184,7 @@ def _with_variable(chat: RenderedChat, name: str, value: bool) -> RenderedChat:
     return chat._replace(conversation=conversation._replace(template_kwargs=kwargs, is_plain=False))
 
 
-def _rendered(rows: ServedRows, chat: RenderedChat) -> RenderedChat:
+def _render(rows: ServedRows, chat: RenderedChat) -> RenderedChat:
     conversation, tokenizer = chat.conversation, rows.stage.tokenizer
     inputs = conversation.messages, conversation.tools, conversation.template_kwargs
     if tokenizer.has_generation_blocks:
@@ -196,7 +198,7 @@ def _harms(before: _Shown, after: _Shown) -> bool:
     if len(after.answers) != len(before.answers) or _loses(before, after):
         return True
     pairs = zip(before.answers, after.answers, strict=True)
-    return any(_is_good(one) and not _is_good(other) for one, other in pairs)
+    return any(_is_good(answer_before) and not _is_good(answer_after) for answer_before, answer_after in pairs)
 
 
 def _is_good(answer: ServedAnswer) -> bool:
@@ -208,5 +210,5 @@ def _loses(before: _Shown, after: _Shown) -> bool:
 
     Fewer tokens of the same text are no loss: the server then writes the others.
     """
-    num_before, num_after = (sum(answer.num_trained_tokens for answer in one.answers) for one in (before, after))
+    num_before, num_after = (sum(answer.num_trained_tokens for answer in side.answers) for side in (before, after))
     return num_after < num_before and after.texts != before.texts

@@ -37,33 +37,33 @@ class KnownText:
         self.text, self.input_ids = text, input_ids
         self._tokenizer, self._cutting = tokenizer, cutting
 
-    def tokens_of(self, other: str) -> TokenArray:
+    def tokens_of(self, other_text: str) -> TokenArray:
         """Return the tokens of a text, shape [num_tokens], int32."""
-        place, token = self._cut_before(common_prefix(self.text, other))
-        return np.concatenate([self.input_ids[:token], self._encoded(other[place:])])
+        place, token = self._cut_before(common_prefix(self.text, other_text))
+        return np.concatenate([self.input_ids[:token], self._encode(other_text[place:])])
 
-    def difference(self, other: str) -> Difference:
+    def difference(self, other_text: str) -> Difference:
         """Return the first token in which a text differs from this one; the texts differ, or their tokens do."""
-        shared = common_prefix(self.text, other)
-        place, token = self._cut_before(shared)
-        other_ids = self._encoded(other[place : shared + _WINDOW])
+        num_shared = common_prefix(self.text, other_text)
+        place, token = self._cut_before(num_shared)
+        other_ids = self._encode(other_text[place : num_shared + _WINDOW])
         own_ids = self.input_ids[token:]
         at = first_unequal(own_ids, other_ids)
         before = self.input_ids[max(token + at - _MARGIN, 0) : token].tolist()
-        shown = (self._tokenizer.decode([*before, *_around(ids, at)]) for ids in (own_ids, other_ids))
-        return Difference(token + at, *shown)
+        texts = (self._tokenizer.decode([*before, *_around(ids, at)]) for ids in (own_ids, other_ids))
+        return Difference(token + at, *texts)
 
     def shown_at(self, token: int) -> str:
         """Return the text around a token."""
         return self._tokenizer.decode(_around(self.input_ids, token))
 
-    def _encoded(self, text: str) -> TokenArray:
+    def _encode(self, text: str) -> TokenArray:
         return np.array(self._tokenizer.encode_with_places([text])[0].ids, dtype=np.int32)
 
-    def _cut_before(self, shared: int) -> tuple[int, int]:
-        """Return (character, token) of the last splitting token that lies within the first `shared` characters."""
+    def _cut_before(self, num_shared: int) -> tuple[int, int]:
+        """Return (character, token) of the last splitting token that lies within the first `num_shared` characters."""
         stops, places, tokens = self._cuts
-        index = bisect_right(stops, shared) - 1
+        index = bisect_right(stops, num_shared) - 1
         return (places[index], tokens[index]) if index >= 0 else (0, 0)
 
     @cached_property
@@ -72,11 +72,11 @@ class KnownText:
         ids = self._cutting.ids
         if not ids:
             return [], [], []
-        found = list(re.finditer("|".join(map(re.escape, ids)), self.text))
+        matches = list(re.finditer("|".join(map(re.escape, ids)), self.text))
         tokens = np.flatnonzero(np.isin(self.input_ids, list(ids.values())))
-        if [ids[match.group()] for match in found] != self.input_ids[tokens].tolist():
+        if [ids[match.group()] for match in matches] != self.input_ids[tokens].tolist():
             return [], [], []
-        return [match.end() for match in found], [match.start() for match in found], tokens.tolist()
+        return [match.end() for match in matches], [match.start() for match in matches], tokens.tolist()
 
 
 def _around(ids: TokenArray, at: int) -> list[int]:

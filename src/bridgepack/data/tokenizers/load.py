@@ -66,9 +66,9 @@ def load_tokenizer(config: TokenizerConfig) -> ChatTokenizer:
             field=_NAME,
         )
     loses_text = _loses_text(tokenizer, config)
-    loaded = ChatTokenizer(tokenizer, config, template, loses_text=loses_text, lost_flags=lost_flags)
-    refuse_lost_text(loaded, _PLAIN, of_what="plain words and digits", most_percent=0)
-    return loaded
+    chat_tokenizer = ChatTokenizer(tokenizer, config, template, loses_text=loses_text, lost_flags=lost_flags)
+    refuse_lost_text(chat_tokenizer, _PLAIN, of_what="plain words and digits", most_percent=0)
+    return chat_tokenizer
 
 
 def refuse_lost_text(
@@ -79,8 +79,8 @@ def refuse_lost_text(
     Raises:
         TokenizerError: encoding and decoding loses too many letters and digits.
     """
-    lost = 100 * lost_fraction(tokenizer, texts)
-    if lost <= most_percent:
+    lost_percent = 100 * lost_fraction(tokenizer, texts)
+    if lost_percent <= most_percent:
         return
     why = f"the folder has no {_VOCABULARIES}" if _is_bare(tokenizer.config) else "its vocabulary lacks them"
     advice = "Copy the whole tokenizer there, or name one that fits this data"
@@ -88,7 +88,7 @@ def refuse_lost_text(
         why = "transformers loads it as a class that loses text, which its tokenizer.json keeps"
         advice = "Set tokenizer.loader to tokenizer_json"
     where = f"tokenizer.name_or_path is {tokenizer.config.name_or_path!r}"
-    raise TokenizerError(f"{where}; it loses {lost:.0f}% of {of_what}: {why}. {advice}.")
+    raise TokenizerError(f"{where}; it loses {lost_percent:.0f}% of {of_what}: {why}. {advice}.")
 
 
 def _is_bare(config: TokenizerConfig) -> bool:
@@ -157,10 +157,10 @@ def _sharing_backends() -> Iterator[None]:
 
     deepcopy = copy.deepcopy
 
-    def shared(value: Any, *arguments: Any) -> Any:
+    def copy_of(value: Any, *arguments: Any) -> Any:
         return value if isinstance(value, Tokenizer) else deepcopy(value, *arguments)
 
-    copy.deepcopy = shared  # type: ignore[assignment]
+    copy.deepcopy = copy_of  # type: ignore[assignment]
     try:
         yield
     finally:
@@ -232,7 +232,12 @@ def _loses_text(tokenizer: Any, config: TokenizerConfig) -> bool:
     from transformers.utils.hub import cached_file
 
     try:
-        own = Tokenizer.from_file(cached_file(config.name_or_path, "tokenizer.json", revision=config.revision))
+        file_tokenizer = Tokenizer.from_file(
+            cached_file(config.name_or_path, "tokenizer.json", revision=config.revision)
+        )
     except Exception:  # tokenizers raises a bare Exception for an unreadable file
         return False
-    return bool(own.decode(own.encode(_PROBE, add_special_tokens=False).ids, skip_special_tokens=False) == _PROBE)
+    return bool(
+        file_tokenizer.decode(file_tokenizer.encode(_PROBE, add_special_tokens=False).ids, skip_special_tokens=False)
+        == _PROBE
+    )

@@ -88,19 +88,19 @@ class ChatJudge:
         blocks: list[Span] = []
         text = None
         if self._has_blocks:
-            marked = self._rendering.render_marked(
+            marked_render = self._rendering.render_marked(
                 conversation.messages, conversation.tools, conversation.template_kwargs
             )
-            text, blocks = marked or (None, [])
+            text, blocks = marked_render or (None, [])
         else:
             text = render(conversation.messages)
         text = text and text + sequence.stop
         if text is None or not self._rendering.knows_places:
-            return RowVerdict.unjudged(self.names, _REFUSED if text is None else _NO_PLACES)
-        wanted, bounds = self._rendering.tokens(text + self._rendering.tail)
+            return RowVerdict.without_judgement(self.names, _REFUSED if text is None else _NO_PLACES)
+        text_ids, bounds = self._rendering.tokens(text + self._rendering.tail)
         ids, mask = sequence.input_ids, sequence.loss_mask
-        if not np.array_equal(ids, wanted):
-            return tokens_differ(self.names, ids, wanted, self._tokenizer.decode)
+        if not np.array_equal(ids, text_ids):
+            return tokens_differ(self.names, ids, text_ids, self._tokenizer.decode)
         goes_on = self._rendering.prompt_goes_on(conversation.template_kwargs)
         renders = Renders(render, conversation.messages, text, prompt_goes_on=goes_on)
         chat = _Chat(conversation, text, renders, bounds)
@@ -150,22 +150,24 @@ class ChatJudge:
         """Return name -> derivation; empty if everything is trained."""
         if self._settings.loss_mode == "full":
             return {}
-        found = {
+        derivations = {
             PREFIXES: derive_from_prefixes(chat.text, chat.roles, chat.renders, self._inner_end),
             MARKS: derive_from_marks(chat.text, chat.conversation.messages, chat.words(), self._marks),
         }
         if self._has_blocks:
-            turns = _known_turns(chat.roles, found)
-            found = {BLOCKS: derive_from_blocks(chat.text, blocks, turns, self._marks), **found}
+            turns = _known_turns(chat.roles, derivations)
+            derivations = {BLOCKS: derive_from_blocks(chat.text, blocks, turns, self._marks), **derivations}
         answers = [index for index, role in enumerate(chat.roles) if role == ASSISTANT]
         if self._settings.mask_generation_prompt:
-            found = {name: as_served(item, chat.text, answers, chat.renders) for name, item in found.items()}
+            derivations = {
+                name: as_served(item, chat.text, answers, chat.renders) for name, item in derivations.items()
+            }
         if self._settings.assistant_markers is not None and self._marks == NO_END:
             ends = self._settings.assistant_markers.ends
-            found = {name: leave_ends(item, chat.text, ends) for name, item in found.items()}
-        excluded = [turn for turn, index in enumerate(answers) if index in chat.conversation.untrained_answers]
-        for name, item in found.items():
-            item = exclude_spans(item, [item.turns[turn] if item.turns else None for turn in excluded])
+            derivations = {name: leave_ends(item, chat.text, ends) for name, item in derivations.items()}
+        excluded_turns = [turn for turn, index in enumerate(answers) if index in chat.conversation.untrained_answers]
+        for name, item in derivations.items():
+            item = exclude_spans(item, [item.turns[turn] if item.turns else None for turn in excluded_turns])
             if self._settings.loss_mode == "last_turn":
                 item = only_last_turn(item)
             if self._settings.reasoning_loss != "keep":
@@ -173,8 +175,8 @@ class ChatJudge:
                 item = without_thoughts(item, chat.text, chat.answers, **kinds)
             if self._trims_openings:
                 item = exclude_spans(item, [opening_of(turn, chat.text, chat.bounds) for turn in item.turns if turn])
-            found[name] = item
-        return found
+            derivations[name] = item
+        return derivations
 
     def _findings(
         self,
@@ -207,8 +209,8 @@ class ChatJudge:
     ) -> Iterator[TrainedTurn]:
         """Yield the tokens of trained turns without thoughts, for turns whose position is known."""
         messages = [index for index, role in enumerate(chat.roles) if role == ASSISTANT]
-        known = list(zip(messages, turns, strict=True))
-        for message, turn in known[-1:] if self._settings.loss_mode == "last_turn" else known:
+        placed_turns = list(zip(messages, turns, strict=True))
+        for message, turn in placed_turns[-1:] if self._settings.loss_mode == "last_turn" else placed_turns:
             if turn is None or message in chat.conversation.untrained_answers:
                 continue
             start, stop = turn[0], turn[0] + len(chat.text[slice(*turn)].rstrip())
@@ -237,8 +239,8 @@ class ChatJudge:
     def _trains_empty_thoughts(self, chat: _Chat, mask: MaskArray, derivations: Iterable[Derivation]) -> bool:
         if self._settings.reasoning_loss != "keep" or self._settings.mask_generation_prompt:
             return False
-        found = (thoughts_of(item.turns, chat.text, chat.answers, only_empty=True) for item in derivations)
-        return any(mask[tokens_within(span, chat.bounds)].any() for spans in found for span in spans)
+        thoughts = (thoughts_of(item.turns, chat.text, chat.answers, only_empty=True) for item in derivations)
+        return any(mask[tokens_within(span, chat.bounds)].any() for spans in thoughts for span in spans)
 
     def _end_of(self, text: str, start: int, stop: int) -> int:
         """Return the first character of a turn's end: of a known mark or an added token; `stop` if there is none."""
@@ -322,9 +324,9 @@ def _known_turns(roles: Sequence[str], derivations: Mapping[str, Derivation]) ->
     num_turns = sum(role == ASSISTANT for role in roles)
     turns: list[Span | None] = [None] * num_turns
     for name in (PREFIXES, MARKS):
-        found = derivations[name].turns if name in derivations else ()
-        if len(found) == num_turns:
-            turns = [known or new for known, new in zip(turns, found, strict=True)]
+        derived_turns = derivations[name].turns if name in derivations else ()
+        if len(derived_turns) == num_turns:
+            turns = [turn or new for turn, new in zip(turns, derived_turns, strict=True)]
     return turns
 
 
@@ -333,12 +335,12 @@ def _lost_calls(chat: _Chat, turns: Sequence[Span | None]) -> Iterator[RowFindin
     assistant = iter(turns)
     for index, message in enumerate(chat.conversation.messages):
         turn = next(assistant) if message["role"] == ASSISTANT else None
-        lost = lost_parts(chat.text if turn is None else chat.text[slice(*turn)], message.get("tool_calls"))
-        if lost:
-            more = f" and {len(lost) - _LOST_SHOWN} more" if len(lost) > _LOST_SHOWN else ""
+        lost_texts = lost_parts(chat.text if turn is None else chat.text[slice(*turn)], message.get("tool_calls"))
+        if lost_texts:
+            more = f" and {len(lost_texts) - _LOST_SHOWN} more" if len(lost_texts) > _LOST_SHOWN else ""
             yield RowFinding(
                 kind="tool-call-lost",
-                detail=f"the text of the turn lacks {', '.join(lost[:_LOST_SHOWN])}{more} of its tool calls",
+                detail=f"the text of the turn lacks {', '.join(lost_texts[:_LOST_SHOWN])}{more} of its tool calls",
                 advice=_CORRECT_CALLS,
                 message=index + 1,
                 texts={} if turn is None else {"turn": chat.text[slice(*turn)]},

@@ -52,14 +52,14 @@ class SourceJudge:
         try:
             content = self.reader.read(row)
         except UnreadableRowError as error:
-            return RowVerdict.unjudged(self._judge.names, _UNREAD.format(error))
+            return RowVerdict.without_judgement(self._judge.names, _UNREAD.format(error))
         verdict = self._judge.judge(content, sequence)
         if _is_of_another_text(verdict) and isinstance(content, Conversation):
             verdict = self._judge.judge(content.with_thoughts_for(self._template), sequence)
         if _is_of_another_text(verdict):
             unread = self.reader.unread(row)
             if unread:
-                return RowVerdict.unjudged(self._judge.names, _OTHER_COLUMNS.format(", ".join(unread)))
+                return RowVerdict.without_judgement(self._judge.names, _OTHER_COLUMNS.format(", ".join(unread)))
         return verdict
 
 

@@ -78,36 +78,36 @@ class LearnedMarks:
 def learn_marks(render: Render) -> LearnedMarks | str:
     """Return a template's marks around assistant turns, or the reason why they cannot be learned."""
     first, second, third, fourth = _WORDS
-    asked = [_message(USER, first)]
-    chat = render([*asked, _message(ASSISTANT, second), _message(USER, third), _message(ASSISTANT, fourth)])
+    question = [_message(USER, first)]
+    chat = render([*question, _message(ASSISTANT, second), _message(USER, third), _message(ASSISTANT, fourth)])
     if chat is None:
         return NO_PLAIN_CHAT
     gaps = _between(chat, _WORDS)
     if gaps is None:
         return WORDS_LOST
-    prompt = _after(render(asked, has_prompt=True), first)
-    plain = _after(render(asked), first)
+    prompt = _after(render(question, has_prompt=True), first)
+    plain = _after(render(question), first)
     has_prompt = prompt is not None and prompt != plain
-    answers = [_after(render([*asked, {**_message(ASSISTANT, second), **more}]), first) for more in _ANSWERS]
-    begun = [prompt, *answers] if has_prompt else answers
-    heads = [gaps[1], gaps[3], *(text for text in begun if text is not None)]
-    shared = without_open_tag(reduce(lambda one, other: one[: common_prefix(one, other)], heads))
+    answers = [_after(render([*question, {**_message(ASSISTANT, second), **more}]), first) for more in _ANSWERS]
+    answer_starts = [prompt, *answers] if has_prompt else answers
+    heads = [gaps[1], gaps[3], *(text for text in answer_starts if text is not None)]
+    shared_head = without_open_tag(reduce(lambda head, next_head: head[: common_prefix(head, next_head)], heads))
     # the user turn's end, if more follows, is not a mark of the next turn
-    begins_alike = plain is not None and shared.startswith(plain) and shared[len(plain) :].strip()
-    opening = shared[len(plain or "") :] if begins_alike else shared
+    begins_alike = plain is not None and shared_head.startswith(plain) and shared_head[len(plain) :].strip()
+    opening = shared_head[len(plain or "") :] if begins_alike else shared_head
     closings = _closings(render, middle=gaps[2], tail=gaps[4])
     if not opening.strip():
         return NO_BEGINNING
     if not closings:
         return NO_END
     is_last_open = not gaps[4].strip()
-    others = tuple(dict.fromkeys(_other_openings(render, closings)))
+    other_openings = tuple(dict.fromkeys(_other_openings(render, closings)))
     return LearnedMarks(
         opening=opening,
         closings=closings,
-        doubt=NO_PROMPT if not has_prompt else "" if shared == prompt else OTHER_PROMPT,
-        others=others,
-        ends_calls=_ends_calls(render, closings, others, is_last_open=is_last_open),
+        doubt=NO_PROMPT if not has_prompt else "" if shared_head == prompt else OTHER_PROMPT,
+        others=other_openings,
+        ends_calls=_ends_calls(render, closings, other_openings, is_last_open=is_last_open),
         is_last_open=is_last_open,
     )
 
@@ -122,7 +122,7 @@ def derive_from_marks(
         return silent(text, MARKS_IN_WORDS)
     if not marks.ends_calls and any(message.get("tool_calls") for message in messages):
         return silent(text, CALLS_END_OTHERWISE)
-    openings = [found.start() for found in re.finditer(re.escape(marks.opening), text)]
+    openings = [match.start() for match in re.finditer(re.escape(marks.opening), text)]
     if len(openings) != sum(message["role"] == ASSISTANT for message in messages):
         return silent(text, OTHER_NUMBER)
     votes = no_votes(len(text))
@@ -156,10 +156,10 @@ def derive_from_blocks(
     for start, stop in blocks:
         votes[start:stop] = TRAINED
         if isinstance(marks, str):
-            closed = next((turn[1] for turn in turns if turn is not None and turn[0] <= stop <= turn[1]), stop)
+            closing_end = next((turn[1] for turn in turns if turn is not None and turn[0] <= stop <= turn[1]), stop)
         else:
-            closed = marks.closing_at(text, stop)
-        votes[stop:closed] = NOT_JUDGED
+            closing_end = marks.closing_at(text, stop)
+        votes[stop:closing_end] = NOT_JUDGED
     leave_blanks(votes, text, [*blocks, *turns])
     return Derivation(votes=votes, turns=tuple(None if turn is None else _with_header(turn, blocks) for turn in turns))
 
@@ -172,21 +172,21 @@ def _with_header(turn: Span, blocks: Sequence[Span]) -> Span:
 
 def _end(text: str, marks: LearnedMarks, first: int, limit: int) -> int | None:
     """Return the end of a turn's first closing before the next assistant turn, or None."""
-    found = [(text.find(mark.rstrip(), first, limit), mark) for mark in marks.closings]
-    places = [place for place, _ in found if place >= 0]
+    matches = [(text.find(mark.rstrip(), first, limit), mark) for mark in marks.closings]
+    places = [place for place, _ in matches if place >= 0]
     if not places:
         return None
     place = min(places)
-    return max(place + len(mark.rstrip()) for at, mark in found if at == place)
+    return max(place + len(mark.rstrip()) for at, mark in matches if at == place)
 
 
 def _closings(render: Render, *, middle: str, tail: str) -> tuple[str, ...]:
     """Return the closings of the last turn, if it has one, and of a turn before a user turn."""
     if tail.strip() and middle.startswith(tail.rstrip()):
         return (middle[: common_prefix(middle, tail)],)
-    asked = [_message(USER, _WORDS[0])]
-    users = render([*asked, _message(USER, _WORDS[1])])
-    alone = _after(render(asked), _WORDS[0])
+    question = [_message(USER, _WORDS[0])]
+    users = render([*question, _message(USER, _WORDS[1])])
+    alone = _after(render(question), _WORDS[0])
     gaps = _between(users, _WORDS[:2]) if users is not None else None
     if gaps is None or alone is None or not gaps[1].startswith(alone):
         return ()
@@ -198,24 +198,24 @@ def _closings(render: Render, *, middle: str, tail: str) -> tuple[str, ...]:
 
 def _other_openings(render: Render, closings: Sequence[str]) -> Iterator[str]:
     """Yield the marks before the words of turns that follow an answer."""
-    answered = [_message(USER, _WORDS[0]), _message(ASSISTANT, _WORDS[1])]
+    exchange = [_message(USER, _WORDS[0]), _message(ASSISTANT, _WORDS[1])]
     for role in _OTHER_ROLES:
-        gaps = _between(render([*answered, _message(role, _WORDS[2])]) or "", _WORDS[:3])
+        gaps = _between(render([*exchange, _message(role, _WORDS[2])]) or "", _WORDS[:3])
         closing = next((mark for mark in closings if gaps is not None and gaps[2].startswith(mark)), None)
         if gaps is not None and closing is not None and gaps[2][len(closing) :].strip():
             yield gaps[2][len(closing) :]
 
 
-def _ends_calls(render: Render, closings: Sequence[str], others: Sequence[str], *, is_last_open: bool) -> bool:
+def _ends_calls(render: Render, closings: Sequence[str], other_openings: Sequence[str], *, is_last_open: bool) -> bool:
     """Return whether turns with tool calls end like others, at the conversation's end and before a user turn."""
     ends = []
     for call in _CALLS:
-        called = [_message(USER, _WORDS[0]), {**_message(ASSISTANT, ""), **call}]
-        text = render(called)
-        followed = (render([*called, _message(USER, _WORDS[2])]) or "").partition(_WORDS[2])[0]
-        header = max((mark for mark in others if followed.endswith(mark)), key=len, default="")
+        calls = [_message(USER, _WORDS[0]), {**_message(ASSISTANT, ""), **call}]
+        text = render(calls)
+        before_next = (render([*calls, _message(USER, _WORDS[2])]) or "").partition(_WORDS[2])[0]
+        header = max((mark for mark in other_openings if before_next.endswith(mark)), key=len, default="")
         ends += [text] if text is not None and not is_last_open else []
-        ends += [followed[: -len(header)]] if header else []
+        ends += [before_next[: -len(header)]] if header else []
     return bool(ends) and all(text.rstrip().endswith(tuple(mark.rstrip() for mark in closings)) for text in ends)
 
 
@@ -226,13 +226,13 @@ def _message(role: str, words: str) -> dict[str, Any]:
 def _between(text: str, words: Sequence[str]) -> list[str] | None:
     """Return the texts before, between and after words; None unless each word occurs once, in order."""
     gaps = []
-    rest = text
+    remainder = text
     for word in words:
-        before, found, rest = rest.partition(word)
-        if not found or word in rest:
+        before, separator, remainder = remainder.partition(word)
+        if not separator or word in remainder:
             return None
         gaps.append(before)
-    return [*gaps, rest]
+    return [*gaps, remainder]
 
 
 def _after(text: str | None, word: str) -> str | None:

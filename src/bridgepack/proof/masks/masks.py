@@ -91,7 +91,7 @@ class MaskComparison:
         except RowError as error:
             if error.reason not in STOPPED:
                 raise
-            return RowVerdict.unjudged(self._names, f"{error.detail} for the conversation's parts")
+            return RowVerdict.without_judgement(self._names, f"{error.detail} for the conversation's parts")
 
     def _note(self, row: BuiltRow, verdict: RowVerdict) -> None:
         """Count a verdict; keep its findings while there is room, and always one of each kind."""

@@ -78,8 +78,8 @@ class Renders:
 
     def num_closing(self, index: int) -> int:
         """Return how many characters follow a message's own words if it is the last; 0 if unknown."""
-        found = _with_other_words(self._render, self._messages[: index + 1], index)
-        return 0 if found is None else common_prefix(found[0][::-1], found[1][::-1])
+        texts = _with_other_words(self._render, self._messages[: index + 1], index)
+        return 0 if texts is None else common_prefix(texts[0][::-1], texts[1][::-1])
 
     def num_moved(self, index: int) -> int:
         """Return how many characters follow a message's own words where another one's are among them; 0 elsewhere."""
@@ -88,17 +88,17 @@ class Renders:
         for place, message in enumerate(messages[:-1]):
             words = message.get("content")
             if isinstance(words, str) and words.strip() and words.strip() in tail:
-                changed = {**message, "content": _OTHER_WORDS[0]}
-                other = self._render([*messages[:place], changed, *messages[place + 1 :]])
-                if other is not None and not other.endswith(tail):
+                new_message = {**message, "content": _OTHER_WORDS[0]}
+                new_text = self._render([*messages[:place], new_message, *messages[place + 1 :]])
+                if new_text is not None and not new_text.endswith(tail):
                     return closing
         return 0
 
 
 def opening_of(render: Render, messages: Messages, index: int) -> str | None:
     """Return the text up to a message's own words: the common prefix of renders with other words there."""
-    found = _with_other_words(render, messages, index)
-    return None if found is None else found[0][: common_prefix(*found)]
+    texts = _with_other_words(render, messages, index)
+    return None if texts is None else texts[0][: common_prefix(*texts)]
 
 
 def _with_other_words(render: Render, messages: Messages, index: int) -> tuple[str, str] | None:
@@ -169,20 +169,20 @@ class _Walk:
         return start.first, stop
 
     def _start(self, index: int) -> _Start:
-        before, prompted = self._renders.before(index), self._renders.with_prompt(index)
-        if prompted is not None and prompted != before and self._text.startswith(prompted):
+        before, with_prompt = self._renders.before(index), self._renders.with_prompt(index)
+        if with_prompt is not None and with_prompt != before and self._text.startswith(with_prompt):
             if not self._renders.prompt_goes_on:
-                return _Start(len(prompted), len(prompted))
+                return _Start(len(with_prompt), len(with_prompt))
             self._reasons[PROMPT_GOES_ON] = None
-            return _Start(self._length(index), len(prompted))
+            return _Start(self._length(index), len(with_prompt))
         floor = self._length(index)
-        opened = self._renders.up_to_words(index)
-        if opened is None or not self._text.startswith(opened) or len(opened) < (floor or 0):
-            self._reasons[REFUSED if opened is None else UNSTABLE] = None
+        opening = self._renders.up_to_words(index)
+        if opening is None or not self._text.startswith(opening) or len(opening) < (floor or 0):
+            self._reasons[REFUSED if opening is None else UNSTABLE] = None
             return _Start(floor, None)
-        if len(opened) != floor:
-            self._reasons[NO_PROMPT if prompted in (None, before) else OTHER_PROMPT] = None
-        return _Start(floor, len(opened))
+        if len(opening) != floor:
+            self._reasons[NO_PROMPT if with_prompt in (None, before) else OTHER_PROMPT] = None
+        return _Start(floor, len(opening))
 
     def _length(self, index: int) -> int | None:
         """Return the length of the text of the messages before one, or None if the whole does not begin with it."""
@@ -196,11 +196,11 @@ class _Walk:
             return None
         if self._text.startswith(through):
             return None if self._renders.num_moved(index) else len(through)
-        added = through[first:]
+        turn_text = through[first:]
         # The rest must contain all that follows the words: of "><|return|>", ">" is not a turn without its beginning.
-        for lost in range(1, len(added) - max(self._renders.num_closing(index), 1) + 1):
-            if self._text.startswith(added[lost:], first):
-                return first + len(added) - lost if added[lost:].strip() else None
+        for num_lost in range(1, len(turn_text) - max(self._renders.num_closing(index), 1) + 1):
+            if self._text.startswith(turn_text[num_lost:], first):
+                return first + len(turn_text) - num_lost if turn_text[num_lost:].strip() else None
         return None
 
     def _open_ended(self, index: int, first: int) -> None:
@@ -217,8 +217,8 @@ class _Walk:
             leave_blanks(self._votes, self._text, [(first, first + length)])
         following = self._renders.up_to_words(index + 1) if index + 1 < len(self._roles) else None
         if following is not None and self._roles[index + 1] != ASSISTANT:
-            shared = common_prefix(following, self._text)
-            self._known_to = shared if shared == len(following) and shared >= first else None
+            num_shared = common_prefix(following, self._text)
+            self._known_to = num_shared if num_shared == len(following) and num_shared >= first else None
 
 
 Kwargs = Mapping[str, Any]
@@ -288,18 +288,18 @@ class Rendering:
 
     def _arguments(self, messages: Messages, tools: Any, kwargs: Kwargs, *, has_prompt: bool) -> dict[str, Any]:
         """Return the template's variables, as transformers gives them."""
-        given = {"messages": list(messages), "tools": tools, "documents": None, "add_generation_prompt": has_prompt}
-        return {**self._variables, **kwargs, **given}
+        variables = {"messages": list(messages), "tools": tools, "documents": None, "add_generation_prompt": has_prompt}
+        return {**self._variables, **kwargs, **variables}
 
 
 def _prompt_goes_on(render: Render) -> bool:
-    asked = [{"role": "user", "content": "Qoneq"}]
-    prompted = render(asked, has_prompt=True)
-    if prompted is None:
+    question = [{"role": "user", "content": "Qoneq"}]
+    with_prompt = render(question, has_prompt=True)
+    if with_prompt is None:
         return False
-    answered = [*asked, {"role": "assistant", "content": ""}]
-    opened = [opening_of(render, [*answered, *following], 1) for following in ([], asked)]
-    return any(text is not None and not text.startswith(prompted) for text in opened)
+    exchange = [*question, {"role": "assistant", "content": ""}]
+    openings = [opening_of(render, [*exchange, *following], 1) for following in ([], question)]
+    return any(text is not None and not text.startswith(with_prompt) for text in openings)
 
 
 def _tail_of(render: Render) -> str:

@@ -33,21 +33,21 @@ def as_served(derivation: Derivation, text: str, answers: Sequence[int], renders
     """
     votes, reasons, turns = derivation.votes.copy(), dict.fromkeys(derivation.reasons), list[Span | None]()
     for index, turn in zip(answers, derivation.turns, strict=False):
-        served = renders.with_prompt(index)
+        served_text = renders.with_prompt(index)
         turns.append(turn)
         if turn is None:
             continue
         first, stop = turn
-        own = votes[first : first + len(text[first:stop].rstrip())]
-        prompt = _prompt(renders.before(index), served)
-        if served is not None and text.startswith(served) and len(served) <= stop:
-            turns[-1] = len(served), stop
-            own[own == NOT_TRAINED] = TRAINED
-            votes[min(first, len(served) - len(prompt)) : len(served)] = NOT_TRAINED
-            votes[len(served) : first] = TRAINED
+        turn_votes = votes[first : first + len(text[first:stop].rstrip())]
+        prompt = _prompt(renders.before(index), served_text)
+        if served_text is not None and text.startswith(served_text) and len(served_text) <= stop:
+            turns[-1] = len(served_text), stop
+            turn_votes[turn_votes == NOT_TRAINED] = TRAINED
+            votes[min(first, len(served_text) - len(prompt)) : len(served_text)] = NOT_TRAINED
+            votes[len(served_text) : first] = TRAINED
         else:
             votes[slice(*_shared_characters(text, first, prompt))] = NOT_JUDGED
-            own[own == NOT_TRAINED] = NOT_JUDGED
+            turn_votes[turn_votes == NOT_TRAINED] = NOT_JUDGED
             reasons[NOT_AS_SERVED] = None
     return replace(derivation, votes=votes, turns=tuple(turns), reasons=tuple(reasons))
 
@@ -68,24 +68,28 @@ def trained_prompt(
     mask that begins within the marker of a turn is wrong, unless the template's own `blocks` hold that, whose votes
     have shape [num_tokens].
     """
-    found: list[int] = []
+    tokens: list[int] = []
     for index in answers:
-        before, served = renders.before(index), renders.with_prompt(index)
-        if before is None or served is None or not (text.startswith(served) and served.startswith(before)):
+        before, served_text = renders.before(index), renders.with_prompt(index)
+        if (
+            before is None
+            or served_text is None
+            or not (text.startswith(served_text) and served_text.startswith(before))
+        ):
             continue
-        within = tokens_within((len(before), len(served)), bounds)
-        untrained = np.flatnonzero(mask[within] == 0)
-        trained = within[int(untrained[-1]) + 1 if len(untrained) else 0 :].tolist()
-        is_own = blocks is not None and bool((blocks[trained] == TRAINED).all())
-        if not starts or is_own or (trained and _follows(text[: bounds[trained[0], 0]], starts)):
-            found += trained
-    return np.array(sorted(set(found)), dtype=np.int64)
+        within = tokens_within((len(before), len(served_text)), bounds)
+        untrained_tokens = np.flatnonzero(mask[within] == 0)
+        trained_tokens = within[int(untrained_tokens[-1]) + 1 if len(untrained_tokens) else 0 :].tolist()
+        is_own = blocks is not None and bool((blocks[trained_tokens] == TRAINED).all())
+        if not starts or is_own or (trained_tokens and _follows(text[: bounds[trained_tokens[0], 0]], starts)):
+            tokens += trained_tokens
+    return np.array(sorted(set(tokens)), dtype=np.int64)
 
 
 def _follows(text: str, starts: Sequence[str]) -> bool:
     """Return whether a text ends with one of the starts, and white space at most behind it."""
-    rest = text[len(text.rstrip()) :]
-    return any(text[: len(text) - size].endswith(start) for start in starts for size in range(len(rest) + 1))
+    blanks = text[len(text.rstrip()) :]
+    return any(text[: len(text) - size].endswith(start) for start in starts for size in range(len(blanks) + 1))
 
 
 def leave_ends(derivation: Derivation, text: str, ends: Sequence[str]) -> Derivation:
@@ -99,13 +103,13 @@ def leave_ends(derivation: Derivation, text: str, ends: Sequence[str]) -> Deriva
     return replace(derivation, votes=votes)
 
 
-def _prompt(before: str | None, served: str | None) -> str:
+def _prompt(before: str | None, served_text: str | None) -> str:
     """Return the generation prompt that a text served has behind the turns before; empty if unknown."""
-    return "" if served is None or before is None else served[common_prefix(served, before) :]
+    return "" if served_text is None or before is None else served_text[common_prefix(served_text, before) :]
 
 
 def _shared_characters(text: str, first: int, prompt: str) -> Span:
     """Return the characters around a turn's beginning that are those of the generation prompt."""
     num_before = next((size for size in range(len(prompt), 0, -1) if text.endswith(prompt[:size], 0, first)), 0)
-    rest = prompt[num_before:]
-    return first - num_before, first + common_prefix(rest, text[first : first + len(rest)])
+    remainder = prompt[num_before:]
+    return first - num_before, first + common_prefix(remainder, text[first : first + len(remainder)])

@@ -78,7 +78,7 @@ class RowVerdict:
     trains_empty_thoughts: bool = False  #: the mask trains a block of thoughts without a thought, as the recipe says
 
     @classmethod
-    def unjudged(cls, names: Iterable[str], reason: str, *findings: RowFinding) -> RowVerdict:
+    def without_judgement(cls, names: Iterable[str], reason: str, *findings: RowFinding) -> RowVerdict:
         """Return the verdict of derivations that could judge nothing."""
         silent = frozenset(names)
         return cls(reasons=dict.fromkeys(silent, (reason,)), silent=silent, findings=findings)
@@ -135,8 +135,8 @@ class MaskReport(ComparedRows):
 
     def headline(self) -> str:
         """Return what came out, in one line."""
-        agreed = f"{self.num_agreed:,} of {counted(self.num_sequences, 'sequence')} confirmed"
-        return f"{self.target}: {self.outcome}; {agreed}, {self.num_with_findings:,} with findings"
+        agreement = f"{self.num_agreed:,} of {counted(self.num_sequences, 'sequence')} confirmed"
+        return f"{self.target}: {self.outcome}; {agreement}, {self.num_with_findings:,} with findings"
 
     @property
     def outcome(self) -> Outcome:

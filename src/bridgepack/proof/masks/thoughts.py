@@ -52,14 +52,14 @@ def thoughts_of(
     keeps_empty: bool = False,
 ) -> list[Span]:
     """Return the character spans of thoughts in turns, with their opening markers."""
-    found: list[Span] = []
+    spans: list[Span] = []
     for span, message in zip(turns, answers, strict=False):
         if span is not None:
             turn = text[slice(*span)]
-            marked = _marked_spans(turn, only_empty=only_empty, keeps_empty=keeps_empty)
-            parts = [*marked, *([] if only_empty else _given_spans(turn, message))]
-            found += [(span[0] + first, span[0] + stop) for first, stop in parts]
-    return found
+            marked_spans = _marked_spans(turn, only_empty=only_empty, keeps_empty=keeps_empty)
+            parts = [*marked_spans, *([] if only_empty else _given_spans(turn, message))]
+            spans += [(span[0] + first, span[0] + stop) for first, stop in parts]
+    return spans
 
 
 def has_trimmed_openings(template: str) -> bool:
@@ -78,13 +78,13 @@ def opening_of(turn: Span, text: str, bounds: IntArray) -> Span:
     `<think></think>` and `<think>` with a line end, as often as they follow each other; `bounds` are the characters of
     each token, shape [num_tokens, 2]. A mark that every turn begins with, as learnt, may hold a part of it.
     """
-    opened = _OPENED.search(text, max(turn[0] - _FAR, 0), turn[0])
-    first = turn[0] if opened is None else opened.start()
+    tag = _OPENED.search(text, max(turn[0] - _FAR, 0), turn[0])
+    first = turn[0] if tag is None else tag.start()
     place, ends = first, set(bounds[:, 1].tolist())
-    while found := re.match(r"<think>(?:</think>|\n)", text[place : turn[1]]):
-        if place + found.end() not in ends:
+    while match := re.match(r"<think>(?:</think>|\n)", text[place : turn[1]]):
+        if place + match.end() not in ends:
             break
-        place += found.end()
+        place += match.end()
     return first, place
 
 
@@ -124,7 +124,7 @@ def lost_parts(text: str, calls: Any) -> list[str]:
     A value may occur unchanged, as JSON, or as JSON within JSON; a number or boolean as JSON or Python. Example: text
     'lookup {"query": "x"}', a call of `lookup` with query "y" -> ['"y"'].
     """
-    return [shown for shown, forms in _parts(calls) if not any(form in text for form in forms)]
+    return [part for part, forms in _parts(calls) if not any(form in text for form in forms)]
 
 
 def _parts(calls: Any) -> Iterator[tuple[str, set[str]]]:
@@ -142,14 +142,14 @@ def _parts(calls: Any) -> Iterator[tuple[str, set[str]]]:
 def _arguments(arguments: Any) -> Iterator[tuple[str, set[str]]]:
     if isinstance(arguments, str):
         try:
-            parsed = json.loads(arguments)
+            content = json.loads(arguments)
         except (ValueError, RecursionError):
-            parsed = None
-        if not isinstance(parsed, (Mapping, list)):
+            content = None
+        if not isinstance(content, (Mapping, list)):
             if arguments.strip():
                 yield f"the arguments {arguments!r}", _forms_of_text(arguments)
             return
-        arguments = parsed
+        arguments = content
     for value in leaves_of(arguments):
         if isinstance(value, str):
             if value.strip():

@@ -105,8 +105,8 @@ def token_bounds(offsets: Sequence[Span], *, closes_gaps: bool) -> IntArray:
     """
     bounds = np.array(offsets, dtype=np.int64).reshape(-1, 2)
     if closes_gaps:
-        reached = np.maximum.accumulate(bounds[:, 1])
-        bounds[1:, 0] = np.minimum(bounds[1:, 0], reached[:-1])
+        previous_end = np.maximum.accumulate(bounds[:, 1])
+        bounds[1:, 0] = np.minimum(bounds[1:, 0], previous_end[:-1])
     return bounds
 
 
@@ -131,8 +131,8 @@ def straddling_tokens(votes: Iterable[VoteArray], bounds: IntArray) -> frozenset
     tokens = np.flatnonzero(bounds[:, 1] > bounds[:, 0])
     differ = np.zeros(len(tokens), dtype=np.bool_)
     for item in votes:
-        padded = np.concatenate((item, no_votes(max(int(bounds.max(initial=0)) - len(item), 0))))
-        differ |= padded[bounds[tokens, 0]] != padded[bounds[tokens, 1] - 1]
+        padded_votes = np.concatenate((item, no_votes(max(int(bounds.max(initial=0)) - len(item), 0))))
+        differ |= padded_votes[bounds[tokens, 0]] != padded_votes[bounds[tokens, 1] - 1]
     return frozenset(tokens[differ].tolist())
 
 
@@ -145,17 +145,20 @@ def tokens_within(span: Span, bounds: IntArray) -> IntArray:
 def without_tokens(votes: VoteArray, input_ids: TokenArray, never_trained: Iterable[int]) -> VoteArray:
     """Return votes on tokens with votes against training some ids, in any position."""
     is_never = np.isin(input_ids, list(never_trained))
-    found: VoteArray = np.where(is_never, np.int8(NOT_TRAINED), votes)
-    return found
+    new_votes: VoteArray = np.where(is_never, np.int8(NOT_TRAINED), votes)
+    return new_votes
 
 
 def differences(mask: MaskArray, votes: VoteArray) -> Differences:
     """Return the differences between a token-aligned mask and votes on tokens; both of shape [num_tokens]."""
-    trained = np.flatnonzero((votes == NOT_TRAINED) & (mask != 0))
-    untrained = np.flatnonzero((votes == TRAINED) & (mask == 0))
-    has_any, has_both = bool(len(trained) or len(untrained)), bool(len(trained) and len(untrained))
+    trained_tokens = np.flatnonzero((votes == NOT_TRAINED) & (mask != 0))
+    untrained_tokens = np.flatnonzero((votes == TRAINED) & (mask == 0))
+    has_any, has_both = (
+        bool(len(trained_tokens) or len(untrained_tokens)),
+        bool(len(trained_tokens) and len(untrained_tokens)),
+    )
     is_shifted = has_any and _is_shifted(mask, votes, has_both=has_both)
-    return Differences(is_shifted, tuple(trained.tolist()), tuple(untrained.tolist()))
+    return Differences(is_shifted, tuple(trained_tokens.tolist()), tuple(untrained_tokens.tolist()))
 
 
 def _is_shifted(mask: MaskArray, votes: VoteArray, *, has_both: bool) -> bool:
@@ -164,10 +167,10 @@ def _is_shifted(mask: MaskArray, votes: VoteArray, *, has_both: bool) -> bool:
     `has_both` says that the mask has extra and missing trained tokens, as after a shift; after a shift to the left, the
     missing ones can be white space that is not judged.
     """
-    judged = votes != NOT_JUDGED
-    is_right = bool((votes[:-1] == mask[1:])[judged[:-1]].all())
-    is_left = bool((votes[1:] == mask[:-1])[judged[1:]].all())
-    behind = np.flatnonzero((votes[:-1] == TRAINED) & ~judged[1:]) + 1
+    is_judged = votes != NOT_JUDGED
+    is_right = bool((votes[:-1] == mask[1:])[is_judged[:-1]].all())
+    is_left = bool((votes[1:] == mask[:-1])[is_judged[1:]].all())
+    behind = np.flatnonzero((votes[:-1] == TRAINED) & ~is_judged[1:]) + 1
     return (has_both and (is_left or is_right)) or (is_left and len(behind) > 0 and not mask[behind].any())
 
 
@@ -217,30 +220,30 @@ class TokenCase:
                 advice="Report it: bridgepack made this mask.",
             )
             return
-        found = {name: differences(self.mask, votes) for name, votes in self.votes.items()}
-        shifted = next((item for item in found.values() if item.is_shifted and not self._only_straddles(item)), None)
-        if shifted is not None:
-            places = sorted({*shifted.trained, *shifted.untrained})
+        by_name = {name: differences(self.mask, votes) for name, votes in self.votes.items()}
+        shift = next((item for item in by_name.values() if item.is_shifted and not self._only_straddles(item)), None)
+        if shift is not None:
+            places = sorted({*shift.trained, *shift.untrained})
             yield self._finding("mask-shifted", "the mask is shifted by one token", places)
             return
-        yield from self._trained_elsewhere(found)
-        yield from self._not_trained({token for item in found.values() for token in item.untrained})
+        yield from self._trained_elsewhere(by_name)
+        yield from self._not_trained({token for item in by_name.values() for token in item.untrained})
 
     def _only_straddles(self, item: Differences) -> bool:
         """Return whether a difference that looks like a shift is of tokens that hold the end of a header."""
         return not item.untrained and self.straddling.issuperset(item.trained)
 
-    def _trained_elsewhere(self, found: Mapping[str, Differences]) -> Iterator[RowFinding]:
-        trained = {token for item in found.values() for token in item.trained}
-        thought = sorted(trained.intersection(self.thoughts.tolist()))
+    def _trained_elsewhere(self, by_name: Mapping[str, Differences]) -> Iterator[RowFinding]:
+        trained_tokens = {token for item in by_name.values() for token in item.trained}
+        thought = sorted(trained_tokens.intersection(self.thoughts.tolist()))
         if thought:
             detail = f"{_tokens(thought)} of reasoning trained, although preprocessing.reasoning_loss excludes them"
             yield self._finding("reasoning-trained", detail, thought)
-        places = sorted(trained.difference(thought))
+        places = sorted(trained_tokens.difference(thought))
         if places:
             place = self.message_of(places[0])
-            whose = "" if place is None else f"; the first is in the {place[1]} turn"
-            detail = f"{_tokens(places)} trained that the assistant did not write{whose}"
+            place_text = "" if place is None else f"; the first is in the {place[1]} turn"
+            detail = f"{_tokens(places)} trained that the assistant did not write{place_text}"
             yield self._finding("other-turn-trained", detail, places)
 
     def _not_trained(self, missing: set[int]) -> Iterator[RowFinding]:
@@ -262,9 +265,11 @@ class TokenCase:
 
     def _finding(self, kind: Kind, detail: str, places: Sequence[int], message: int | None = None) -> RowFinding:
         """Return a finding in a message, by default the message of its first token."""
-        here = np.array(places)
+        indices = np.array(places)
         against = [
-            name for name, votes in self.votes.items() if ((votes[here] >= 0) & (votes[here] != self.mask[here])).any()
+            name
+            for name, votes in self.votes.items()
+            if ((votes[indices] >= 0) & (votes[indices] != self.mask[indices])).any()
         ]
         place = self.message_of(places[0])
         first = max(places[0] - _MARGIN, 0)
@@ -291,22 +296,22 @@ class TokenCase:
 
 
 def tokens_differ(
-    names: Iterable[str], made: TokenArray, wanted: TokenArray, decode: Callable[[Sequence[int]], str]
+    names: Iterable[str], row_ids: TokenArray, text_ids: TokenArray, decode: Callable[[Sequence[int]], str]
 ) -> RowVerdict:
-    """Return the verdict on a row whose tokens (`made`) differ from its text's, so that its mask cannot be judged."""
-    most = min(len(made), len(wanted))
-    unequal = np.flatnonzero(made[:most] != wanted[:most])
-    first = int(unequal[0]) if len(unequal) else most
+    """Return the verdict on a row whose `row_ids` differ from its text's, so that its mask cannot be judged."""
+    num_shared = min(len(row_ids), len(text_ids))
+    unequal = np.flatnonzero(row_ids[:num_shared] != text_ids[:num_shared])
+    first = int(unequal[0]) if len(unequal) else num_shared
     around = slice(max(first - _MARGIN, 0), first + _MARGIN)
     finding = RowFinding(
         kind="tokens-differ",
-        detail=f"{len(made)} tokens; the text that transformers and the tokenizer give has {len(wanted)}",
+        detail=f"{len(row_ids)} tokens; the text that transformers and the tokenizer give has {len(text_ids)}",
         advice="Report it: bridgepack made these tokens.",
         token=first,
-        num_tokens=len(unequal) + abs(len(made) - len(wanted)),
-        texts={"tokens": decode(made[around].tolist()), "wanted": decode(wanted[around].tolist())},
+        num_tokens=len(unequal) + abs(len(row_ids) - len(text_ids)),
+        texts={"tokens": decode(row_ids[around].tolist()), "wanted": decode(text_ids[around].tolist())},
     )
-    return RowVerdict.unjudged(names, "the row's tokens do not match its text", finding)
+    return RowVerdict.without_judgement(names, "the row's tokens do not match its text", finding)
 
 
 def _tokens(places: Collection[int]) -> str:

@@ -25,44 +25,48 @@ def opening_tokens(tokenizer: ChatTokenizer, ends: Sequence[str]) -> frozenset[i
     `ends` are texts that end an answer. One that the template writes in place of an opener is an opener, too.
     Example: Llama 3.1 -> the id of `<|start_header_id|>`; GLM -> those of `<|user|>` and `<|observation|>`.
     """
-    isolated = tokenizer.isolated_token_ids
-    added = {text: index for text, index in tokenizer.added_tokens.items() if text.strip() and index in isolated}
-    openers = (_opener(shorter, whole, ends, added) for shorter, whole in _renders(tokenizer))
-    return frozenset(added[text] for text in openers if text in added)
+    isolated_ids = tokenizer.isolated_token_ids
+    added_ids = {
+        text: index for text, index in tokenizer.added_tokens.items() if text.strip() and index in isolated_ids
+    }
+    openers = (_opener(shorter, longer, ends, added_ids) for shorter, longer in _renders(tokenizer))
+    return frozenset(added_ids[text] for text in openers if text in added_ids)
 
 
 def _renders(tokenizer: ChatTokenizer) -> Iterator[tuple[str, str]]:
     """Yield renders of a question with its answer, or with a call, and of the same with a turn that follows it."""
     for before, following in _conversations():
-        shorter, whole = (rendered(tokenizer, turns) for turns in (before, [*before, following]))
-        if shorter is not None and whole is not None:
-            yield shorter, whole
+        shorter, longer = (rendered(tokenizer, turns) for turns in (before, [*before, following]))
+        if shorter is not None and longer is not None:
+            yield shorter, longer
 
 
 def _conversations() -> Iterator[tuple[list[Turn], Turn]]:
-    asked = {"role": "user", "content": _QUESTION}
+    question = {"role": "user", "content": _QUESTION}
     for role in _ROLES:
-        yield [asked, {"role": "assistant", "content": _ANSWER}], {"role": role, "content": _NEXT}
+        yield [question, {"role": "assistant", "content": _ANSWER}], {"role": role, "content": _NEXT}
     for content, arguments in product(("", None), ({"key": _ANSWER}, f'{{"key": "{_ANSWER}"}}')):
         call = {"id": _ID, "type": "function", "function": {"name": "qcallq", "arguments": arguments}}
         calling = {"role": "assistant", "content": content, "tool_calls": [call]}
-        yield [asked, calling], {"role": "tool", "name": "qcallq", "tool_call_id": _ID, "content": _NEXT}
+        yield [question, calling], {"role": "tool", "name": "qcallq", "tool_call_id": _ID, "content": _NEXT}
 
 
-def _opener(shorter: str, whole: str, ends: Sequence[str], added: Iterable[str]) -> str:
+def _opener(shorter: str, longer: str, ends: Sequence[str], added_tokens: Iterable[str]) -> str:
     """Return the token that begins a render's last turn, or the end of an answer in its place; empty if neither."""
-    words, stop = whole.find(_ANSWER), whole.find(_NEXT)
+    words, stop = longer.find(_ANSWER), longer.find(_NEXT)
     if not 0 <= words < stop:
         return ""
-    tokens = sorted((text for text in added if text in whole), key=len, reverse=True)
-    shared = next((at for at, pair in enumerate(zip(shorter, whole, strict=False)) if pair[0] != pair[1]), len(shorter))
-    place = max(shared, words + len(_ANSWER))
-    for token in re.finditer("|".join(map(re.escape, tokens)) or "(?!)", whole):
+    tokens = sorted((text for text in added_tokens if text in longer), key=len, reverse=True)
+    num_shared = next(
+        (at for at, pair in enumerate(zip(shorter, longer, strict=False)) if pair[0] != pair[1]), len(shorter)
+    )
+    place = max(num_shared, words + len(_ANSWER))
+    for token in re.finditer("|".join(map(re.escape, tokens)) or "(?!)", longer):
         if token.start() < place < token.end():  # renders that share the beginning of a token
             place = token.start()
-    gap, ended = whole[place:stop].lstrip(), ""
+    gap, end_text = longer[place:stop].lstrip(), ""
     while end := max((end for end in ends if gap.startswith(end)), key=len, default=""):
-        ended, gap = end, gap[len(end) :].lstrip()
-    if not ended and not whole.startswith(shorter):  # what the answer itself still says may be in the gap
+        end_text, gap = end, gap[len(end) :].lstrip()
+    if not end_text and not longer.startswith(shorter):  # what the answer itself still says may be in the gap
         return ""
-    return next((text for text in tokens if gap.startswith(text)), ended)
+    return next((text for text in tokens if gap.startswith(text)), end_text)

@@ -13,18 +13,18 @@ def check_stop_tokens(tokenizer: ChatTokenizer, settings: AssistantMarkers) -> N
     """
     if settings.stop_token is None:
         return
-    others = settings.other_role_starts.values()
+    role_starts = settings.other_role_starts.values()
     for text in settings.ends:
-        found = f"preprocessing.assistant_markers.stop_token is {text!r}"
+        subject = f"preprocessing.assistant_markers.stop_token is {text!r}"
         ids = tokenizer.encode(text)
         if len(ids) != 1 or text not in tokenizer.added_tokens:
-            spelled = [tokenizer.decode([token]) for token in ids]
+            token_texts = [tokenizer.decode([token]) for token in ids]
             raise TokenizerError(
-                f"{found}, which this tokenizer has as {spelled}; it must be one control token, because a server stops "
-                "at a token. Name the first token of the turns that follow an answer."
+                f"{subject}, which this tokenizer has as {token_texts}; it must be one control token, because a server "
+                "stops at a token. Name the first token of the turns that follow an answer."
             )
-        if not any(start.startswith(text) for start in others):
+        if not any(start.startswith(text) for start in role_starts):
             raise TokenizerError(
-                f"{found}, with which no text of other_role_starts begins: {', '.join(map(repr, others))}. Name the "
-                "token with which the turn after an answer begins, or add that turn to other_role_starts."
+                f"{subject}, with which no text of other_role_starts begins: {', '.join(map(repr, role_starts))}. Name "
+                "the token with which the turn after an answer begins, or add that turn to other_role_starts."
             )

@@ -33,10 +33,10 @@ class MarkerTokens:
         if not alone or alone[0] in self._tokenizer.isolated_token_ids or not self._probes:
             return alone
         probe = self._probes[0]
-        found = set() if _contains(probe.ids, alone) else set(tokens_in(probe.places, probe.ids, text))
-        if len(found) != 1 or None in found:
+        variants = set() if _contains(probe.ids, alone) else set(tokens_in(probe.places, probe.ids, text))
+        if len(variants) != 1 or None in variants:
             return alone
-        (ids,) = found
+        (ids,) = variants
         assert ids is not None
         self.alone.append(alone)
         return ids
@@ -81,26 +81,26 @@ def tokens_in(places: TokenPlaces, ids: Sequence[int], text: str) -> Iterator[Id
 
 def why_missing(tokenizer: ChatTokenizer, texts: Sequence[str], starts: Sequence[Ids], row: str) -> str:
     """Return why a row's text has none of the assistant's starts, given as texts and as tokens, and what to do."""
-    shown = " or ".join(map(repr, texts))
-    spelled = [tokenizer.decode([token]) for token in starts[0]]
-    there = next((text for text in texts if text in row), None)
-    named = f"assistant_start, {shown}, occurs in the row's text"
-    if there is None:
+    start_texts = " or ".join(map(repr, texts))
+    token_texts = [tokenizer.decode([token]) for token in starts[0]]
+    start_text = next((text for text in texts if text in row), None)
+    subject = f"assistant_start, {start_texts}, occurs in the row's text"
+    if start_text is None:
         return (
-            f"{named} nowhere; set preprocessing.assistant_markers.assistant_start to the text that the chat template "
-            "writes right before an answer"
+            f"{subject} nowhere; set preprocessing.assistant_markers.assistant_start to the text that the chat "
+            "template writes right before an answer"
         )
     cure = (
         "Set preprocessing.assistant_markers.assistant_start to a text right before the answer that begins and ends "
         "where tokens do, without white space at its ends, or use a tokenizer that has the marker as a token"
     )
     if tokenizer.backend is None:
-        return f"{named}, but not as these tokens, {spelled}. {cure}"
-    found = next(tokens_in(TokenPlaces.of(tokenizer, row), tokenizer.encode(row), there), None)
-    if found is None:
-        return f"{named}, but one token spans its edge and the text beside it. {cure}"
-    other = [tokenizer.decode([token]) for token in found]
-    return f"{named}, but not as these tokens, {spelled}; there it is {other}. {cure}"
+        return f"{subject}, but not as these tokens, {token_texts}. {cure}"
+    row_ids = next(tokens_in(TokenPlaces.of(tokenizer, row), tokenizer.encode(row), start_text), None)
+    if row_ids is None:
+        return f"{subject}, but one token spans its edge and the text beside it. {cure}"
+    row_texts = [tokenizer.decode([token]) for token in row_ids]
+    return f"{subject}, but not as these tokens, {token_texts}; there it is {row_texts}. {cure}"
 
 
 def check_appended_turn(tokenizer: ChatTokenizer, start_texts: Sequence[str]) -> None:
@@ -121,7 +121,9 @@ def check_appended_turn(tokenizer: ChatTokenizer, start_texts: Sequence[str]) ->
         )
 
 
-def check_family(tokenizer: ChatTokenizer, tokens: MarkerTokens, starts: Sequence[Ids], shown: Sequence[str]) -> None:
+def check_family(
+    tokenizer: ChatTokenizer, tokens: MarkerTokens, starts: Sequence[Ids], start_texts: Sequence[str]
+) -> None:
     """Check that renders of short conversations have the start of the family that the template seems to be of.
 
     Raises:
@@ -132,29 +134,29 @@ def check_family(tokenizer: ChatTokenizer, tokens: MarkerTokens, starts: Sequenc
     gap, end = _around_answer(tokenizer)
     raise TokenizerError(
         f"tokenizer.name_or_path is {tokenizer.config.name_or_path!r}; its chat template has the markers of a family "
-        f"whose answers begin with {' or '.join(map(repr, shown))}, but it writes {gap!r} before an answer and {end!r} "
-        "after it. Set preprocessing.assistant_markers, with assistant_start and assistant_end as the template writes "
-        "them.",
+        f"whose answers begin with {' or '.join(map(repr, start_texts))}, but it writes {gap!r} before an answer and "
+        f"{end!r} after it. Set preprocessing.assistant_markers, with assistant_start and assistant_end as the "
+        "template writes them.",
         field="tokenizer.name_or_path",
     )
 
 
 def _around_answer(tokenizer: ChatTokenizer) -> tuple[str, str]:
     """Return what the template writes between a question and its answer, without the question's end; and behind it."""
-    asked = [_turn("user", _QUESTION)]
-    alone, text = (rendered(tokenizer, turns) or "" for turns in (asked, [*asked, _turn("assistant", _ANSWER)]))
+    question = [_turn("user", _QUESTION)]
+    alone, text = (rendered(tokenizer, turns) or "" for turns in (question, [*question, _turn("assistant", _ANSWER)]))
     question_end, gap = alone.rpartition(_QUESTION)[2], text.partition(_QUESTION)[2].partition(_ANSWER)[0]
     return gap.removeprefix(question_end)[-_SHOWN:], text.rpartition(_ANSWER)[2][:_SHOWN]
 
 
 def _conversations() -> Iterator[list[dict[str, Any]]]:
-    asked, answered = _turn("user", _QUESTION), _turn("assistant", _ANSWER)
-    yield [asked, answered, _turn("user", _NEXT), _turn("assistant", _LAST)]
-    yield [_turn("system", _NEXT), asked, answered]
+    question, answer = _turn("user", _QUESTION), _turn("assistant", _ANSWER)
+    yield [question, answer, _turn("user", _NEXT), _turn("assistant", _LAST)]
+    yield [_turn("system", _NEXT), question, answer]
     for content, arguments in product(("", None), ({"key": _NEXT}, f'{{"key": "{_NEXT}"}}')):
         call = {"id": "call00001", "type": "function", "function": {"name": "qcallq", "arguments": arguments}}
         result = {"role": "tool", "name": "qcallq", "tool_call_id": "call00001", "content": _LAST}
-        yield [asked, {"role": "assistant", "content": content, "tool_calls": [call]}, result, answered]
+        yield [question, {"role": "assistant", "content": content, "tool_calls": [call]}, result, answer]
 
 
 def _turn(role: str, content: str) -> dict[str, Any]:
@@ -162,5 +164,5 @@ def _turn(role: str, content: str) -> dict[str, Any]:
 
 
 def _contains(ids: Sequence[int], marker: Sequence[int]) -> bool:
-    wanted, size = list(marker), len(marker)
-    return any(list(ids[at : at + size]) == wanted for at, token in enumerate(ids) if token == wanted[0])
+    marker_ids, size = list(marker), len(marker)
+    return any(list(ids[at : at + size]) == marker_ids for at, token in enumerate(ids) if token == marker_ids[0])

@@ -36,8 +36,8 @@ class TextEncoder:
             TokenizerError: the tokenizer lacks a special token.
         """
         self._tokenizer, self._settings = tokenizer, settings
-        wanted = {"bos": settings.add_bos, "eos": settings.add_eos}
-        self._bos, self._eos = (special_ids(tokenizer, name, is_wanted) for name, is_wanted in wanted.items())
+        special_tokens = {"bos": settings.add_bos, "eos": settings.add_eos}
+        self._bos, self._eos = (special_ids(tokenizer, name, is_wanted) for name, is_wanted in special_tokens.items())
         self._bos_text, self._eos_text = special_text(tokenizer, "bos"), special_text(tokenizer, "eos")
         self._between_turns = text_between_turns(tokenizer)
 
@@ -88,9 +88,9 @@ class TextEncoder:
             yield Loss(LostKind.RENDERED_CHAT, f"the text has turns of a chat, {marker!r}; all of them are trained")
             return
         inner = without_ends(text, self._bos_text, self._eos_text)
-        found = [token for token in (self._eos_text, self._bos_text) if token and token in inner]
-        if found:
-            yield Loss(LostKind.INJECTED_TURN, f"the text contains {found[0]!r}, and goes on")
+        tokens = [token for token in (self._eos_text, self._bos_text) if token and token in inner]
+        if tokens:
+            yield Loss(LostKind.INJECTED_TURN, f"the text contains {tokens[0]!r}, and goes on")
 
 
 def text_between_turns(tokenizer: ChatTokenizer) -> str:
@@ -106,5 +106,5 @@ def text_between_turns(tokenizer: ChatTokenizer) -> str:
     except (RowError, TokenizerError):
         return ""
     between = text.partition(_ASKED)[2].partition(_ANSWERED)
-    found = between[0].strip() if between[1] else ""
-    return found if sum(not letter.isalnum() and not letter.isspace() for letter in found) >= _TELLING else ""
+    gap = between[0].strip() if between[1] else ""
+    return gap if sum(not letter.isalnum() and not letter.isspace() for letter in gap) >= _TELLING else ""

@@ -37,22 +37,22 @@ class TokenizedEncoder:
         name, columns = "input_ids", row.columns
         mask_column, labels_column = ("loss_mask", "") if columns.get("labels") is None else ("", "labels")
         ids = _integers(columns, name)
-        kept = sample_of(columns, ids, self._pad_id, read=(name, labels_column or mask_column))
-        outside = next((token for token in ids[kept] if not 0 <= token < self._vocab_size), None)
+        sample = sample_of(columns, ids, self._pad_id, read=(name, labels_column or mask_column))
+        outside = next((token for token in ids[sample] if not 0 <= token < self._vocab_size), None)
         if outside is not None:
             detail = f"a token id is {outside}; the tokenizer has ids 0 to {self._vocab_size - 1}"
             raise RowError(DropReason.TOKEN_OUT_OF_VOCABULARY, detail)
-        column, untrained = (labels_column, IGNORED_LABEL) if labels_column else (mask_column, 0)
+        column, ignored_value = (labels_column, IGNORED_LABEL) if labels_column else (mask_column, 0)
         values = _integers(columns, column, _NUMBERS if labels_column else {bool, *_NUMBERS})
         if len(values) == len(ids):
-            _check_pads(values, kept, column, untrained)
-        mask = _mask_from_labels(values, column, ids, kept) if labels_column else values[kept]
+            _check_pads(values, sample, column, ignored_value)
+        mask = _mask_from_labels(values, column, ids, sample) if labels_column else values[sample]
         if len(values) != len(ids):
             raise RowError(DropReason.INVALID_FIELD, f"{column} has {len(values)} entries for {len(ids)} ids")
         if any(bit not in (0, 1) for bit in mask):
             raise RowError(DropReason.INVALID_FIELD, f"{mask_column} must hold only 0 and 1")
         unread = tuple(unread_fields(row.unread))
-        return Prepared(len(mask), (ids[kept], mask), tuple(losses_of(unread)), unread)
+        return Prepared(len(mask), (ids[sample], mask), tuple(losses_of(unread)), unread)
 
     def encode(self, rows: Sequence[tuple[list[int], list[int]]]) -> FlatBatch:
         """Return the ids and masks of rows as flat arrays."""
@@ -75,19 +75,19 @@ def _integers(columns: Mapping[str, Any], name: str, kinds: Set[type] = _NUMBERS
     return [int(value) for value in values]
 
 
-def _check_pads(values: Sequence[int], kept: slice, name: str, untrained: int) -> None:
-    for index, value in (*enumerate(values[: kept.start]), *enumerate(values[kept.stop :], kept.stop)):
-        if value != untrained:
-            detail = f"{name}[{index}] is {value} at a pad, where attention_mask is 0; it must be {untrained}"
+def _check_pads(values: Sequence[int], sample: slice, name: str, ignored_value: int) -> None:
+    for index, value in (*enumerate(values[: sample.start]), *enumerate(values[sample.stop :], sample.stop)):
+        if value != ignored_value:
+            detail = f"{name}[{index}] is {value} at a pad, where attention_mask is 0; it must be {ignored_value}"
             raise RowError(DropReason.INVALID_FIELD, detail)
 
 
-def _mask_from_labels(labels: Sequence[int], name: str, ids: Sequence[int], kept: slice) -> list[int]:
-    for index, (label, token) in enumerate(zip(labels[kept], ids[kept], strict=False), kept.start):
+def _mask_from_labels(labels: Sequence[int], name: str, ids: Sequence[int], sample: slice) -> list[int]:
+    for index, (label, token) in enumerate(zip(labels[sample], ids[sample], strict=False), sample.start):
         if label not in (token, IGNORED_LABEL):
             detail = (
                 f"{name}[{index}] is {label}; it must be input_ids[{index}], {token}, or {IGNORED_LABEL}: "
                 "labels are not shifted"
             )
             raise RowError(DropReason.INVALID_FIELD, detail)
-    return [int(label != IGNORED_LABEL) for label in labels[kept]]
+    return [int(label != IGNORED_LABEL) for label in labels[sample]]

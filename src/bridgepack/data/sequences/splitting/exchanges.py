@@ -62,7 +62,7 @@ class ExchangeSplitter:
 
     def _run(self, conversation: Conversation, start: int, stop: int) -> ExchangeRun | None:
         """Return the run of the messages of a range, up to its last trained answer."""
-        answers = frozenset(index for index in conversation.trained if start <= index < stop)
+        answers = frozenset(index for index in conversation.trained_positions if start <= index < stop)
         if not answers:
             return None
         earlier = enumerate(conversation.messages[:start])

@@ -59,37 +59,39 @@ class HistoryCutter:
         Raises:
             RowError: the template refuses what is left.
         """
-        whole, trained = chat.conversation, chat.conversation.trained
-        if self.fits(chat.text) or not trained:
+        uncut, answers = chat.conversation, chat.conversation.trained_positions
+        if self.fits(chat.text) or not answers:
             return FittedChat(chat)
-        ended = whole if self._trains_all else whole.through(trained[-1] + 1)
-        starts = exchange_starts(ended)
-        is_last = [start for start in starts if start <= trained[-1]]
-        found = self._cut(ended, starts, 0)
+        conversation = uncut if self._trains_all else uncut.through(answers[-1] + 1)
+        starts = exchange_starts(conversation)
+        is_last = [start for start in starts if start <= answers[-1]]
+        best = self._cut(conversation, starts, 0)
         low, high = 0, max(len(is_last) - 1, 0)  # fewer exchanges do not fit; so many are the most
-        if not self.fits(found.chat.text):
-            found = self._cut(ended, starts, high)
+        if not self.fits(best.chat.text):
+            best = self._cut(conversation, starts, high)
             while high - low > 1:
                 middle = (low + high) // 2
-                tried = self._cut(ended, starts, middle)
-                low, high = (low, middle) if self.fits(tried.chat.text) else (middle, high)
-                found = tried if high == middle else found
-        removed = found.removed | frozenset(range(len(ended.messages), len(whole.messages)))
-        if not removed:
+                attempt = self._cut(conversation, starts, middle)
+                low, high = (low, middle) if self.fits(attempt.chat.text) else (middle, high)
+                best = attempt if high == middle else best
+        positions = best.removed | frozenset(range(len(conversation.messages), len(uncut.messages)))
+        if not positions:
             return FittedChat(chat)
-        num_exchanges = found.cut.num_exchanges if found.cut else 0
-        return found._replace(removed=removed, cut=HistoryCut(num_exchanges, len(removed)))
+        num_exchanges = best.cut.num_exchanges if best.cut else 0
+        return best._replace(removed=positions, cut=HistoryCut(num_exchanges, len(positions)))
 
     def _cut(self, conversation: Conversation, starts: list[int], num: int) -> FittedChat:
         """Return a conversation without its first `num` exchanges."""
-        gone = range(starts[0], starts[num]) if num else range(0)
-        removed = frozenset(index for index in gone if conversation.messages[index]["role"] not in KEPT_ROLES)
-        return FittedChat(self._render(conversation.without(removed)), removed, HistoryCut(num, len(removed)))
+        oldest = range(starts[0], starts[num]) if num else range(0)
+        positions = frozenset(index for index in oldest if conversation.messages[index]["role"] not in KEPT_ROLES)
+        return FittedChat(self._render(conversation.without(positions)), positions, HistoryCut(num, len(positions)))
 
     def fits(self, text: str) -> bool:
         """Return whether a text is at most as long as a sequence."""
-        most = self.max_runtime_length + 1
-        return (self._keeps_bytes and len(text.encode()) <= most) or self._count_tokens(text) <= most
+        max_stored_length = self.max_runtime_length + 1
+        return (self._keeps_bytes and len(text.encode()) <= max_stored_length) or self._count_tokens(
+            text
+        ) <= max_stored_length
 
 
 def exchange_starts(conversation: Conversation) -> list[int]:

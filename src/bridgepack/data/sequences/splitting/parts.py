@@ -59,26 +59,26 @@ class ConversationSplitter:
         Raises:
             RowError: the template refuses the conversation up to one of its trained answers.
         """
-        answers = conversation.trained
+        answers = conversation.trained_positions
         if not answers:
             return [self._render(conversation)]
-        found: list[tuple[RenderedChat, list[int]]] = []  # the last sequence first
+        groups: list[tuple[RenderedChat, list[int]]] = []  # the last sequence first
         for answer in reversed(answers):
             chat = self._render_up_to(conversation, answer)
-            own = chat.text[: self._stop(chat)]
-            home = next((members for longer, members in reversed(found) if longer.text.startswith(own)), None)
+            text = chat.text[: self._stop(chat)]
+            home = next((members for longer, members in reversed(groups) if longer.text.startswith(text)), None)
             if home is None:
-                found.append((chat, [answer]))
+                groups.append((chat, [answer]))
             else:
                 home.append(answer)
-        return [chat._replace(conversation=conversation.piece(members)) for chat, members in reversed(found)]
+        return [chat._replace(conversation=conversation.piece(members)) for chat, members in reversed(groups)]
 
     def _render_up_to(self, conversation: Conversation, answer: int) -> RenderedChat:
         """Return the render of the turns up to an answer."""
         try:
             return self._render(conversation.through(answer + 1))
         except RowError as error:
-            if answer == conversation.trained[-1]:
+            if answer == conversation.trained_positions[-1]:
                 raise
             detail = f"{error.detail}; the turns up to turn {answer + 1} alone, which split_conversations needs"
             raise RowError(error.reason, detail) from None
@@ -86,13 +86,13 @@ class ConversationSplitter:
     def _stop(self, chat: RenderedChat) -> int:
         """Return where the last answer ends: before white space and tokens that the template writes after its end."""
         text = chat.text
-        marked = max((stop for _, stop in chat.spans or ()), default=0)
-        ended = max((place + len(end) for end in self._ends if (place := text.rfind(end)) >= 0), default=0)
-        stop = max(marked, ended)
-        rest = text[stop:]
+        end_of_block = max((stop for _, stop in chat.spans or ()), default=0)
+        end_of_marker = max((place + len(end) for end in self._ends if (place := text.rfind(end)) >= 0), default=0)
+        stop = max(end_of_block, end_of_marker)
+        tail = text[stop:]
         for token in self._added:
-            rest = rest.replace(token, "")
-        return stop if stop and not rest.strip() else len(text)
+            tail = tail.replace(token, "")
+        return stop if stop and not tail.strip() else len(text)
 
 
 class PartMaker:
@@ -149,23 +149,23 @@ class PartMaker:
             chats = [self._render(conversation)]
         else:
             chats = self._splitter.pieces(conversation)
-            turns = tuple(frozenset(chat.conversation.trained) for chat in chats)
-        whole = Parts(chats, turns if any(turns) else ())
-        fitted = whole if self._cutter is None else _fit_history(whole, self._cutter)
-        return self._add_stop_tokens(fitted, conversation) if self._stops and fitted.turns else fitted
+            turns = tuple(frozenset(chat.conversation.trained_positions) for chat in chats)
+        all_parts = Parts(chats, turns if any(turns) else ())
+        parts = all_parts if self._cutter is None else _fit_history(all_parts, self._cutter)
+        return self._add_stop_tokens(parts, conversation) if self._stops and parts.turns else parts
 
     def _split(self, conversation: Conversation, exchanges: ExchangeSplitter) -> Parts:
         """Return the whole conversation if it fits or trains nothing, otherwise its runs of exchanges."""
         assert self._cutter is not None
-        whole = self._render(conversation)
-        if not conversation.trained or self._cutter.fits(whole.text):
-            return Parts([whole])
+        chat = self._render(conversation)
+        if not conversation.trained_positions or self._cutter.fits(chat.text):
+            return Parts([chat])
         runs, left_out = exchanges.runs(conversation)
         losses: tuple[Loss, ...] = ()
         if left_out.num_turns:
             losses = (Loss(LostKind.CUT_HISTORY, left_out.detail(self._cutter.max_runtime_length)),)
-        turns, removed = tuple(run.trained for run in runs), tuple(run.removed for run in runs)
-        parts = Parts([run.chat for run in runs], turns, removed, losses)
+        turns, positions = tuple(run.trained for run in runs), tuple(run.removed for run in runs)
+        parts = Parts([run.chat for run in runs], turns, positions, losses)
         return self._add_stop_tokens(parts, conversation) if self._stops else parts
 
     def _add_stop_tokens(self, parts: Parts, conversation: Conversation) -> Parts:
@@ -184,20 +184,22 @@ def _stops_by_role(tokenizer: ChatTokenizer, markers: TurnMarkers | None) -> dic
     if markers is None:
         return {}
     starts = {role: ids for role, ids in markers.starts.items() if role != ASSISTANT}
-    found = {role: next((end for end in markers.ends if ids[: len(end)] == end), ()) for role, ids in starts.items()}
+    end_of_role = {
+        role: next((end for end in markers.ends if ids[: len(end)] == end), ()) for role, ids in starts.items()
+    }
     is_endless = all(any(ids[: len(end)] == end for ids in starts.values()) for end in markers.ends)
-    return {role: tokenizer.decode(end) for role, end in found.items() if end} if is_endless else {}
+    return {role: tokenizer.decode(end) for role, end in end_of_role.items() if end} if is_endless else {}
 
 
 def _fit_history(parts: Parts, cutter: HistoryCutter) -> Parts:
     """Return sequences without the history that makes them too long."""
-    found = [cutter.fit(chat) for chat in parts.chats]
-    cuts = [one.cut for one in found if one.cut is not None]
+    chats = [cutter.fit(chat) for chat in parts.chats]
+    cuts = [chat.cut for chat in chats if chat.cut is not None]
     if not cuts:
         return parts
     detail = HistoryCut.total(cuts).detail(cutter.max_runtime_length)
     return parts._replace(
-        chats=[one.chat for one in found],
-        removed=tuple(one.removed for one in found),
+        chats=[chat.chat for chat in chats],
+        removed=tuple(chat.removed for chat in chats),
         losses=(Loss(LostKind.CUT_HISTORY, detail),),
     )
