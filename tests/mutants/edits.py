@@ -188,8 +188,8 @@ EDITS = (
     _edit(
         "replay:resumed-epoch",
         _SAMPLERS,
-        "order[len(order) - left :]",
-        "order[:left]",
+        "order[len(order) - num_left :]",
+        "order[:num_left]",
         "a resumed epoch begins with the packs that it has already read",
     ),
     _edit(

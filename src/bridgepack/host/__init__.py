@@ -45,14 +45,14 @@ def release_of(bridge_version: str, *, place: str = "--bridge-version") -> HostR
         version = None
     if version is None or version.epoch or not bridge_version[:1].isdigit():
         raise ConfigError(f"{place} is {bridge_version!r}; allowed: a version such as {TARGET.bridge}.")
-    found = next((release for release in RELEASES if bridge_version in release), None)
-    if found is None and Version(version.base_version) < Version(RELEASES[0].bridge):
+    release_found = next((release for release in RELEASES if bridge_version in release), None)
+    if release_found is None and Version(version.base_version) < Version(RELEASES[0].bridge):
         names = " and ".join(release.name for release in RELEASES)
         raise ConfigError(
             f"{place} is {bridge_version}; allowed: {names}. Older ones are no longer supported: upgrade "
             "megatron-bridge."
         )
-    return found or _like_newest(version.base_version)
+    return release_found or _like_newest(version.base_version)
 
 
 def release_for(bridge_version: str | None) -> HostRelease:

@@ -94,13 +94,13 @@ def equivalent_targets(target: str, architecture: Architecture, adapter: str) ->
     if target == "all-linear":
         return architecture.targets(adapter)
     leaf = re.split(r"[.*]", target)[-1]
-    role, attention = ROLES.get(leaf, ""), next((one for one in architecture.mixers if one in _ATTENTION), "")
+    role, attention = ROLES.get(leaf, ""), next((mixer for mixer in architecture.mixers if mixer in _ATTENTION), "")
     roles = {**_ELSEWHERE, **_ATTENTION.get(attention, {})}
     roles["all-and-out"] = (*roles.get("all", ()), *roles.get("out", ()))
     names = roles.get(role, ())
     place = target.removesuffix(leaf)
-    for elsewhere, here in _PLACES.items():
-        place = place.replace(elsewhere, here)
+    for elsewhere, place_here in _PLACES.items():
+        place = place.replace(elsewhere, place_here)
     if adapter == "CanonicalLoRA":
         names = tuple(part for name in names for part in _parts(name))
     return tuple(place + name for name in names if is_target(place + name, architecture, adapter))
@@ -113,7 +113,7 @@ def is_foreign(target: str) -> bool:
 
 
 def _parts(name: str) -> tuple[str, ...]:
-    return tuple(part for part, whole in CANONICAL.items() if whole == name) or (name,)
+    return tuple(part for part, linear in CANONICAL.items() if linear == name) or (name,)
 
 
 def is_target(target: str, architecture: Architecture, adapter: str) -> bool:

@@ -147,8 +147,8 @@ class Architecture:
     @cached_property
     def mixers(self) -> Mapping[str, int]:
         """Mixer -> number of layers that have it."""
-        found = [mixer for mixer, _ in self.layers if mixer]
-        return {mixer: found.count(mixer) for mixer in dict.fromkeys(found)}
+        names = [mixer for mixer, _ in self.layers if mixer]
+        return {mixer: names.count(mixer) for mixer in dict.fromkeys(names)}
 
     @property
     def has_experts(self) -> bool:
@@ -171,11 +171,11 @@ class Architecture:
             names |= {"linear_fc1", "linear_fc2"}
         if adapter == "DoRA" and is_split:
             names -= {name for name in names if name.endswith("down_proj") or name in SPLITS_INPUTS}
-        ordered = [name for name in _ORDER if name in names & set(self.names)]
+        targets = [name for name in _ORDER if name in names & set(self.names)]
         if adapter != "CanonicalLoRA":
-            return tuple(ordered)
-        parts = {whole: [part for part, of in CANONICAL.items() if of == whole] for whole in set(CANONICAL.values())}
-        return tuple(part for name in ordered for part in parts.get(name, [name]))
+            return tuple(targets)
+        parts = {linear: [part for part, of in CANONICAL.items() if of == linear] for linear in set(CANONICAL.values())}
+        return tuple(part for name in targets for part in parts.get(name, [name]))
 
 
 def architecture_of(model: Mapping[str, Any], release: HostRelease | None = None) -> Architecture | None:
@@ -198,8 +198,8 @@ def _layers(model: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     pattern = model.get("hybrid_layer_pattern") or model.get("hybrid_override_pattern")
     if isinstance(pattern, str):
         symbols = {**LAYER_SYMBOLS, **dict.fromkeys(LATENT_SYMBOLS, (_latent_attention(model), ""))}
-        found = [symbols.get(symbol) for symbol in pattern.partition("/")[0].replace("|", "")]
-        return tuple(layer for layer in found if layer is not None) if None not in found else ()
+        layers = [symbols.get(symbol) for symbol in pattern.partition("/")[0].replace("|", "")]
+        return tuple(layer for layer in layers if layer is not None) if None not in layers else ()
     number = model.get("num_layers")
     if not isinstance(number, int):
         return ()
@@ -244,16 +244,16 @@ def _layer_linears(
     has_indexer: bool,
 ) -> tuple[Linear, ...]:
     """Return the linear layers of all layers; `feeds` has (path, region) of each kind of MLP."""
-    paths_of_feed, found = dict(feeds), []
+    paths_of_feed, linears = dict(feeds), []
     for index, (mixer, feed) in enumerate(layers):
-        own = list(MIXERS.get(mixer, ()))
-        if own and has_indexer:
-            own[-1:-1] = _INDEXER
-        for part, paths in ((mixer, own), (feed, paths_of_feed[feed])):
+        paths_of_mixer = list(MIXERS.get(mixer, ()))
+        if paths_of_mixer and has_indexer:
+            paths_of_mixer[-1:-1] = _INDEXER
+        for part, paths in ((mixer, paths_of_mixer), (feed, paths_of_feed[feed])):
             for path, region in paths:
                 place, name = f"{prefix}decoder.layers.{index}.{path}", path.rpartition(".")[2]
-                found.append(Linear(path=place, name=name, layer=index, part=part, region=region))
-    return tuple(found)
+                linears.append(Linear(path=place, name=name, layer=index, part=part, region=region))
+    return tuple(linears)
 
 
 def _feed_paths(model: Mapping[str, Any], feed: str) -> list[tuple[str, str]]:
@@ -276,7 +276,7 @@ def _around(model: Mapping[str, Any], prefix: str, last: tuple[str, str]) -> Ite
     if model.get("mtp_num_layers"):
         of_layer = list(_linears_of(model, prefix, (last,)))
         paths = ["mtp.layers.0.eh_proj"]
-        paths += [f"mtp.layers.0.mtp_model_layer.{one.path.partition('layers.0.')[2]}" for one in of_layer]
+        paths += [f"mtp.layers.0.mtp_model_layer.{linear.path.partition('layers.0.')[2]}" for linear in of_layer]
         for path in paths:
             yield Linear(path=f"{prefix}{path}", name=path.rpartition(".")[2], layer=None, part="prediction")
     yield Linear(path=f"{prefix}output_layer", name="output_layer", layer=None, part="output")
@@ -290,8 +290,8 @@ def is_match(target: str, linear: Linear) -> bool:
     Raises:
         re.error: the target is no pattern.
     """
-    whole = "^" + target.replace("*", "(.*)") + "$"
-    return target == linear.name or re.match(whole, linear.path) is not None
+    pattern = "^" + target.replace("*", "(.*)") + "$"
+    return target == linear.name or re.match(pattern, linear.path) is not None
 
 
 def pattern_of(target: str, adapter: str) -> str:
@@ -300,7 +300,7 @@ def pattern_of(target: str, adapter: str) -> str:
     Source: megatron-bridge 0.6.2, peft/canonical_lora.py (_init_target_match_state).
     """
     if adapter == "CanonicalLoRA":
-        for part, whole in CANONICAL.items():
+        for part, linear in CANONICAL.items():
             if target.endswith(part):
-                return target.replace(part, whole)
+                return target.replace(part, linear)
     return target

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 class Positions:
     """The positions of a model."""
 
-    most: int  #: positions that it was trained for, with its own scaling
+    max_positions: int  #: positions that it was trained for, with its own scaling
     factor: float = 1.0  #: its own scaling of rotary embeddings; 1 for none
 
 
@@ -42,7 +42,9 @@ _MODELS: Mapping[tuple[int, float], str] = {
     (1048576, 1.0): "zai-org/GLM-5.2",
 }
 _OF_MODEL: Mapping[str, Positions] = {
-    model: Positions(most=most, factor=factor) for (most, factor), ids in _MODELS.items() for model in ids.split()
+    model: Positions(most=max_positions, factor=factor)
+    for (max_positions, factor), ids in _MODELS.items()
+    for model in ids.split()
 }
 
 

@@ -37,5 +37,7 @@ RUN_VARIABLES = ("NCCL_", ENGINE_PREFIX, "CUDA_DEVICE_MAX_CONNECTIONS")
 def backends_with(variables: Mapping[str, str]) -> list[str]:
     """Return the attention backends that agree with the variables that are set."""
     return [
-        name for name, wanted in OF_BACKEND.items() if all(wanted[one] == value for one, value in variables.items())
+        name
+        for name, values in OF_BACKEND.items()
+        if all(values[variable] == value for variable, value in variables.items())
     ]

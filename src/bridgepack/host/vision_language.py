@@ -248,5 +248,5 @@ def text_packs_by_id(hub_id: str, release: HostRelease) -> TextPacks | None:
     """Return the facts of a publisher's model by its id on the hub, `Qwen/Qwen3-VL-4B-Instruct`, or None."""
     publisher, _, name = hub_id.lower().rpartition("/")
     plain = _SEPARATORS.sub("", name)
-    found = (facts for facts in text_packs_in(release) if re.search(facts.named, plain))
-    return next(found, None) if publisher in _PUBLISHERS else None
+    matches = (facts for facts in text_packs_in(release) if re.search(facts.named, plain))
+    return next(matches, None) if publisher in _PUBLISHERS else None

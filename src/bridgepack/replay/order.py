@@ -46,10 +46,10 @@ class PackOrder:
         num_micro_batches = settings.global_batch_size // settings.packs_per_pass
         self._draws_per_step = 1 if settings.loader == "batch" else num_micro_batches
         self._packs_per_step = num_micro_batches * settings.micro_batch_size
-        consumed = settings.consumed_packs
-        if consumed is None:
-            consumed = settings.resume_step * settings.global_batch_size
-        self._sampler = make_sampler(settings, consumed=consumed)
+        num_consumed = settings.consumed_packs
+        if num_consumed is None:
+            num_consumed = settings.resume_step * settings.global_batch_size
+        self._sampler = make_sampler(settings, num_consumed=num_consumed)
         is_over = settings.num_steps is not None and settings.resume_step >= settings.num_steps
         for rank in range(0 if is_over else self.topology.data_parallel_size):
             self._sampler.pass_at(rank, 0)
@@ -127,10 +127,10 @@ class PackOrder:
         if last < self.first_step:
             return
         self._require_step(last)
-        wanted = np.array([pack]) if self._rows is None else np.flatnonzero(self._rows == pack)
+        samples = np.array([pack]) if self._rows is None else np.flatnonzero(self._rows == pack)
         if pack == self.filler_pack:
-            wanted = np.append(wanted, FILLER)
-        yield from sorted(self._sightings(wanted, last))
+            samples = np.append(samples, FILLER)
+        yield from sorted(self._sightings(samples, last))
 
     def _sightings(self, samples: IntArray, last_step: int) -> Iterator[Sighting]:
         """Yield sightings pass by pass, so that all ranks use an epoch's order while it is in memory."""
@@ -138,10 +138,10 @@ class PackOrder:
         next_draws = dict.fromkeys(range(self.topology.data_parallel_size), 0)
         while next_draws:
             for rank, index in list(next_draws.items()):
-                found = self._sampler.pass_at(rank, index)
-                table = self._sampler.samples_in(rank, found)[: end - found.first_draw]
+                pass_read = self._sampler.pass_at(rank, index)
+                table = self._sampler.samples_in(rank, pass_read)[: end - pass_read.first_draw]
                 for draw, place in np.argwhere(np.isin(table, samples)).tolist():
-                    step, draw_of_step = divmod(found.first_draw + draw, self._draws_per_step)
+                    step, draw_of_step = divmod(pass_read.first_draw + draw, self._draws_per_step)
                     # a draw is a micro batch, or with the loader `batch` a whole step
                     micro_batch, position = divmod(place, self.settings.micro_batch_size)
                     yield Sighting(
@@ -151,7 +151,7 @@ class PackOrder:
                         position=position,
                         is_filler=bool(table[draw, place] == FILLER),
                     )
-                next_draws[rank] = found.next_draw
+                next_draws[rank] = pass_read.next_draw
             next_draws = {rank: index for rank, index in next_draws.items() if index < end}
 
     def _draws_of(self, step: int) -> range:

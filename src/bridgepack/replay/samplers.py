@@ -86,15 +86,15 @@ class Pass:
 class Sampler(ABC):
     """Draws of one loader on every data-parallel rank."""
 
-    def __init__(self, settings: ReplaySettings, *, consumed: int) -> None:
+    def __init__(self, settings: ReplaySettings, *, num_consumed: int) -> None:
         self._settings = settings
         self._data_parallel_size = settings.topology.data_parallel_size
         self._permutation = lru_cache(maxsize=_NUM_CACHED_EPOCHS)(torch_permutation)
         # does not keep other ranks' draws in memory
         self._samples = lru_cache(maxsize=2 * self._data_parallel_size)(
-            lambda rank, found: np.ascontiguousarray(self._samples_of(rank, found))
+            lambda rank, pass_read: np.ascontiguousarray(self._samples_of(rank, pass_read))
         )
-        self._consumed = consumed
+        self._consumed = num_consumed
         self._passes: list[list[Pass]] = [[] for _ in range(self._data_parallel_size)]
 
     def draw(self, rank: int, index: int) -> IntArray:
@@ -103,14 +103,14 @@ class Sampler(ABC):
         Raises:
             ConfigError: the host stops or hangs before this draw.
         """
-        found = self.pass_at(rank, index)
-        samples: IntArray = self.samples_in(rank, found)[index - found.first_draw]
+        pass_read = self.pass_at(rank, index)
+        samples: IntArray = self.samples_in(rank, pass_read)[index - pass_read.first_draw]
         present: IntArray = samples[samples != ABSENT]
         return present
 
-    def samples_in(self, rank: int, found: Pass) -> IntArray:
+    def samples_in(self, rank: int, pass_read: Pass) -> IntArray:
         """Return every draw of a pass; shape [num_draws, samples per draw], int64, may contain FILLER and ABSENT."""
-        samples: IntArray = self._samples(rank, found)
+        samples: IntArray = self._samples(rank, pass_read)
         return samples
 
     def pass_at(self, rank: int, index: int) -> Pass:
@@ -123,25 +123,25 @@ class Sampler(ABC):
             passes.append(self._pass(rank, self._consumed_after(last), first_draw=last.next_draw))
         return passes[bisect_right(passes, index, key=lambda item: item.first_draw) - 1]
 
-    def _pass(self, rank: int, consumed: int, *, first_draw: int) -> Pass:
-        num_draws = self._num_draws(rank, consumed)
+    def _pass(self, rank: int, num_consumed: int, *, first_draw: int) -> Pass:
+        num_draws = self._num_draws(rank, num_consumed)
         if num_draws == 0:
             raise ConfigError(
                 f"train.global_batch_size is {self._settings.global_batch_size}; megatron-bridge "
-                f"{self._settings.version} hangs with {consumed} of {self._settings.num_samples} packs consumed: "
+                f"{self._settings.version} hangs with {num_consumed} of {self._settings.num_samples} packs consumed: "
                 "its sampler has no batch left and is asked forever. Resume from another checkpoint, or with the "
                 "batch size of this one."
             )
-        return Pass(consumed=consumed, first_draw=first_draw, num_draws=num_draws)
+        return Pass(consumed=num_consumed, first_draw=first_draw, num_draws=num_draws)
 
     @abstractmethod
-    def _num_draws(self, rank: int, consumed: int) -> int: ...  # of a pass that begins after `consumed` samples
+    def _num_draws(self, rank: int, num_consumed: int) -> int: ...  # of a pass that begins after `num_consumed` samples
 
     @abstractmethod
     def _consumed_after(self, last: Pass) -> int: ...
 
     @abstractmethod
-    def _samples_of(self, rank: int, found: Pass) -> IntArray: ...
+    def _samples_of(self, rank: int, pass_read: Pass) -> IntArray: ...
 
 
 class ShuffledBatchSampler(Sampler):
@@ -150,37 +150,37 @@ class ShuffledBatchSampler(Sampler):
     Source: megatron-bridge 0.6.2, data/samplers.py (MegatronPretrainingBatchSampler).
     """
 
-    def __init__(self, settings: ReplaySettings, *, consumed: int) -> None:
-        super().__init__(settings, consumed=consumed)
+    def __init__(self, settings: ReplaySettings, *, num_consumed: int) -> None:
+        super().__init__(settings, num_consumed=num_consumed)
         self._global_batches = lru_cache(maxsize=2)(self._global_batches_of)
 
-    def _num_draws(self, rank: int, consumed: int) -> int:
+    def _num_draws(self, rank: int, num_consumed: int) -> int:
         del rank
-        _, left = self._position(consumed)
+        _, num_left = self._position(num_consumed)
         size = self._settings.global_batch_size
-        return max(left // size if self._settings.drop_last else -(-left // size), 0)
+        return max(num_left // size if self._settings.drop_last else -(-num_left // size), 0)
 
     def _consumed_after(self, last: Pass) -> int:
         return last.consumed + last.num_draws * self._settings.global_batch_size
 
-    def _samples_of(self, rank: int, found: Pass) -> IntArray:
-        samples: IntArray = self._global_batches(found)[:, rank :: self._data_parallel_size]
+    def _samples_of(self, rank: int, pass_read: Pass) -> IntArray:
+        samples: IntArray = self._global_batches(pass_read)[:, rank :: self._data_parallel_size]
         return samples
 
-    def _global_batches_of(self, found: Pass) -> IntArray:
+    def _global_batches_of(self, pass_read: Pass) -> IntArray:
         size = self._settings.global_batch_size
-        epoch, left = self._position(found.consumed)
+        epoch, num_left = self._position(pass_read.consumed)
         order = self._permutation(self._settings.num_samples, self._settings.seed + epoch)
-        order = order[len(order) - left :][: found.num_draws * size]
-        filled = np.full(found.num_draws * size, FILLER, dtype=np.int64)
-        filled[: len(order)] = order
-        return filled.reshape(found.num_draws, size)
+        order = order[len(order) - num_left :][: pass_read.num_draws * size]
+        samples = np.full(pass_read.num_draws * size, FILLER, dtype=np.int64)
+        samples[: len(order)] = order
+        return samples.reshape(pass_read.num_draws, size)
 
-    def _position(self, consumed: int) -> tuple[int, int]:
+    def _position(self, num_consumed: int) -> tuple[int, int]:
         """Return (epoch, samples left in it)."""
         size, total = self._settings.global_batch_size, self._settings.num_samples
         per_epoch = (total // size if self._settings.drop_last else -(-total // size)) * size
-        epoch, offset = divmod(consumed, per_epoch)
+        epoch, offset = divmod(num_consumed, per_epoch)
         return epoch, total - offset
 
 
@@ -190,27 +190,27 @@ class SequentialSampler(Sampler):
     Source: megatron-bridge 0.6.2, data/samplers.py (MegatronPretrainingSampler).
     """
 
-    def _num_draws(self, rank: int, consumed: int) -> int:
+    def _num_draws(self, rank: int, num_consumed: int) -> int:
         del rank
-        left = self._settings.num_samples - consumed
-        if left <= 0:
+        num_left = self._settings.num_samples - num_consumed
+        if num_left <= 0:
             raise ConfigError(
-                f"{consumed} packs are consumed and the run has {self._settings.num_samples}; Megatron-Bridge stops: "
-                "dataloader_type single reads them only once. Set it to batch."
+                f"{num_consumed} packs are consumed and the run has {self._settings.num_samples}; Megatron-Bridge "
+                "stops: dataloader_type single reads them only once. Set it to batch."
             )
         unit = self._settings.packs_per_pass
         if self._settings.drop_last:
-            return left // unit
-        if self._settings.host.refuses_uneven_rest and self._data_parallel_size > 1 and left % unit:
+            return num_left // unit
+        if self._settings.host.refuses_uneven_rest and self._data_parallel_size > 1 and num_left % unit:
             raise ConfigError(
-                f"dataset.drop_last is false with dataloader_type single; Megatron-Bridge refuses {left} packs, as "
+                f"dataset.drop_last is false with dataloader_type single; Megatron-Bridge refuses {num_left} packs, as "
                 f"{unit} at a time do not share them among {self._data_parallel_size} data-parallel ranks evenly. Set "
                 "drop_last to true."
             )
-        return -(-left // unit)
+        return -(-num_left // unit)
 
-    def _pass(self, rank: int, consumed: int, *, first_draw: int) -> Pass:
-        return Pass(consumed=consumed, first_draw=first_draw, num_draws=self._num_draws(rank, consumed))
+    def _pass(self, rank: int, num_consumed: int, *, first_draw: int) -> Pass:
+        return Pass(consumed=num_consumed, first_draw=first_draw, num_draws=self._num_draws(rank, num_consumed))
 
     def _consumed_after(self, last: Pass) -> int:
         raise ConfigError(
@@ -218,9 +218,9 @@ class SequentialSampler(Sampler):
             "having read the packs once. Set it to batch, or ask for fewer steps."
         )
 
-    def _samples_of(self, rank: int, found: Pass) -> IntArray:
+    def _samples_of(self, rank: int, pass_read: Pass) -> IntArray:
         size, unit = self._settings.micro_batch_size, self._settings.packs_per_pass
-        starts = found.consumed + np.arange(found.num_draws)[:, None] * unit
+        starts = pass_read.consumed + np.arange(pass_read.num_draws)[:, None] * unit
         samples = starts + np.arange(rank * size, (rank + 1) * size)
         return np.where(samples < self._settings.num_samples, samples, ABSENT)
 
@@ -231,28 +231,28 @@ class CyclicSampler(Sampler):
     Source: megatron-bridge 0.6.2, data/samplers.py (MegatronPretrainingRandomSampler).
     """
 
-    def _num_draws(self, rank: int, consumed: int) -> int:
-        return self._left_of(rank, self._position(consumed)[1]) // self._settings.micro_batch_size
+    def _num_draws(self, rank: int, num_consumed: int) -> int:
+        return self._left_of(rank, self._position(num_consumed)[1]) // self._settings.micro_batch_size
 
     def _consumed_after(self, last: Pass) -> int:
         return last.consumed + last.num_draws * self._settings.packs_per_pass
 
-    def _samples_of(self, rank: int, found: Pass) -> IntArray:
-        epoch, offset = self._position(found.consumed)
+    def _samples_of(self, rank: int, pass_read: Pass) -> IntArray:
+        epoch, offset = self._position(pass_read.consumed)
         if self._settings.data_sharding:
             bucket = self._bucket_size()
             order = self._permutation(bucket, epoch)[offset // self._data_parallel_size :] + rank * bucket
         else:
             order = self._permutation(self._whole_micro_batches(), epoch)[offset:][rank :: self._data_parallel_size]
         size = self._settings.micro_batch_size
-        return order[: found.num_draws * size].reshape(found.num_draws, size)
+        return order[: pass_read.num_draws * size].reshape(pass_read.num_draws, size)
 
     def _left_of(self, rank: int, offset: int) -> int:
         if self._settings.data_sharding:
             return self._bucket_size() - offset // self._data_parallel_size
         return max(-(-(self._whole_micro_batches() - offset - rank) // self._data_parallel_size), 0)
 
-    def _position(self, consumed: int) -> tuple[int, int]:
+    def _position(self, num_consumed: int) -> tuple[int, int]:
         """Return (epoch, samples that all ranks have consumed in it)."""
         unit, total = self._settings.packs_per_pass, self._settings.num_samples
         if total < unit:
@@ -261,11 +261,11 @@ class CyclicSampler(Sampler):
                 f"data-parallel ranks, {unit} packs at a time; allowed: at most the number of packs, {total}. "
                 "Training cannot start: lower it, or give more packs."
             )
-        epoch, offset = divmod(consumed, total // unit * unit)
+        epoch, offset = divmod(num_consumed, total // unit * unit)
         if offset % unit:
             raise ConfigError(
-                f"{consumed} packs are consumed; allowed with dataloader_type cyclic: a multiple of micro_batch_size x "
-                f"data-parallel size, {unit}, in the epoch. Resume with the checkpoint's sizes."
+                f"{num_consumed} packs are consumed; allowed with dataloader_type cyclic: a multiple of "
+                f"micro_batch_size x data-parallel size, {unit}, in the epoch. Resume with the checkpoint's sizes."
             )
         return epoch, offset
 
@@ -277,18 +277,18 @@ class CyclicSampler(Sampler):
         return self._settings.num_samples // size * size
 
 
-def make_sampler(settings: ReplaySettings, *, consumed: int) -> Sampler:
-    """Return the sampler of a loader that is created after `consumed` samples.
+def make_sampler(settings: ReplaySettings, *, num_consumed: int) -> Sampler:
+    """Return the sampler of a loader that is created after `num_consumed` samples.
 
     Raises:
         ConfigError: the host cannot make its first batch.
     """
     _check_supply(settings)
     if settings.loader == "single":
-        return SequentialSampler(settings, consumed=consumed)
+        return SequentialSampler(settings, num_consumed=num_consumed)
     if settings.loader == "cyclic":
-        return CyclicSampler(settings, consumed=consumed)
-    return ShuffledBatchSampler(settings, consumed=consumed)
+        return CyclicSampler(settings, num_consumed=num_consumed)
+    return ShuffledBatchSampler(settings, num_consumed=num_consumed)
 
 
 def _check_supply(settings: ReplaySettings) -> None:

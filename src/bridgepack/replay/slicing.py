@@ -94,10 +94,10 @@ def misplaced_tokens(positions: IntArray, num_tokens: int) -> IntArray:
 
 def _bisect(tokens: IntArray, shares: IntArray) -> IntArray:
     """Return each token's sequence from TransformerEngine's bisection, even for offsets that do not ascend."""
-    left, right = np.ones_like(tokens), np.full_like(tokens, len(shares) - 1)
-    while (is_open := left < right).any():
-        middle = (left + right) // 2
+    low, high = np.ones_like(tokens), np.full_like(tokens, len(shares) - 1)
+    while (is_open := low < high).any():
+        middle = (low + high) // 2
         is_before = shares[middle] <= tokens
-        left = np.where(is_open & is_before, middle + 1, left)
-        right = np.where(is_open & ~is_before, middle, right)
-    return left - 1
+        low = np.where(is_open & is_before, middle + 1, low)
+        high = np.where(is_open & ~is_before, middle, high)
+    return low - 1

@@ -96,5 +96,5 @@ def read_bridge_metadata(path: Path) -> list[BridgeMetadataEntry]:
     except ValidationError as error:
         first = error.errors()[0]
         where = "".join(f", entry {part}" if isinstance(part, int) else f": {part}" for part in first["loc"])
-        found = f"{where} is {first['input']!r:.80}"
-        raise ArtifactError(f"{path}{found}: {first['msg']}. Rebuild the artifact.") from error
+        problem = f"{where} is {first['input']!r:.80}"
+        raise ArtifactError(f"{path}{problem}: {first['msg']}. Rebuild the artifact.") from error

@@ -117,9 +117,9 @@ class ArtifactOnDisk:
         They include hashes if those were needed before opening.
         """
         names = self._shards.get(split, ())
-        found = iter(self.tasks.run(self.parts.facts, [name for name in names if name not in self._refused_shards]))
+        facts = iter(self.tasks.run(self.parts.facts, [name for name in names if name not in self._refused_shards]))
         return tuple(
-            replace(self._refused_shards.get(name) or next(found), sha256=self._known_hashes.get(name))
+            replace(self._refused_shards.get(name) or next(facts), sha256=self._known_hashes.get(name))
             for name in names
         )
 
@@ -157,8 +157,8 @@ class ArtifactOnDisk:
     @cached_property
     def _outside(self) -> frozenset[str]:
         """Shards that the manifest lists but that lie outside the artifact; they are not opened."""
-        listed = self._shards.values() if self.manifest is not None else ()
-        return frozenset(name for names in listed for name in names if leaves(self.folder, name))
+        names_of_splits = self._shards.values() if self.manifest is not None else ()
+        return frozenset(name for names in names_of_splits for name in names if leaves(self.folder, name))
 
     @cached_property
     def _parquet_names(self) -> list[str]:
@@ -177,15 +177,19 @@ class ArtifactOnDisk:
     def _refused_shards(self) -> Mapping[str, ShardFacts]:
         """Shard -> its facts, for shards outside the artifact or that crash the process that opens them."""
         splits = self.manifest.splits if self.manifest is not None else ()
-        promised = {shard.path: shard.sha256 for split in splits for shard in split.shards}
-        known = self._known_hashes
-        names = {self.folder / name: name for name in self._parquet_names if known.get(name, "") != promised.get(name)}
+        hashes_of_manifest = {shard.path: shard.sha256 for split in splits for shard in split.shards}
+        hashes = self._known_hashes
+        names = {
+            self.folder / name: name
+            for name in self._parquet_names
+            if hashes.get(name, "") != hashes_of_manifest.get(name)
+        }
         problem = "it lies outside the artifact"
-        refused = {name: ShardFacts(path=name, exists=False, read_error=problem) for name in self._outside}
+        facts = {name: ShardFacts(path=name, exists=False, read_error=problem) for name in self._outside}
         for path, reason in why_not_openable(list(names)).items():
             size = path.stat().st_size
-            refused[names[path]] = ShardFacts(path=names[path], exists=True, num_bytes=size, read_error=reason)
-        return refused
+            facts[names[path]] = ShardFacts(path=names[path], exists=True, num_bytes=size, read_error=reason)
+        return facts
 
 
 @contextmanager

@@ -55,8 +55,8 @@ class FoundShards:
         sizes = {int(match["size"]) for path in self.paths if (match := _SIZED_NAME.fullmatch(Path(path).name))}
         texts = {match["multiple"] for name in folders if (match := _MULTIPLE.search(name))}
         multiples = {1 if text == "None" else int(text) for text in texts}
-        found = {"packed_sequence_size": sizes, "pad_seq_to_mult": multiples}
-        return {name: values.pop() for name, values in found.items() if len(values) == 1}
+        hints = {"packed_sequence_size": sizes, "pad_seq_to_mult": multiples}
+        return {name: values.pop() for name, values in hints.items() if len(values) == 1}
 
     def metadata_path(self) -> Path | None:
         """Return the metadata file of the packs: ours, or the one that the host's builder wrote.
@@ -65,13 +65,13 @@ class FoundShards:
         """
         if not self.is_whole:
             return None
-        own = self.folder / BRIDGE_METADATA_FILE
-        sized = [path for path in self.folder.glob("*_metadata.jsonl") if _SIZED_METADATA.fullmatch(path.name)]
+        own_path = self.folder / BRIDGE_METADATA_FILE
+        paths_of_size = [path for path in self.folder.glob("*_metadata.jsonl") if _SIZED_METADATA.fullmatch(path.name)]
         size = self.name_hints().get("packed_sequence_size")
         if size is not None:
-            sized = [path for path in sized if path.name == f"{size}_metadata.jsonl"]
-        found = [own] if own.is_file() else sized
-        return found[0] if len(found) == 1 else None
+            paths_of_size = [path for path in paths_of_size if path.name == f"{size}_metadata.jsonl"]
+        candidates = [own_path] if own_path.is_file() else paths_of_size
+        return candidates[0] if len(candidates) == 1 else None
 
 
 def find_shards(target: Path) -> FoundShards:
@@ -90,9 +90,9 @@ def find_shards(target: Path) -> FoundShards:
         pattern = re.sub(r"\*+", "*", str(target.relative_to(folder)))
         paths = list(folder.glob(pattern)) if is_pattern(target) else []
     splits = _group_by_split([path for path in paths if _is_packed(path)], folder)
-    chosen = FoundShards(folder=folder, splits=splits)
-    every = FoundShards(folder=folder, splits=_group_by_split(_files_in(folder), folder), is_whole=True)
-    return every if set(chosen.paths) == set(every.paths) else chosen
+    shards = FoundShards(folder=folder, splits=splits)
+    all_shards = FoundShards(folder=folder, splits=_group_by_split(_files_in(folder), folder), is_whole=True)
+    return all_shards if set(shards.paths) == set(all_shards.paths) else shards
 
 
 def is_pattern(target: Path) -> bool:
@@ -127,8 +127,8 @@ def _group_by_split(paths: Iterable[Path], folder: Path) -> dict[str, tuple[str,
         word, folder_name = _FIRST_WORD.match(path.name.lower()), path.absolute().parent.name.lower()
         split = _SPLIT_NAMES.get(folder_name) or _SPLIT_NAMES.get(word[0] if word else "", TRAIN)
         groups.setdefault(split, []).append(path)
-    found = {}
+    files_of_split = {}
     for split in (name for name in _SPLIT_ORDER if name in groups):
         parquet = [path for path in groups[split] if path.suffix.lower() != NPY_SUFFIX]
-        found[split] = tuple(str(path.relative_to(folder)) for path in parquet or groups[split])
-    return found
+        files_of_split[split] = tuple(str(path.relative_to(folder)) for path in parquet or groups[split])
+    return files_of_split

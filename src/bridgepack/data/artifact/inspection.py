@@ -172,11 +172,11 @@ def view_sequences(
     return tuple(sequences)
 
 
-def text_spans(ids: Sequence[int], trained: Sequence[bool], tokenizer: ChatTokenizer | None) -> list[TextSpan]:
-    """Return the text of ids as trained and untrained spans; `trained` has one entry per id."""
-    cuts = [0, *(index for index in range(1, len(ids)) if trained[index] != trained[index - 1]), len(ids)]
+def text_spans(ids: Sequence[int], is_trained: Sequence[bool], tokenizer: ChatTokenizer | None) -> list[TextSpan]:
+    """Return the text of ids as trained and untrained spans; `is_trained` has one entry per id."""
+    cuts = [0, *(index for index in range(1, len(ids)) if is_trained[index] != is_trained[index - 1]), len(ids)]
     return [
-        TextSpan(text=text_of(ids[start:stop], tokenizer), is_trained=trained[start], num_tokens=stop - start)
+        TextSpan(text=text_of(ids[start:stop], tokenizer), is_trained=is_trained[start], num_tokens=stop - start)
         for start, stop in pairwise(cuts)
     ]
 
@@ -190,11 +190,11 @@ def text_of(ids: Sequence[int], tokenizer: ChatTokenizer | None) -> str:
 
 def tokenizer_of(artifact: Artifact) -> Decoder:
     """Return the tokenizer that an artifact's manifest names, or the reason why it cannot be loaded."""
-    known = artifact.manifest.tokenizer
+    identity = artifact.manifest.tokenizer
     config = TokenizerConfig(
-        name_or_path=str(known["name_or_path"]),
-        revision=known.get("revision"),
-        loader=known.get("loader", "transformers"),
+        name_or_path=str(identity["name_or_path"]),
+        revision=identity.get("revision"),
+        loader=identity.get("loader", "transformers"),
     )
     try:
         return load_tokenizer(config), None

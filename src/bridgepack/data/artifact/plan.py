@@ -93,14 +93,14 @@ def entries_of_packs(artifact: Artifact, split: str, packs: Iterable[int]) -> di
     Raises:
         ArtifactError: the plan cannot be read.
     """
-    wanted = sorted(set(packs))
-    found: dict[int, tuple[PlanEntry, ...]] = {}
-    for first in range(0, len(wanted), _PACKS_PER_FILTER):
-        some = wanted[first : first + _PACKS_PER_FILTER]
-        entries = _read(artifact, split, [("pack", ">=", some[0]), ("pack", "<=", some[-1]), ("pack", "in", some)])
+    numbers = sorted(set(packs))
+    entries_of: dict[int, tuple[PlanEntry, ...]] = {}
+    for first in range(0, len(numbers), _PACKS_PER_FILTER):
+        group = numbers[first : first + _PACKS_PER_FILTER]
+        entries = _read(artifact, split, [("pack", ">=", group[0]), ("pack", "<=", group[-1]), ("pack", "in", group)])
         for pack, members in groupby(entries, key=lambda entry: entry.pack):
-            found[pack] = tuple(members)
-    return found
+            entries_of[pack] = tuple(members)
+    return entries_of
 
 
 def entries_of_row(artifact: Artifact, split: str, file_indices: Sequence[int], row: int) -> tuple[PlanEntry, ...]:
@@ -163,8 +163,8 @@ def iter_lost_content(artifact: Artifact, *, kind: str | None = None) -> Iterato
         ArtifactError: a line cannot be read.
     """
     marks = ("",) if kind is None else (f'"{kind}"',)
-    found = _entries(artifact.folder / PLAN_FOLDER / LOST_CONTENT_FILE, LostRow, marks)
-    return (line for line in found if kind is None or line.kind == kind)
+    lines = _entries(artifact.folder / PLAN_FOLDER / LOST_CONTENT_FILE, LostRow, marks)
+    return (line for line in lines if kind is None or line.kind == kind)
 
 
 def _entries[Entry: (DroppedRow, LostRow)](

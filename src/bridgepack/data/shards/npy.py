@@ -194,21 +194,21 @@ def _load_rows(path: Path) -> list[Row]:
 def _survey(rows: Sequence[Row]) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
     """Return (type of each column that all rows have; column -> types of its values that are not lists)."""
     columns: dict[str, str] = {}
-    others: dict[str, tuple[str, ...]] = {}
+    types_of: dict[str, tuple[str, ...]] = {}
     for key in ROW_COLUMNS:
         present = [(number, row[key]) for number, row in enumerate(rows) if key in row]
         kinds: set[type] = set()
         for number, value in present:
             values = _elements(value, number, key)
-            kinds |= {_whole(item) for item in values} if key == LOSS_MASK else set(map(type, values))
+            kinds |= {_type_of(item) for item in values} if key == LOSS_MASK else set(map(type, values))
         if len(present) == len(rows):
             columns[key] = _list_type(kinds)
         if no_lists := {_kind(value) for _, value in present if not isinstance(value, list)}:
-            others[key] = tuple(sorted(no_lists))
-    return columns, others
+            types_of[key] = tuple(sorted(no_lists))
+    return columns, types_of
 
 
-def _whole(item: Any) -> type:
+def _type_of(item: Any) -> type:
     """Return the type of a mask's element, where 1.0 counts as 1."""
     return int if type(item) is float and item.is_integer() else type(item)
 

@@ -101,8 +101,8 @@ def check_stored_tokens(path: Path) -> TokenOrigin:
 
 def default_store(output: Path) -> Path:
     """Return the store folder of an artifact: BRIDGEPACK_STORE, or `.bridgepack/tokens` beside the artifact."""
-    named = os.environ.get(STORE_VARIABLE)
-    return store_folder(named).expanduser() if named else output.resolve().parent / ".bridgepack" / "tokens"
+    setting = os.environ.get(STORE_VARIABLE)
+    return store_folder(setting).expanduser() if setting else output.resolve().parent / ".bridgepack" / "tokens"
 
 
 def store_folder(text: str | Path) -> Path:
@@ -163,8 +163,8 @@ def store_at(folder: Path, *, is_emptied: bool) -> Iterator[TokenStore]:
 def existing_store(folder: Path) -> TokenStore:
     """Return the store in a folder; raises StoreError if the folder is not a store, or has another version."""
     if not (folder / _STORE_FILE).is_file():
-        what = "is not a token store" if folder.exists() else "does not exist"
-        raise StoreError(f"{str(folder)!r} {what}. Name the folder with --store or in {STORE_VARIABLE}.")
+        problem = "is not a token store" if folder.exists() else "does not exist"
+        raise StoreError(f"{str(folder)!r} {problem}. Name the folder with --store or in {STORE_VARIABLE}.")
     _check_version(folder)
     return TokenStore(folder=folder.absolute())
 

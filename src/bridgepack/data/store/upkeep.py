@@ -90,8 +90,8 @@ class Pruned(Result):
 
     def headline(self) -> str:
         """Return what came out, in one line."""
-        done = "would be removed" if self.is_dry_run else "removed"
-        return f"{self.folder}: {counted(len(self.removed), 'file')} {done}, {self.num_bytes:,} bytes"
+        verb = "would be removed" if self.is_dry_run else "removed"
+        return f"{self.folder}: {counted(len(self.removed), 'file')} {verb}, {self.num_bytes:,} bytes"
 
     def table(self) -> list[dict[str, Any]]:
         """Return the files."""
@@ -160,30 +160,30 @@ def prune_store(
     oldest_s = float("-inf") if older_than_s is None else time.time() - older_than_s
     with store_at(folder, is_emptied=not is_dry_run) as store:
         files = {path: path.stat() for path in _token_files(store) if path.is_file()}
-        unused = _unused_files(store, files) if is_unused else []
-        files |= {path: path.stat() for path in unused}
-        chosen = dict.fromkeys(unused, UNUSED)
-        chosen |= {path: OLD for path, status in files.items() if status.st_mtime < oldest_s}
-        num_bytes_kept = sum(status.st_size for path, status in files.items() if path not in chosen)
-        for path in sorted(files.keys() - chosen, key=lambda path: (files[path].st_mtime_ns, path)):
+        unused_files = _unused_files(store, files) if is_unused else []
+        files |= {path: path.stat() for path in unused_files}
+        reasons = dict.fromkeys(unused_files, UNUSED)
+        reasons |= {path: OLD for path, status in files.items() if status.st_mtime < oldest_s}
+        num_bytes_kept = sum(status.st_size for path, status in files.items() if path not in reasons)
+        for path in sorted(files.keys() - reasons, key=lambda path: (files[path].st_mtime_ns, path)):
             if max_bytes is None or num_bytes_kept <= max_bytes:
                 break
-            chosen[path] = OVER_SIZE
+            reasons[path] = OVER_SIZE
             num_bytes_kept -= files[path].st_size
-        removed = [(str(path), files[path].st_size, why) for path, why in sorted(chosen.items())]
+        removed_files = [(str(path), files[path].st_size, why) for path, why in sorted(reasons.items())]
         if not is_dry_run:
-            unfinished = store.unfinished_files()
-            removed += [(str(path), path.stat().st_size, UNFINISHED) for path in unfinished]
-            gone = [record.path for record in iter_build_records(store) if is_unused and not record.is_there]
-            for path in [*chosen, *unfinished, *gone]:
+            leftovers = store.unfinished_files()
+            removed_files += [(str(path), path.stat().st_size, UNFINISHED) for path in leftovers]
+            records_of_none = [record.path for record in iter_build_records(store) if is_unused and not record.is_there]
+            for path in [*reasons, *leftovers, *records_of_none]:
                 path.unlink(missing_ok=True)
             for path in [*(store.folder / TOKENIZATIONS).glob("*"), *store.folder.glob(_OLD_INPUTS)]:
                 if not any(path.glob(f"*/*{TOKEN_SUFFIX}")):
                     shutil.rmtree(path)
         return Pruned(
             folder=str(store.folder),
-            removed=tuple(removed),
-            num_bytes=sum(size for _, size, _ in removed),
+            removed=tuple(removed_files),
+            num_bytes=sum(size for _, size, _ in removed_files),
             num_bytes_kept=num_bytes_kept,
             is_dry_run=is_dry_run,
         )
@@ -197,26 +197,26 @@ def verify_store(
     Raises:
         StoreError: the folder is not a store, or files are to be removed but a build is using it.
     """
-    shown = progress or SilentProgress()
+    bars = progress or SilentProgress()
     with store_at(folder, is_emptied=removes) as store, plain_runner(num_workers) as runner:
         files = sorted(_token_files(store))
         num_files = len(files) + len(record_files(store))
         sizes = [path.stat().st_size for path in files]
-        shown.start("Verifying", sum(sizes), "files")
-        broken = []
+        bars.start("Verifying", sum(sizes), "files")
+        faults = []
         for path, size, reason in zip(files, sizes, runner.run(_what_is_wrong, files), strict=True):
             if reason:
-                broken.append((str(path), reason))
+                faults.append((str(path), reason))
                 if removes:
                     _remove(path)
-            shown.advance(1, work=size)
-        shown.finish()
+            bars.advance(1, work=size)
+        bars.finish()
         for path, reason in damaged_records(store).items():
-            broken.append((str(path), reason))
+            faults.append((str(path), reason))
             if removes:
                 _remove(path)
-        were_removed = removes and bool(broken)
-        return Verified(folder=str(store.folder), num_files=num_files, broken=tuple(broken), were_removed=were_removed)
+        were_removed = removes and bool(faults)
+        return Verified(folder=str(store.folder), num_files=num_files, broken=tuple(faults), were_removed=were_removed)
 
 
 def _remove(path: Path) -> None:
@@ -242,23 +242,23 @@ def _entry(folder: Path) -> TokenizationEntry:
         name, kind = str(content["tokenizer"]), str(content["depends_on"]["settings"]["preprocessing.kind"])
     except (OSError, ValueError, KeyError, TypeError):
         name = kind = "?"
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     last_used_s = 0.0
     for path in folder.glob(f"*/*{TOKEN_SUFFIX}"):
         status = path.stat()
         last_used_s = max(last_used_s, status.st_mtime)
-        found.update(ranges=1, bytes=status.st_size)
+        counts.update(ranges=1, bytes=status.st_size)
         try:
             arrays = token_arrays(path)
-            found.update(sequences=len(arrays.offsets) - 1, tokens=len(arrays.input_ids))
+            counts.update(sequences=len(arrays.offsets) - 1, tokens=len(arrays.input_ids))
         except StoreError:
-            found.update(broken=1)
+            counts.update(broken=1)
     return TokenizationEntry(
         key=folder.name,
         tokenizer=name,
         preprocessing=kind,
         last_used_s=last_used_s,
-        **{f"num_{what}": found[what] for what in ("ranges", "sequences", "tokens", "bytes", "broken")},
+        **{f"num_{unit}": counts[unit] for unit in ("ranges", "sequences", "tokens", "bytes", "broken")},
     )
 
 
@@ -279,10 +279,10 @@ def _unused_files(store: TokenStore, files: Iterable[Path]) -> list[Path]:
     for problem in damaged_records(store).values():
         raise StoreError(problem)
     records = [record for record in iter_build_records(store) if record.is_there]
-    used = {path for record in records for path in _files_of(store, record)}
+    used_files = {path for record in records for path in _files_of(store, record)}
     manifests = [(record.output / MANIFEST_FILE).read_text(encoding="utf-8") for record in records]
     rows = [path for path in _row_files(store) if not any(path.name in manifest for manifest in manifests)]
-    return [*(path for path in files if path not in used), *rows]
+    return [*(path for path in files if path not in used_files), *rows]
 
 
 def _row_files(store: TokenStore) -> list[Path]:

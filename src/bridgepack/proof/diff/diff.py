@@ -45,20 +45,20 @@ class DifferenceReader:
         self._tokenizers: dict[int, ChatTokenizer | None] = {}
         self._inputs = [_inputs_of(artifact, split) for artifact in artifacts]
 
-    def differences(self, matched: Matched, limit: int) -> Iterator[SequenceDifference]:
+    def differences(self, matches: Matched, limit: int) -> Iterator[SequenceDifference]:
         """Yield the first few differences of each kind, in the order of input rows.
 
         Raises:
             ArtifactError: a shard cannot be read.
         """
-        found: tuple[tuple[Fate, tuple[IntArray | None, IntArray | None]], ...] = (
-            ("lost", (matched.lost, None)),
-            ("gained", (None, matched.gained)),
-            ("retokenized", matched.retokenized),
-            ("mask_moved", matched.masks),
-            ("moved", matched.moved),
+        sides_of_fate: tuple[tuple[Fate, tuple[IntArray | None, IntArray | None]], ...] = (
+            ("lost", (matches.lost, None)),
+            ("gained", (None, matches.gained)),
+            ("retokenized", matches.retokenized),
+            ("mask_moved", matches.masks),
+            ("moved", matches.moved),
         )
-        for fate, sides in found:
+        for fate, sides in sides_of_fate:
             side, indices = next((side, indices) for side, indices in enumerate(sides) if indices is not None)
             table = self._tables[side]
             for at in np.lexsort((table.rows[indices], table.files[indices]))[:limit].tolist():
@@ -70,12 +70,12 @@ class DifferenceReader:
 
     def _alone(self, fate: Fate, side: int, index: int) -> SequenceDifference:
         place = self._place(side, index)
-        own = {item.sha256 for item in self._inputs[side] if item.path == place.file}
+        digests = {item.sha256 for item in self._inputs[side] if item.path == place.file}
         return SequenceDifference(
             fate=fate,
             first=place if side == 0 else None,
             second=place if side == 1 else None,
-            is_same_input=bool(own & {item.sha256 for item in self._inputs[1 - side]}),
+            is_same_input=bool(digests & {item.sha256 for item in self._inputs[1 - side]}),
             text=(self._text(side, self._tokens(side, index)[0][:_TOKENS_SHOWN]),),
         )
 
@@ -83,11 +83,11 @@ class DifferenceReader:
         (before, mask), (after, other_mask) = self._tokens(0, ours), self._tokens(1, theirs)
         token = first_difference(before, after)
         start = max((token or 0) - _TOKENS_BEFORE, 0)
-        shown = slice(start, start + _TOKENS_SHOWN)
-        texts = [self._text(0, before[shown])]
+        window = slice(start, start + _TOKENS_SHOWN)
+        texts = [self._text(0, before[window])]
         if fate == "retokenized":
-            texts.append(self._text(1, after[shown]))
-        moved = np.flatnonzero(mask != other_mask) if fate == "mask_moved" else np.empty(0, dtype=np.int64)
+            texts.append(self._text(1, after[window]))
+        labels = np.flatnonzero(mask != other_mask) if fate == "mask_moved" else np.empty(0, dtype=np.int64)
         files = self._tables[0].files[ours], self._tables[1].files[theirs]
         return SequenceDifference(
             fate=fate,
@@ -96,20 +96,20 @@ class DifferenceReader:
             is_same_input=self._inputs[0][files[0]].sha256 == self._inputs[1][files[1]].sha256,
             token=token,
             text=tuple(texts),
-            masks=tuple(self._moved_tokens(after, other_mask, moved)),
-            num_mask_tokens=len(moved),
+            masks=tuple(self._moved_tokens(after, other_mask, labels)),
+            num_mask_tokens=len(labels),
         )
 
     def _moved_tokens(self, ids: npt.NDArray[Any], mask: npt.NDArray[Any], labels: IntArray) -> Iterator[MovedTokens]:
         """Yield runs of labels whose mask changed in the same direction; label `i` is token `i + 1`."""
         if not len(labels):
             return
-        trained = mask[labels] != 0
-        cuts = np.flatnonzero((np.diff(labels) != 1) | (trained[1:] != trained[:-1])) + 1
+        is_trained = mask[labels] != 0
+        cuts = np.flatnonzero((np.diff(labels) != 1) | (is_trained[1:] != is_trained[:-1])) + 1
         for first, stop in list(pairwise([0, *cuts.tolist(), len(labels)]))[:_RANGES_KEPT]:
             start, end = int(labels[first]) + 1, int(labels[stop - 1]) + 2
             text = self._text(1, ids[start:end])
-            yield MovedTokens(start=start, stop=end, is_trained_now=bool(trained[first]), text=text)
+            yield MovedTokens(start=start, stop=end, is_trained_now=bool(is_trained[first]), text=text)
 
     def _tokens(self, side: int, index: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Return (ids, label-aligned mask) of one sequence, without alignment padding."""
@@ -156,14 +156,14 @@ def diff_open_artifacts(
     ours: Artifact, theirs: Artifact, *, limit: int = DEFAULT_LIMIT, progress: Progress | None = None
 ) -> DiffReport:
     """Return the differences between two open artifacts; raises ArtifactError if an artifact cannot be read."""
-    shown = progress or SilentProgress()
+    bars = progress or SilentProgress()
     names = dict.fromkeys(split.name for artifact in (ours, theirs) for split in artifact.manifest.splits)
     return DiffReport(
         first=str(ours.folder),
         second=str(theirs.folder),
         settings=tuple(item for item in _values(_settings(ours), _settings(theirs)) if item.first != item.second),
         inputs=tuple(_inputs(ours, theirs, names)),
-        splits=tuple(_split(ours, theirs, name, limit, shown) for name in names),
+        splits=tuple(_split(ours, theirs, name, limit, bars) for name in names),
     )
 
 
@@ -171,21 +171,23 @@ def _split(ours: Artifact, theirs: Artifact, name: str, limit: int, progress: Pr
     records = ours.manifest.split(name), theirs.manifest.split(name)
     tables = _table(ours, name, progress), _table(theirs, name, progress)
     file_ids = matched_files(_inputs_of(ours, name), _inputs_of(theirs, name))
-    matched = match_sequences(*tables, file_ids)
-    (first, second), (one, other) = tables, matched.unchanged
-    is_elsewhere = (first.packs[one] != second.packs[other]) | (first.positions[one] != second.positions[other])
+    matches = match_sequences(*tables, file_ids)
+    (first, second), (ours_unchanged, theirs_unchanged) = tables, matches.unchanged
+    is_elsewhere = (first.packs[ours_unchanged] != second.packs[theirs_unchanged]) | (
+        first.positions[ours_unchanged] != second.positions[theirs_unchanged]
+    )
     reader = DifferenceReader((ours, theirs), name, tables)
     return SplitDiff(
         name=name,
-        num_unchanged=len(matched.unchanged[0]),
-        num_moved=len(matched.moved[0]),
-        num_masks_moved=len(matched.masks[0]),
-        num_retokenized=len(matched.retokenized[0]),
-        num_lost=len(matched.lost),
-        num_gained=len(matched.gained),
+        num_unchanged=len(matches.unchanged[0]),
+        num_moved=len(matches.moved[0]),
+        num_masks_moved=len(matches.masks[0]),
+        num_retokenized=len(matches.retokenized[0]),
+        num_lost=len(matches.lost),
+        num_gained=len(matches.gained),
         num_repacked=int(is_elsewhere.sum()),
         statistics=tuple(_values(*map(_numbers, records))),
-        differences=tuple(reader.differences(matched, limit)),
+        differences=tuple(reader.differences(matches, limit)),
     )
 
 
@@ -213,15 +215,15 @@ def matched_files(
     Files are the same if they have the same path, the same bytes, the same name, or are the only ones left.
     """
     partners: dict[int, int] = {}
-    left = [dict(enumerate(first)), dict(enumerate(second))]
-    for same in (lambda item: item.path, lambda item: item.sha256, lambda item: PurePath(item.path).name):
-        for index, record in list(left[1].items()):
-            at = next((at for at, other in left[0].items() if same(other) == same(record)), None)
+    rest_of = [dict(enumerate(first)), dict(enumerate(second))]
+    for key_of in (lambda item: item.path, lambda item: item.sha256, lambda item: PurePath(item.path).name):
+        for index, record in list(rest_of[1].items()):
+            at = next((at for at, candidate in rest_of[0].items() if key_of(candidate) == key_of(record)), None)
             if at is not None:
                 partners[index] = at
-                del left[0][at], left[1][index]
-    if len(left[0]) == len(left[1]) == 1:
-        partners[next(iter(left[1]))] = next(iter(left[0]))
+                del rest_of[0][at], rest_of[1][index]
+    if len(rest_of[0]) == len(rest_of[1]) == 1:
+        partners[next(iter(rest_of[1]))] = next(iter(rest_of[0]))
     fresh = iter(range(len(first), len(first) + len(second)))
     theirs = [partners[index] if index in partners else next(fresh) for index in range(len(second))]
     return np.arange(len(first), dtype=np.int32), np.array(theirs, dtype=np.int32)
@@ -237,9 +239,9 @@ def _numbers(record: SplitRecord | None) -> dict[str, Any]:
         return {}
     numbers = asdict(record.statistics)
     numbers.pop("length_histogram")
-    dropped = {f"dropped_{reason}": count for reason, count in record.drops.items()}
-    dropped |= {f"dropped_pieces_{reason}": count for reason, count in record.dropped_pieces.items()}
-    return {**numbers, **dropped, **{f"lost_{kind}": count for kind, count in record.lost_content.items()}}
+    drops = {f"dropped_{reason}": count for reason, count in record.drops.items()}
+    drops |= {f"dropped_pieces_{reason}": count for reason, count in record.dropped_pieces.items()}
+    return {**numbers, **drops, **{f"lost_{kind}": count for kind, count in record.lost_content.items()}}
 
 
 def _settings(artifact: Artifact) -> dict[str, Any]:
@@ -254,10 +256,10 @@ def _inputs(ours: Artifact, theirs: Artifact, names: Iterable[str]) -> Iterator[
             dict(zip(numbers.tolist(), members, strict=True))
             for numbers, members in zip(matched_files(*records), records, strict=True)
         )
-        for number, named in {**first, **second, **first}.items():
+        for number, record in {**first, **second, **first}.items():
             digests = [side[number].sha256 if number in side else None for side in (first, second)]
             if digests[0] != digests[1]:
-                yield ValueDifference(name=f"{name}: {named.path}", first=digests[0], second=digests[1])
+                yield ValueDifference(name=f"{name}: {record.path}", first=digests[0], second=digests[1])
 
 
 def _inputs_of(artifact: Artifact, split: str) -> Sequence[InputRecord]:

@@ -118,4 +118,6 @@ class DiffReport(Result):
 
     def table(self) -> list[dict[str, Any]]:
         """Return the shown sequences, with the name of their split."""
-        return [{"split": split.name, **asdict(one)} for split in self.splits for one in split.differences]
+        return [
+            {"split": split.name, **asdict(difference)} for split in self.splits for difference in split.differences
+        ]

@@ -46,22 +46,22 @@ def schedule_of_pack(run: TracedRun, split: str, pack: int, *, limit: int) -> Sc
     if last == 0:
         return Schedule(num_times=0, num_steps=None, seen=(), note="the run does not evaluate (eval_iters is 0)")
     order = run.order(split)
-    sightings = (found for found in order.steps_of(pack, last_step=last) if not found.is_filler)
+    sightings = (sighting for sighting in order.steps_of(pack, last_step=last) if not sighting.is_filler)
     ranks = ranks_by_copy(order.topology)
-    seen = tuple(
+    times = tuple(
         SeenAt(
-            step=found.step,
-            epoch=epoch_of(order.settings, found.step, found.micro_batch),
-            after_step=None if evaluation is None else evaluated_after(evaluation, found.step),
-            data_parallel_rank=found.data_parallel_rank,
-            global_ranks=ranks[found.data_parallel_rank],
-            micro_batch=found.micro_batch,
+            step=sighting.step,
+            epoch=epoch_of(order.settings, sighting.step, sighting.micro_batch),
+            after_step=None if evaluation is None else evaluated_after(evaluation, sighting.step),
+            data_parallel_rank=sighting.data_parallel_rank,
+            global_ranks=ranks[sighting.data_parallel_rank],
+            micro_batch=sighting.micro_batch,
         )
-        for found in islice(sightings, limit)
+        for sighting in islice(sightings, limit)
     )
-    num_times = len(seen) + sum(1 for _ in sightings)
+    num_times = len(times) + sum(1 for _ in sightings)
     why_never = None if num_times else _why_never(order)
-    return Schedule(num_times=num_times, num_steps=num_steps, seen=seen, note=why_never)
+    return Schedule(num_times=num_times, num_steps=num_steps, seen=times, note=why_never)
 
 
 def ranks_by_copy(topology: Topology) -> tuple[tuple[int, ...], ...]:
@@ -108,8 +108,8 @@ def evaluated_after(evaluation: EvaluationSchedule, batch: int) -> int | None:
 def _why_never(order: PackOrder) -> str | None:
     settings = order.settings
     if settings.is_evaluation:
-        skipped = ", or skip it because it does not fill a batch" if settings.drop_last else ""
-        return f"the run's evaluations end before it{skipped}"
+        skip_text = ", or skip it because it does not fill a batch" if settings.drop_last else ""
+        return f"the run's evaluations end before it{skip_text}"
     if settings.loader == "batch" and settings.num_samples % settings.global_batch_size and settings.drop_last:
         num_left_out = settings.num_samples % settings.global_batch_size
         return f"{num_left_out} of {settings.num_samples} packs do not fill a global batch; every epoch skips them"
@@ -126,12 +126,12 @@ class PackTracer:
             ArtifactError: the split, a shard or the plan cannot be read.
             ConfigError: the pack does not exist.
         """
-        wanted, artifact = set(packs), run.artifact
+        numbers, artifact = set(packs), run.artifact
         self._artifact, self._release = artifact, run.release
         self._record = artifact.split(split)
         self._index = shard_index(artifact, split)
-        self._rows = read_packs(artifact, split, wanted)
-        self._entries = entries_of_packs(artifact, split, wanted)
+        self._rows = read_packs(artifact, split, numbers)
+        self._entries = entries_of_packs(artifact, split, numbers)
         self._eos_token_id = int(artifact.manifest.tokenizer["eos_token_id"])
         self._sources = [item.source for item in self._record.inputs]
         self._sequences = {pack: self._sequences_of(pack, row) for pack, row in self._rows.items()}
@@ -158,20 +158,20 @@ class PackTracer:
         """Return the packs' totals per source; empty if the artifact does not record sources."""
         rows: defaultdict[int, set[tuple[int, int]]] = defaultdict(set)
         tokens: Counter[int] = Counter()
-        trained: Counter[int] = Counter()
+        trained_tokens: Counter[int] = Counter()
         for pack in packs:
             entries = self._entries.get(pack, ())
             for entry, sequence in zip(entries, self._sequences[pack], strict=False):
                 source = self._sources[entry.file_index] if 0 <= entry.file_index < len(self._sources) else -1
                 rows[source].add((entry.file_index, entry.row))
                 tokens[source] += sequence.runtime_length
-                trained[source] += sequence.num_trained_tokens
+                trained_tokens[source] += sequence.num_trained_tokens
         return tuple(
             TracedSource(
                 name=record.name,
                 num_rows=len(rows[source]),
                 num_tokens=tokens[source],
-                num_trained_tokens=trained[source],
+                num_trained_tokens=trained_tokens[source],
             )
             for source, record in enumerate(self._record.sources)
             if source in rows
@@ -207,26 +207,26 @@ class PackTracer:
         )
 
     def _sequences_of(self, pack: int, row: PackedRow) -> tuple[TracedSequence, ...]:
-        known, inputs = {entry.position: entry for entry in self._entries.get(pack, ())}, self._record.inputs
-        found = []
+        entries, inputs = {entry.position: entry for entry in self._entries.get(pack, ())}, self._record.inputs
+        sequences = []
         bounds = seq_boundaries(row.seq_start_id.astype(np.int64), len(row.input_ids))
         for position, (start, stop) in enumerate(pairwise(bounds.tolist())):
-            entry, inner = known.get(position), slice(start, stop - 1)
-            trained = is_learned(
+            entry, inner = entries.get(position), slice(start, stop - 1)
+            is_trained = is_learned(
                 row.loss_mask[inner], row.input_ids[inner], eos_token_id=self._eos_token_id, release=self._release
             )
-            found.append(
+            sequences.append(
                 TracedSequence(
                     position=position,
                     file=inputs[entry.file_index].path if entry and 0 <= entry.file_index < len(inputs) else None,
                     row=entry.row if entry else None,
                     runtime_length=entry.runtime_length if entry else max(stop - start - 1, 0),
-                    num_trained_tokens=int(trained.sum()),
+                    num_trained_tokens=int(is_trained.sum()),
                     is_truncated=entry is not None and entry.is_truncated,
                     first_token=entry.first_token if entry else 0,
                 )
             )
-        return tuple(found)
+        return tuple(sequences)
 
 
 def token_ranges(positions: IntArray, offsets: IntArray, num_sequences: int) -> tuple[TokenRange, ...]:
@@ -240,17 +240,17 @@ def token_ranges(positions: IntArray, offsets: IntArray, num_sequences: int) -> 
     segments = np.searchsorted(offsets, positions, side="right") - 1
     is_new = (np.diff(positions) != 1) | (np.diff(segments) != 0)
     cuts = [0, *(np.flatnonzero(is_new) + 1).tolist(), len(positions)]
-    found = []
+    ranges = []
     for first, stop in pairwise(cuts):
         if first == stop:
             continue
         segment = min(int(segments[first]), num_sequences)
         begin = int(offsets[min(segment, len(offsets) - 1)])
-        found.append(
+        ranges.append(
             TokenRange(
                 sequence=segment if segment < num_sequences else None,
                 start=int(positions[first]) - begin,
                 stop=int(positions[stop - 1]) - begin + 1,
             )
         )
-    return tuple(found)
+    return tuple(ranges)

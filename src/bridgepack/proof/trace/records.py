@@ -161,7 +161,7 @@ class PackTrace(Result):
 
     def table(self) -> list[dict[str, Any]]:
         """Return the times at which it is read."""
-        return [asdict(seen) for seen in self.schedule.seen]
+        return [asdict(time) for time in self.schedule.seen]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -194,6 +194,6 @@ class SourceTrace(Result):
 
     def headline(self) -> str:
         """Return what came out, in one line."""
-        packed = ", ".join(f"in {one.split} pack {one.pack}" for one in self.placements[:3])
+        packs = ", ".join(f"in {placement.split} pack {placement.pack}" for placement in self.placements[:3])
         more = f" and {len(self.placements) - 3:,} more" if self.placements[3:] else ""
-        return f"{self.file} row {self.row}: {packed or ('dropped' if self.drops else 'not packed')}{more}"
+        return f"{self.file} row {self.row}: {packs or ('dropped' if self.drops else 'not packed')}{more}"

@@ -113,16 +113,16 @@ def loss_mask_looks_unshifted(facts: ArtifactFacts) -> Found:
     Fix: Roll the mask inside each sequence: mask[1:] + [0].
     """
     require_known(facts.context.eos_token_id, "eos_token_id")
-    judged = [truth for truth in facts.require_truths() if truth.trained_begins.total() >= MIN_RUNS]
-    if not judged:
+    truths = [truth for truth in facts.require_truths() if truth.trained_begins.total() >= MIN_RUNS]
+    if not truths:
         raise CannotJudgeError(f"fewer than {MIN_RUNS} trained runs begin inside a sequence")
-    for truth in judged:
+    for truth in truths:
         runs = (truth.before_trained, truth.trained_begins)
         after_same, on_same = (max(tokens.values()) / tokens.total() for tokens in runs)
         ends_on_eos = truth.num_trained_ends_on_eos >= CONSTANT_FRACTION * max(truth.num_trained_ends, 1)
         if after_same >= CONSTANT_FRACTION and on_same < VARIED_FRACTION and ends_on_eos:
-            found = f"{after_same:.0%} of the trained runs begin after the same token"
-            yield wrong(truth.split, found, "runs that begin on a prompt's last token")
+            actual = f"{after_same:.0%} of the trained runs begin after the same token"
+            yield wrong(truth.split, actual, "runs that begin on a prompt's last token")
 
 
 @artifact_rule("BP333", WARNING, "PSB526")
@@ -159,8 +159,10 @@ def padding_not_eos(facts: ArtifactFacts) -> Found:
     for truth in facts.require_truths():
         for token, num_sequences in truth.repeated_tails.items():
             if num_sequences >= PADDING_FRACTION * truth.num_sequences:
-                found = f"{num_sequences} of {truth.num_sequences} sequences end with token {token} repeated, untrained"
-                yield wrong(truth.split, found, f"padding with EOS, {eos}")
+                actual = (
+                    f"{num_sequences} of {truth.num_sequences} sequences end with token {token} repeated, untrained"
+                )
+                yield wrong(truth.split, actual, f"padding with EOS, {eos}")
 
 
 @artifact_rule("BP336", WARNING, "PSB505, PSB506")
@@ -180,5 +182,5 @@ def end_of_turn_never_trained(facts: ArtifactFacts) -> Found:
         raise CannotJudgeError(f"answers end with {' or '.join(map(str, ends))}, not with EOS, {eos}")
     for truth in facts.require_truths():
         if truth.num_trained_tokens and not truth.num_trained_eos:
-            found = f"0 of {truth.num_trained_tokens} trained labels are EOS, {eos}"
-            yield wrong(truth.split, found, "answers that end with a trained EOS")
+            actual = f"0 of {truth.num_trained_tokens} trained labels are EOS, {eos}"
+            yield wrong(truth.split, actual, "answers that end with a trained EOS")

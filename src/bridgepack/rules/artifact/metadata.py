@@ -58,8 +58,8 @@ def metadata_key_missing(facts: ArtifactFacts) -> Found:
     for position, entry in enumerate(_entries(facts)):
         for key in REQUIRED_KEYS:
             if type(entry.get(key)) is not int:
-                found = repr(entry[key]) if key in entry else "no such key"
-                yield wrong(f"{facts.metadata.path}[{position}].{key}", found, "an integer")
+                actual = repr(entry[key]) if key in entry else "no such key"
+                yield wrong(f"{facts.metadata.path}[{position}].{key}", actual, "an integer")
 
 
 @artifact_rule("BP405", ERROR, "PSB405")
@@ -157,8 +157,8 @@ def metadata_differs_from_packs(facts: ArtifactFacts) -> Found:
         for key, actual in _expected_values(truth, size).items():
             if _misleads(entries[position], key, actual, is_ours=facts.manifest is not None):
                 where = f"{facts.metadata.path}[{position}].{key}"
-                found = repr(entries[position][key]) if key in entries[position] else "no such key"
-                yield wrong(where, found, f"{actual}, from the packs of {truth.split}", group=where)
+                actual_text = repr(entries[position][key]) if key in entries[position] else "no such key"
+                yield wrong(where, actual_text, f"{actual}, from the packs of {truth.split}", group=where)
 
 
 def _expected_values(truth: SplitTruth, size: int) -> Mapping[str, float]:
@@ -177,12 +177,12 @@ def _expected_values(truth: SplitTruth, size: int) -> Mapping[str, float]:
 
 def _misleads(entry: Mapping[str, Any], key: str, actual: float, *, is_ours: bool) -> bool:
     """Return whether a value is wrong; other rules report bounds that are too narrow or not integers."""
-    claimed = entry.get(key)
-    if isinstance(claimed, bool) or not isinstance(claimed, int | float):
+    claim = entry.get(key)
+    if isinstance(claim, bool) or not isinstance(claim, int | float):
         return key not in REQUIRED_KEYS and (is_ours or key in entry)
     if key in (MAX_LENGTH, MAX_SEQUENCES):
-        return claimed > actual
-    return claimed < actual if key == MIN_WIDTH else claimed != actual
+        return claim > actual
+    return claim < actual if key == MIN_WIDTH else claim != actual
 
 
 def _problem(facts: ArtifactFacts) -> str | None:
@@ -192,10 +192,10 @@ def _problem(facts: ArtifactFacts) -> str | None:
         raise CannotJudgeError("the metadata file is missing")
     if metadata.read_error is not None or not isinstance(metadata.content, list):
         return metadata.read_error or f"{type(metadata.content).__name__} at the top"
-    others = [type(entry).__name__ for entry in metadata.content if not isinstance(entry, dict)]
+    other_types = [type(entry).__name__ for entry in metadata.content if not isinstance(entry, dict)]
     if not metadata.content:
         return "an empty list"
-    return f"{others[0]} in the list" if others else None
+    return f"{other_types[0]} in the list" if other_types else None
 
 
 def _entries(facts: ArtifactFacts) -> list[Mapping[str, Any]]:
@@ -213,6 +213,6 @@ def _values(facts: ArtifactFacts, key: str) -> list[int]:
 
 
 def _too_small(facts: ArtifactFacts, key: str, actual: int) -> Found:
-    claimed = max(_values(facts, key))
-    if claimed < actual:
-        yield wrong(f"{facts.metadata.path} {key}", str(claimed), f"at least {actual}, from the packs")
+    claim = max(_values(facts, key))
+    if claim < actual:
+        yield wrong(f"{facts.metadata.path} {key}", str(claim), f"at least {actual}, from the packs")

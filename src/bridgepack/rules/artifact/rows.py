@@ -77,12 +77,12 @@ def token_in_vocabulary_padding(rows: Rows) -> Offenders | None:
     Good: input_ids [11, 99, 2], vocabulary of 100, padded to 128.
     Fix: Tokenise with the tokenizer that the model is trained with, and build again.
     """
-    padded = require_known(rows.context.padded_vocab_size, "padded_vocab_size")
+    padded_size = require_known(rows.context.padded_vocab_size, "padded_vocab_size")
     limit = require_known(rows.context.vocab_size, "vocab_size")
     ids = rows.input_ids
     if ids.max() < limit:
         return None
-    bad = np.flatnonzero((ids >= limit) & (ids < padded))
+    bad = np.flatnonzero((ids >= limit) & (ids < padded_size))
     return rows_with_tokens(rows, bad, lambda position: f"token id {ids[position]}", f"0 to {limit - 1}")
 
 
@@ -199,5 +199,7 @@ def sequence_too_short(rows: Rows) -> Offenders:
     )
 
 
-def _sequences(rows: Rows, is_bad: BoolArray, found: Callable[[int], str]) -> Offenders:
-    return sequences_where(rows, is_bad, found, "starts from 0, each at least 2 before the next and the pack's end")
+def _sequences(rows: Rows, is_bad: BoolArray, say_actual: Callable[[int], str]) -> Offenders:
+    return sequences_where(
+        rows, is_bad, say_actual, "starts from 0, each at least 2 before the next and the pack's end"
+    )

@@ -75,8 +75,8 @@ def row_group_too_large(facts: ArtifactFacts) -> Found:
         sizes = zip(shard.row_group_tokens, shard.row_group_rows, strict=True)
         large = [(tokens, rows) for tokens, rows in sizes if tokens > MAX_ROW_GROUP_TOKENS and rows > 1]
         if large:
-            found = f"{max(large)[0]} stored tokens in a row group of {max(large)[1]} packs"
-            yield wrong(shard.path, found, f"at most {MAX_ROW_GROUP_TOKENS}, or one pack")
+            actual = f"{max(large)[0]} stored tokens in a row group of {max(large)[1]} packs"
+            yield wrong(shard.path, actual, f"at most {MAX_ROW_GROUP_TOKENS}, or one pack")
 
 
 @artifact_rule("BP317", WARNING, "PSB317")
@@ -89,8 +89,8 @@ def list_offsets_overflow(facts: ArtifactFacts) -> Found:
     """
     for shard in _readable(facts):
         if max(shard.row_group_tokens, default=0) > MAX_LIST_ELEMENTS:
-            found = f"{max(shard.row_group_tokens)} stored tokens in a row group"
-            yield wrong(shard.path, found, f"at most {MAX_LIST_ELEMENTS}")
+            actual = f"{max(shard.row_group_tokens)} stored tokens in a row group"
+            yield wrong(shard.path, actual, f"at most {MAX_LIST_ELEMENTS}")
 
 
 @artifact_rule("BP323", WARNING, "PSB323")
@@ -212,10 +212,10 @@ def shard_repeated(facts: ArtifactFacts) -> Found:
     Bad: training/shard-00000 and validation/shard-00000 with one sha256. Good: shards that differ.
     Fix: Remove the copy and build the artifact again.
     """
-    promised = _records(facts.manifest) if facts.manifest else {}
+    records = _records(facts.manifest) if facts.manifest else {}
     places = defaultdict(list)
     for shard in facts.all_shards:
-        record = promised.get(shard.path)
+        record = records.get(shard.path)
         places[shard.sha256 or (record and record.sha256) or shard.path].append(shard.path)
     for paths in places.values():
         for path in paths[1:]:
@@ -269,8 +269,8 @@ def npy_loaded_whole(facts: ArtifactFacts) -> Found:
     """
     for shard in _npy_shards(facts):
         if (shard.num_bytes or 0) > MAX_NPY_BYTES:
-            found = f"{shard.num_bytes} bytes, loaded by every rank"
-            yield wrong(shard.path, found, f"at most {MAX_NPY_BYTES}, or Parquet")
+            actual = f"{shard.num_bytes} bytes, loaded by every rank"
+            yield wrong(shard.path, actual, f"at most {MAX_NPY_BYTES}, or Parquet")
 
 
 def _npy_shards(facts: ArtifactFacts) -> list[ShardFacts]:

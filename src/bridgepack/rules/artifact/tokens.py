@@ -31,19 +31,19 @@ def labels_after_eos_lost(rows: Rows) -> Offenders | None:
     """
     eos = require_known(rows.context.eos_token_id, "eos_token_id")
     release = require_known_release(rows.context.release)
-    effective, trained = rows.per_row(rows.effective_per_sequence), rows.per_row(rows.trained_per_sequence)
-    lost = trained - effective
+    effective, num_trained = rows.per_row(rows.effective_per_sequence), rows.per_row(rows.trained_per_sequence)
+    num_lost = num_trained - effective
     if rows.context.labels_after_eos != "train":
         if rows.context.loss_mode == "full":
             return None
         positions = rows.labels_after_eos
         inside = positions[(rows.input_ids[positions + 1] != eos) & (rows.is_trained[positions + 1] != 0)]
-        lost = np.minimum(lost, rows.num_in_rows(inside))
+        num_lost = np.minimum(num_lost, rows.num_in_rows(inside))
     return rows_where(
-        (lost > 0) & (lost >= LOST_FRACTION * trained),
+        (num_lost > 0) & (num_lost >= LOST_FRACTION * num_trained),
         lambda row: (
-            f"{lost[row]} of {trained[row]} trained labels follow an EOS, {eos}: of this pack "
-            f"{release.name} trains {effective[row]} labels, 0.7 trains {trained[row]}"
+            f"{num_lost[row]} of {num_trained[row]} trained labels follow an EOS, {eos}: of this pack "
+            f"{release.name} trains {effective[row]} labels, 0.7 trains {num_trained[row]}"
         ),
         f"less than {LOST_FRACTION:.0%}",
     )
@@ -82,9 +82,9 @@ def end_of_turn_not_trained(rows: Rows) -> Offenders | None:
         raise CannotJudgeError("answers end with plain text")
     positions = _inside(rows, _positions_of(rows, ends), distance=2)
     mask = rows.is_trained
-    trained, untrained = positions[mask[positions - 1] != 0], positions[mask[positions - 1] == 0]
-    untrained = untrained[mask[untrained - 2] != 0]
-    num_trained, num_untrained = rows.num_in_rows(trained), rows.num_in_rows(untrained)
+    after_trained, after_untrained = positions[mask[positions - 1] != 0], positions[mask[positions - 1] == 0]
+    after_untrained = after_untrained[mask[after_untrained - 2] != 0]
+    num_trained, num_untrained = rows.num_in_rows(after_trained), rows.num_in_rows(after_untrained)
     return rows_where(
         (num_untrained > 0) & (num_trained == 0),
         lambda row: f"{num_untrained[row]} answers, none of which trains the token that ends it",
