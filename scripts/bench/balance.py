@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from bridgepack.data.packing.balance import balanced, balanced_order, pack_costs, slots_of, straggler_ratios
+from bridgepack.data.packing.balance import balance_plan, balanced_order, pack_costs, slots_of, straggler_ratios
 from bridgepack.data.packing.plan import plan_packs
 from bridgepack.geometry import IntArray
 from bridgepack.records import BalanceRecord, PackPlan
@@ -63,7 +63,10 @@ def main() -> None:
         for batch, ranks, stages in RUNS:
             rises = {"matches_micro_batches": stages > 1, "begins_cheap": stages > 1}
             run = replace(RUN, global_batch_size=batch, data_parallel_size=ranks, **rises)
-            plans = [plan, *(balanced(plan, lengths, replace(run, window_batches=n), has_tail=True) for n in (1, 16))]
+            plans = [
+                plan,
+                *(balance_plan(plan, lengths, replace(run, window_batches=n), has_tail=True) for n in (1, 16)),
+            ]
             slots = slots_of(run, plan.num_packs)
             ratios = [straggler_ratios(costs_of(item, lengths), slots, num_stages=stages).mean() for item in plans]
             shown = f"{ratios[0]:>10.3f} {ratios[1]:>12.3f} {ratios[2]:>6.3f}"

@@ -58,8 +58,10 @@ def build(
         BridgepackError: the build failed; the message says what to do.
     """
     options = _options(num_workers, store, memory, engine, ray_address, replace=replace)
-    loaded = _recipe(recipe, overrides, output, options)
-    return build_artifact(loaded, output=output, balance=balance_for(loaded), progress=progress, options=options)
+    sft_recipe = _recipe(recipe, overrides, output, options)
+    return build_artifact(
+        sft_recipe, output=output, balance=balance_for(sft_recipe), progress=progress, options=options
+    )
 
 
 @shows_progress
@@ -100,10 +102,15 @@ def plan_build(
         BridgepackError: as `build`.
     """
     options = _options(num_workers, store, memory, engine, ray_address, replace=replace)
-    loaded = _recipe(recipe, overrides, output, options)
-    copy = checked_places(loaded, output=output, options=options)
-    how: dict[str, Any] = {"output": output, "balance": balance_for(loaded), "progress": progress, "options": options}
-    with planned_build(loaded, copy=copy, **how) as plan:
+    sft_recipe = _recipe(recipe, overrides, output, options)
+    copy = checked_places(sft_recipe, output=output, options=options)
+    how: dict[str, Any] = {
+        "output": output,
+        "balance": balance_for(sft_recipe),
+        "progress": progress,
+        "options": options,
+    }
+    with planned_build(sft_recipe, copy=copy, **how) as plan:
         return plan
 
 

@@ -48,11 +48,11 @@ def fields_in(file: Path | None, overrides: Collection[str] = ()) -> Iterator[No
         yield
     except BridgepackError as error:
         if file is not None:
-            error.problems = tuple(_placed(problem, file, overrides) for problem in error.problems)
+            error.problems = tuple(_with_place(problem, file, overrides) for problem in error.problems)
         raise
 
 
-def _placed(problem: Problem, file: Path, overrides: Collection[str]) -> Problem:
+def _with_place(problem: Problem, file: Path, overrides: Collection[str]) -> Problem:
     field = problem.field
     if not field or problem.file or any(_is_within(field, path) or _is_within(path, field) for path in overrides):
         return problem
@@ -69,21 +69,21 @@ def _is_within(path: str, section: str) -> bool:
 def _lines(text: str, is_toml: bool) -> dict[str, int]:
     from ruamel.yaml import YAML
 
-    found = _toml_lines(text) if is_toml else _yaml_lines(YAML(typ="safe", pure=True).compose(text), "", set())
+    lines_of_paths = _toml_lines(text) if is_toml else _yaml_lines(YAML(typ="safe", pure=True).compose(text), "", set())
     lines: dict[str, int] = {}
-    for path, line in found:
+    for path, line in lines_of_paths:
         lines.setdefault(path, line)
     return lines
 
 
-def _yaml_lines(node: Any, above: str, seen: set[int]) -> Iterator[tuple[str, int]]:
+def _yaml_lines(node: Any, above: str, node_ids: set[int]) -> Iterator[tuple[str, int]]:
     """Yield (path, line) of the keys of a composed node; a section repeated by an alias has its first lines."""
-    if getattr(node, "id", "") != "mapping" or id(node) in seen:
+    if getattr(node, "id", "") != "mapping" or id(node) in node_ids:
         return
-    seen.add(id(node))
+    node_ids.add(id(node))
     for key, value in node.value:
         yield f"{above}{key.value}", key.start_mark.line + 1
-        yield from _yaml_lines(value, f"{above}{key.value}.", seen)
+        yield from _yaml_lines(value, f"{above}{key.value}.", node_ids)
 
 
 def _toml_lines(text: str) -> Iterator[tuple[str, int]]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 class Positions:
     """The positions of a model."""
 
-    max_positions: int  #: positions that it was trained for, with its own scaling
+    most: int  #: positions that it was trained for, with its own scaling
     factor: float = 1.0  #: its own scaling of rotary embeddings; 1 for none
 
 

@@ -39,13 +39,13 @@ def fit_speed(log: Path, recipe: SFTRecipe, lengths: Lengths, gpu: Gpu) -> Speed
     if recipe.parallelism.num_gpus is None:
         message = "parallelism.num_gpus is missing; --calibrate needs the GPUs that the log is of. Set it."
         raise ConfigError(message, field="parallelism.num_gpus")
-    linear, attention, others = _predict(recipe, lengths, gpu, [step for step, _ in times])
-    speed = _fit(linear, attention, np.array([seconds for _, seconds in times]) - others)
+    linear, attention, other_seconds = _predict(recipe, lengths, gpu, [step for step, _ in times])
+    speed = _fit(linear, attention, np.array([seconds for _, seconds in times]) - other_seconds)
     if not (0 < speed.linear <= 1 and 0 < speed.attention <= 1):
         raise ConfigError(
-            f"--calibrate is {str(log)!r}; its steps take {np.median([one for _, one in times]):.2f} s, which would be "
-            f"{speed.linear:.0%} of the speed of {gpu.name} for matrices and {speed.attention:.0%} for attention; "
-            "allowed: above 0 % and at most 100 %. Name the recipe and the --gpu that the log is of."
+            f"--calibrate is {str(log)!r}; its steps take {np.median([seconds for _, seconds in times]):.2f} s, "
+            f"which would be {speed.linear:.0%} of the speed of {gpu.name} for matrices and {speed.attention:.0%} for "
+            "attention; allowed: above 0 % and at most 100 %. Name the recipe and the --gpu that the log is of."
         )
     return speed
 
@@ -56,15 +56,15 @@ def _times(log: Path) -> list[tuple[int, float]]:
         text = log.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise ConfigError(f"--calibrate is {str(log)!r}; it cannot be read: {error.strerror}. Name a log.") from None
-    found = {int(step): float(milliseconds) / 1000 for step, milliseconds in _STEP.findall(text)}
-    longest = _SLOWEST * float(np.median(list(found.values()))) if found else 0.0
-    kept = [(step, seconds) for step, seconds in sorted(found.items()) if 0 < seconds <= longest]
-    if len(kept) < _LEAST_STEPS:
+    seconds_of_step = {int(step): float(milliseconds) / 1000 for step, milliseconds in _STEP.findall(text)}
+    longest = _SLOWEST * float(np.median(list(seconds_of_step.values()))) if seconds_of_step else 0.0
+    times = [(step, seconds) for step, seconds in sorted(seconds_of_step.items()) if 0 < seconds <= longest]
+    if len(times) < _LEAST_STEPS:
         raise ConfigError(
-            f"--calibrate is {str(log)!r}, which has {len(kept)} step times; allowed: {_LEAST_STEPS} or more, as lines "
-            "with `iteration N/ M | ... elapsed time per iteration (ms): T`. Name the log of a training run."
+            f"--calibrate is {str(log)!r}, which has {len(times)} step times; allowed: {_LEAST_STEPS} or more, as "
+            "lines with `iteration N/ M | ... elapsed time per iteration (ms): T`. Name the log of a training run."
         )
-    return kept
+    return times
 
 
 def _predict(recipe: SFTRecipe, lengths: Lengths, gpu: Gpu, steps: list[int]) -> FloatArray:
@@ -108,27 +108,27 @@ def layout_of(recipe: SFTRecipe, num_layers: int) -> Layout:
     """Return the layout of a recipe's run."""
     topology = recipe.parallelism
     model = config_of_recipe(recipe.override({"artifact": None})).values.get("model", {})
-    stated, granularity = stated_split(model, num_layers), model.get("recompute_granularity")
+    split, granularity = stated_split(model, num_layers), model.get("recompute_granularity")
     return Layout(
         num_gpus=topology.num_gpus or topology.ranks_of_copy,
         tensor=topology.tensor_model_parallel_size,
         pipeline=topology.pipeline_model_parallel_size,
         context=topology.context_parallel_size,
         expert=topology.expert_model_parallel_size,
-        layers=stated.counts if stated else even_counts(model, num_layers),
+        layers=split.counts if split else even_counts(model, num_layers),
         recomputes=granularity == "full",
         modules=tuple(model.get("recompute_modules") or ()) if granularity == "selective" else (),
         splits_sequence=topology.sequence_parallel,
     )
 
 
-def _fit(linear: FloatArray, attention: FloatArray, measured: FloatArray) -> Speed:
+def _fit(linear: FloatArray, attention: FloatArray, step_seconds: FloatArray) -> Speed:
     share = attention / linear
     if share.std() > _LEAST_SPREAD * share.mean():
-        factors, *_ = np.linalg.lstsq(np.stack([linear, attention], axis=1), measured, rcond=None)
+        factors, *_ = np.linalg.lstsq(np.stack([linear, attention], axis=1), step_seconds, rcond=None)
         if (factors >= 1).all():
             return Speed(linear=1 / float(factors[0]), attention=1 / float(factors[1]))
     usual = Speed()
-    expected = linear / usual.linear + attention / usual.attention
-    factor = float(measured @ expected / (expected @ expected))
+    estimate = linear / usual.linear + attention / usual.attention
+    factor = float(step_seconds @ estimate / (estimate @ estimate))
     return Speed(linear=usual.linear / factor, attention=usual.attention / factor) if factor > 0 else Speed(linear=0)

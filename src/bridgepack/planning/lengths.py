@@ -62,45 +62,45 @@ def lengths_of(
     """
     if artifact is not None:
         return _lengths_of_artifact(artifact)
-    unlimited = recipe.override({**UNLIMITED, "preprocessing.over_long": "drop"})
+    unlimited_recipe = recipe.override({**UNLIMITED, "preprocessing.over_long": "drop"})
     if store is not None:
-        found = _lengths_of_store(unlimited, store)
+        lengths = _lengths_of_store(unlimited_recipe, store)
         if cuts_exchanges(recipe):
-            found = replace(found, origin=f"{found.origin}; what cuts between exchanges leave is estimated")
+            lengths = replace(lengths, origin=f"{lengths.origin}; what cuts between exchanges leave is estimated")
     else:
         longest, size = recipe.packing.max_sequence_length, recipe.packing.packed_sequence_size
-        found = _lengths_of_rows(unlimited, recipe, (longest,) if longest else (*sizes, size))
-        if found.cuts:
-            return found
+        lengths = _lengths_of_rows(unlimited_recipe, recipe, (longest,) if longest else (*sizes, size))
+        if lengths.cuts:
+            return lengths
     action = recipe.preprocessing.over_long
-    others = [other.kind for other in recipe.preprocessing.others if other.over_long != action]
-    if not others:
-        return found
-    note = f"; over-long rows of kind {', '.join(others)} are counted as preprocessing.over_long says: {action}"
-    return replace(found, origin=f"{found.origin}{note}")
+    kinds = [section.kind for section in recipe.preprocessing.others if section.over_long != action]
+    if not kinds:
+        return lengths
+    note = f"; over-long rows of kind {', '.join(kinds)} are counted as preprocessing.over_long says: {action}"
+    return replace(lengths, origin=f"{lengths.origin}{note}")
 
 
 def _lengths_of_artifact(folder: Path) -> Lengths:
     artifact = Artifact(folder)
     runtime = np.concatenate([part for (part,) in iter_plan_columns(artifact, TRAIN, ("runtime_length",))])
     record = artifact.manifest.split(TRAIN)
-    gone = record.drops.get(DropReason.OVER_LONG, 0) if record else 0
-    without = f"; without {gone:,} rows that were too long for its packs" if gone else ""
+    num_gone = record.drops.get(DropReason.OVER_LONG, 0) if record else 0
+    without = f"; without {num_gone:,} rows that were too long for its packs" if num_gone else ""
     numbers = record.statistics if record else None
     if numbers and (numbers.num_truncated or numbers.num_cut_turns or numbers.num_split):
         without += "; sequences that were cut or split for its packs stay so"
     return _limit(runtime, 1.0, f"all {len(runtime):,} training sequences of {folder}{without}")
 
 
-def _lengths_of_rows(recipe: SFTRecipe, wanted: SFTRecipe, limits: Sequence[int]) -> Lengths:
-    """Return the lengths of a sample of the rows of `recipe`, without a limit, and as `wanted` cuts them."""
+def _lengths_of_rows(recipe: SFTRecipe, cut_recipe: SFTRecipe, limits: Sequence[int]) -> Lengths:
+    """Return the lengths of a sample of the rows of `recipe`, without a limit, and as `cut_recipe` cuts them."""
     with TemporaryDirectory(prefix="bridgepack-plan-") as scratch:
         files = {TRAIN: find_files(recipe, Path(scratch))[0][TRAIN]}
         sampler = Sampler.from_recipe(recipe, files, Path(scratch))
         sources = sampled_sources(files, max_row_bytes=recipe.data.max_row_bytes)
-        has_cuts = cuts_exchanges(wanted)
+        has_cuts = cuts_exchanges(cut_recipe)
         is_complete = sampler.read(sources, times=1 if has_cuts else _TIMES_BUDGET)
-        samples = [one for source in sources for one in source.lengths([TRAIN])]
+        samples = [sample for source in sources for sample in source.lengths([TRAIN])]
         parts = [part for source in sources for file in source.files for part in file.parts(TRAIN)]
         num_read = sum(len(lengths) for lengths, _ in samples)
         if not num_read:
@@ -108,8 +108,8 @@ def _lengths_of_rows(recipe: SFTRecipe, wanted: SFTRecipe, limits: Sequence[int]
             raise DataError(message, field="data.train")
         least = min(weight for lengths, weight in samples if len(lengths))
         longest = max(int(lengths.max()) for lengths, _ in samples if len(lengths))
-        needed = [limit for limit in limits if limit < longest] if has_cuts else []
-        cuts = cut_lengths(wanted, sources, needed, Path(scratch), scale=1 / least)
+        needed_limits = [limit for limit in limits if limit < longest] if has_cuts else []
+        cuts = cut_lengths(cut_recipe, sources, needed_limits, Path(scratch), scale=1 / least)
     total = sum(len(lengths) * weight for lengths, weight in samples)
     exact = all(weight == 1 for _, weight in samples)
     origin = f"all {num_read:,} sequences" if exact else f"a sample of {num_read:,} of about {round(total):,} sequences"
@@ -177,9 +177,9 @@ def _limit(
     runtime: IntArray, share: float, origin: str, cuts: Mapping[int, CutLengths] = MappingProxyType({})
 ) -> Lengths:
     if len(runtime) > _MAX_SEQUENCES:
-        taken = _MAX_SEQUENCES / len(runtime)
-        share, runtime = share * taken, as_many(runtime, taken)
-        cuts = {limit: replace(cut, runtime=as_many(cut.runtime, taken)) for limit, cut in cuts.items()}
+        fraction = _MAX_SEQUENCES / len(runtime)
+        share, runtime = share * fraction, as_many(runtime, fraction)
+        cuts = {limit: replace(cut, runtime=as_many(cut.runtime, fraction)) for limit, cut in cuts.items()}
         origin = f"{origin}; packs are planned from {_MAX_SEQUENCES:,} of them"
     return Lengths(runtime=runtime, share=share, origin=origin, cuts=cuts)
 
@@ -209,30 +209,34 @@ def pack_lengths(lengths: Lengths, recipe: SFTRecipe, multiple: int) -> PackedLe
     size = packing.packed_sequence_size
     limit = floor_to_multiple(packing.max_sequence_length or size, multiple)
     is_over_long = runtime > limit
-    kept = runtime[~is_over_long]
-    found = lengths.cuts.get(packing.max_sequence_length or size)
+    lengths_kept = runtime[~is_over_long]
+    cut_lengths_found = lengths.cuts.get(packing.max_sequence_length or size)
     action, cut = recipe.preprocessing.over_long, runtime[is_over_long]
-    if found is not None:
-        kept = np.minimum(found.runtime, limit)
+    if cut_lengths_found is not None:
+        lengths_kept = np.minimum(cut_lengths_found.runtime, limit)
     elif action in ("truncate", "truncate_history"):  # of a cut history at most so much is left
-        kept = np.minimum(runtime, limit)
+        lengths_kept = np.minimum(runtime, limit)
     elif action in ("split", "split_exchanges"):  # without what each sequence shows again
-        kept = np.concatenate([kept, np.repeat(limit, int((cut // limit).sum())), (cut % limit)[cut % limit > 0]])
-    aligned = aligned_runtime_lengths(kept, multiple)
+        lengths_kept = np.concatenate(
+            [lengths_kept, np.repeat(limit, int((cut // limit).sum())), (cut % limit)[cut % limit > 0]]
+        )
+    aligned_lengths = aligned_runtime_lengths(lengths_kept, multiple)
     plan = plan_packs(
-        aligned,
+        aligned_lengths,
         packed_sequence_size=size,
         algorithm=packing.algorithm,
         max_sequences_per_pack=packing.max_sequences_per_pack,
         seed=packing.seed,
     )
-    room, num_tokens = max(plan.num_packs * size, 1), int(kept.sum())
+    room, num_tokens = max(plan.num_packs * size, 1), int(lengths_kept.sum())
     return PackedLengths(
-        packs=tuple(aligned[plan.pack(index)] for index in range(plan.num_packs)),
+        packs=tuple(aligned_lengths[plan.pack(index)] for index in range(plan.num_packs)),
         num_tokens=num_tokens,
         fill_fraction=num_tokens / room,
-        padding_fraction=(int(aligned.sum()) - num_tokens) / room,
+        padding_fraction=(int(aligned_lengths.sum()) - num_tokens) / room,
         over_long_fraction=float(is_over_long.mean()),
-        lost_fraction=1 - num_tokens / max(int(runtime.sum()), 1) if found is None else found.lost_fraction,
-        added_fraction=0.0 if found is None else found.added_fraction,
+        lost_fraction=1 - num_tokens / max(int(runtime.sum()), 1)
+        if cut_lengths_found is None
+        else cut_lengths_found.lost_fraction,
+        added_fraction=0.0 if cut_lengths_found is None else cut_lengths_found.added_fraction,
     )

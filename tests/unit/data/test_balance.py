@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripts.bench.balance import RUN, costs_of, mixture
 
-from bridgepack.data.packing.balance import balanced, balanced_order, pack_costs, slots_of, straggler_ratios
+from bridgepack.data.packing.balance import balance_plan, balanced_order, pack_costs, slots_of, straggler_ratios
 from bridgepack.data.packing.plan import plan_packs
 from bridgepack.errors import ConfigError
 
@@ -26,7 +26,7 @@ def test_ranks_cost_the_same(size: int, batch: int, window: int, most: float) ->
     slots = slots_of(balance, plan.num_packs)
 
     before = straggler_ratios(costs_of(plan, lengths), slots)
-    after = straggler_ratios(costs_of(balanced(plan, lengths, balance, has_tail=True), lengths), slots)
+    after = straggler_ratios(costs_of(balance_plan(plan, lengths, balance, has_tail=True), lengths), slots)
 
     assert before.mean() > 1.15
     assert after.mean() <= most
@@ -99,7 +99,7 @@ def test_pipelines_begin_and_end_steps_with_cheap_packs(num_stages: int, most: f
     slots = slots_of(run, plan.num_packs)
 
     before = straggler_ratios(costs_of(plan, lengths), slots, num_stages=num_stages)
-    costs = costs_of(balanced(plan, lengths, run, has_tail=True), lengths)
+    costs = costs_of(balance_plan(plan, lengths, run, has_tail=True), lengths)
 
     assert before.mean() > 1.4
     assert straggler_ratios(costs, slots, num_stages=num_stages).mean() < most

@@ -130,18 +130,18 @@ def more_ep(size: int, upstream: int) -> str:
     return f"EP {size} instead of upstream's {upstream} spreads the experts wider."
 
 
-def more_gpus(kept: str, upstream: int, state_gib: int) -> str:
-    """Return the docstring sentence for more GPUs than upstream, with its other sizes (`kept`) and its state."""
+def more_gpus(sizes: str, upstream: int, state_gib: int) -> str:
+    """Return the docstring sentence for more GPUs than upstream, with its other sizes (`sizes`) and its state."""
     gpus = "1 GPU" if upstream == 1 else f"{upstream} GPUs"
-    return f"Upstream's {kept}; on its {gpus} {state_gib} GiB of state leave too little for activations and logits."
+    return f"Upstream's {sizes}; on its {gpus} {state_gib} GiB of state leave too little for activations and logits."
 
 
 def machines(parallelism: Mapping[str, Any]) -> str:
     """Return GPUs and parallel sizes over 1 for a docstring: `8 H100s: TP 2 x CP 4 x DP 1, EP 8`."""
     sizes = {short: parallelism.get(field, 1) for short, field in _SIZES.items()}
     ranks = sizes["TP"] * sizes["PP"] * sizes["CP"]
-    shared = [f"{short} {sizes[short]}" for short in ("TP", "PP", "CP") if sizes[short] > 1]
+    sizes_shared = [f"{short} {sizes[short]}" for short in ("TP", "PP", "CP") if sizes[short] > 1]
     experts = f", EP {sizes['EP']}" if sizes["EP"] > 1 else ""
     num_gpus = parallelism["num_gpus"]
     gpus = f"{num_gpus} H100{'s' if num_gpus > 1 else ''}"
-    return f"{gpus}: {' x '.join([*shared, f'DP {num_gpus // ranks}'])}{experts}"
+    return f"{gpus}: {' x '.join([*sizes_shared, f'DP {num_gpus // ranks}'])}{experts}"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from jinja2 import nodes
 
-from bridgepack.data.tokenizers.probe import rendered
+from bridgepack.data.tokenizers.probe import render_chat
 from bridgepack.data.tokenizers.templates import ChatTemplate
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.records import ASSISTANT
@@ -26,7 +26,7 @@ def chat_end_of(tokenizer: ChatTokenizer, ends: Sequence[str]) -> str:
     `ends` are texts that end an answer. Example: Phi-4-mini -> `<|endoftext|>`, behind the last `<|end|>`.
     """
     turns = [{"role": "user", "content": _QUESTION}, {"role": ASSISTANT, "content": _ANSWER}]
-    short, long = rendered(tokenizer, turns) or "", rendered(tokenizer, [*turns, *turns]) or ""
+    short, long = render_chat(tokenizer, turns) or "", render_chat(tokenizer, [*turns, *turns]) or ""
     behind, between = short.rpartition(_ANSWER)[2], long.partition(_ANSWER)[2].partition(_QUESTION)[0]
     places = [(behind.find(end), -len(end), end) for end in ends if end in behind and end in between]
     if not places:

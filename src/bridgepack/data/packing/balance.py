@@ -29,7 +29,7 @@ _CLOSE_ENOUGH = 1000
 _CHUNK_PACKS = 1 << 17
 
 
-def balanced(plan: PackPlan, runtime_lengths: IntArray, balance: BalanceRecord, *, has_tail: bool) -> PackPlan:
+def balance_plan(plan: PackPlan, runtime_lengths: IntArray, balance: BalanceRecord, *, has_tail: bool) -> PackPlan:
     """Return the plan with its packs in the balanced order; for the arguments see `plan_packs` and `pack_costs`.
 
     Raises:
@@ -148,11 +148,11 @@ def straggler_ratios(
     layer, so each of their packs takes as long as the most expensive one beside it. Ratios are at least 1, except that
     with pipeline stages a step that begins and ends with cheap packs may be faster than one of mean packs.
     """
-    found = costs[slots]
-    even = found.sum(axis=2).mean(axis=1) * (1 + (num_stages - 1) / found.shape[2])
+    step_costs = costs[slots]
+    even = step_costs.sum(axis=2).mean(axis=1) * (1 + (num_stages - 1) / step_costs.shape[2])
     if has_experts:
-        found = found.max(axis=1, keepdims=True)
-    ratios: npt.NDArray[Any] = step_times(found, num_stages).max(axis=1) / even
+        step_costs = step_costs.max(axis=1, keepdims=True)
+    ratios: npt.NDArray[Any] = step_times(step_costs, num_stages).max(axis=1) / even
     return ratios
 
 
@@ -184,8 +184,8 @@ def _gather(costs: IntArray, windows: IntArray, seed: int) -> IntArray:
     packs = windows.reshape(num_windows, -1)
     packs = np.take_along_axis(packs, np.argsort(-costs[packs], axis=1, kind="stable"), axis=1)
     groups = packs.reshape(num_windows, num_groups, num_batches, num_ranks)
-    drawn = np.argsort(seeded_hash(groups[..., 0].astype(np.uint64), seed), axis=2)
-    return np.take_along_axis(groups, drawn[..., None], axis=2).swapaxes(1, 2).reshape(-1, num_groups, num_ranks)
+    draws = np.argsort(seeded_hash(groups[..., 0].astype(np.uint64), seed), axis=2)
+    return np.take_along_axis(groups, draws[..., None], axis=2).swapaxes(1, 2).reshape(-1, num_groups, num_ranks)
 
 
 def _dealt(costs: IntArray, groups: IntArray) -> IntArray:
@@ -214,35 +214,39 @@ def _rising_and_falling(num_groups: int) -> IntArray:
 
 def _exchange(costs: IntArray, members: IntArray) -> None:
     """Exchange packs between expensive and cheap ranks of each step in place; the pairs change every round."""
-    held, half = costs[members], members.shape[1] // 2
+    member_costs, half = costs[members], members.shape[1] // 2
     for shift in range(_ROUNDS):
-        loads = held.sum(axis=2)
+        loads = member_costs.sum(axis=2)
         means = loads.sum(axis=1) // loads.shape[1]  # integers, which are the same on every machine
         steps = np.flatnonzero((loads.max(axis=1) - means) * _CLOSE_ENOUGH > means)
         if not len(steps):
             return
         by_load = np.argsort(loads[steps], axis=1, kind="stable")
         dear, cheap = np.roll(by_load[:, ::-1][:, :half], shift, axis=1), by_load[:, :half]
-        ranks, others, given, taken, pair_steps = _exchanges(held, loads, steps[:, None], dear, cheap)
-        for packs in (held, members):
-            packs[pair_steps, ranks, given], packs[pair_steps, others, taken] = (
-                packs[pair_steps, others, taken],
-                packs[pair_steps, ranks, given],
+        ranks, cheap_ranks, from_dear, from_cheap, pair_steps = _exchanges(
+            member_costs, loads, steps[:, None], dear, cheap
+        )
+        for packs in (member_costs, members):
+            packs[pair_steps, ranks, from_dear], packs[pair_steps, cheap_ranks, from_cheap] = (
+                packs[pair_steps, cheap_ranks, from_cheap],
+                packs[pair_steps, ranks, from_dear],
             )
 
 
 def _exchanges(
-    held: IntArray, loads: IntArray, steps: IntArray, dear: IntArray, cheap: IntArray
+    member_costs: IntArray, loads: IntArray, steps: IntArray, dear: IntArray, cheap: IntArray
 ) -> tuple[IntArray, IntArray, IntArray, IntArray, IntArray]:
     """Return the one-pack exchanges that best even out pairs of ranks: (rank, other, what each gives, step).
 
-    Costs are `held` [all steps, ranks, packs] and `loads` [all steps, ranks]; pairs are [steps, pairs]. Omits pairs
-    that no exchange makes more even; each array has shape [num_exchanges].
+    Costs are `member_costs` [all steps, ranks, packs] and `loads` [all steps, ranks]; pairs are [steps, pairs]. Omits
+    pairs that no exchange makes more even; each array has shape [num_exchanges].
     """
     gaps = loads[steps, dear] - loads[steps, cheap]
-    misses = 2 * (held[steps, dear][..., :, None] - held[steps, cheap][..., None, :]) - gaps[..., None, None]
+    misses = (
+        2 * (member_costs[steps, dear][..., :, None] - member_costs[steps, cheap][..., None, :]) - gaps[..., None, None]
+    )
     misses = np.abs(misses, out=misses).reshape(*gaps.shape, -1)
-    chosen = misses.argmin(axis=2)
-    helps = np.take_along_axis(misses, chosen[..., None], axis=2)[..., 0] < np.abs(gaps)
-    given, taken = np.divmod(chosen[helps], held.shape[2])
-    return dear[helps], cheap[helps], given, taken, np.broadcast_to(steps, dear.shape)[helps]
+    best = misses.argmin(axis=2)
+    helps = np.take_along_axis(misses, best[..., None], axis=2)[..., 0] < np.abs(gaps)
+    from_dear, from_cheap = np.divmod(best[helps], member_costs.shape[2])
+    return dear[helps], cheap[helps], from_dear, from_cheap, np.broadcast_to(steps, dear.shape)[helps]

@@ -24,7 +24,7 @@ from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE, bridg
 from bridgepack.data.artifact.digests import write_digests
 from bridgepack.data.artifact.manifest import FORMAT_VERSION, write_manifest
 from bridgepack.data.files import make_folders
-from bridgepack.data.packing.balance import balanced
+from bridgepack.data.packing.balance import balance_plan
 from bridgepack.data.packing.plan import plan_packs
 from bridgepack.data.reading.inputs import hash_file
 from bridgepack.data.sequences.over_long import SequencePolicy
@@ -182,7 +182,7 @@ class ArtifactWriter:
             seed=packing.seed,
         )
         if resolved_recipe.balance is not None and split.name == TRAIN:
-            plan = balanced(plan, split.runtime_lengths(multiple), resolved_recipe.balance, has_tail=multiple == 1)
+            plan = balance_plan(plan, split.runtime_lengths(multiple), resolved_recipe.balance, has_tail=multiple == 1)
         self.progress.advance(split.num_sequences)
         self.progress.finish()
         for folder in (artifact, self.folder / staging.RECEIPTS):

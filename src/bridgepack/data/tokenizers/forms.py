@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from bridgepack.data.tokenizers.probe import rendered
+from bridgepack.data.tokenizers.probe import render_chat
 
 if TYPE_CHECKING:
     from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
@@ -65,12 +65,12 @@ class Forms:
 
     def decisions(self, fields: Iterable[str]) -> dict[str, Any]:
         """Return field of `preprocessing` -> what is decided for it, as plain values for manifest and preview."""
-        every = {
+        decision_of = {
             "null_content": {"beside_calls": self.beside_calls, "alone": self.alone},
             "tool_arguments": self.arguments,
             "content_parts": dict(self.parts),
         }
-        return {name: every[name] for name in fields}
+        return {name: decision_of[name] for name in fields}
 
 
 #: Every turn as its row has it.
@@ -103,19 +103,19 @@ def _forms_of_calls(tokenizer: ChatTokenizer) -> tuple[ContentForm, ArgumentsFor
     Among equals, arguments are an object, as servers give them, and content is null, as OpenAI's API does.
     """
     for is_named, values, (has_result, tools) in product((True, False), _ARGUMENTS, _CONVERSATIONS):
-        wanted = [_QUESTION, _VALUE, *values]
-        wanted += [_NAME] if is_named else []
-        wanted += [_INNER] if len(values) > 1 else []
-        wanted += [_RESULT, _ANSWER] if has_result else []
-        found: list[_Shown] = []
+        texts = [_QUESTION, _VALUE, *values]
+        texts += [_NAME] if is_named else []
+        texts += [_INNER] if len(values) > 1 else []
+        texts += [_RESULT, _ANSWER] if has_result else []
+        ways: list[_Shown] = []
         for arguments, content in _CALLS:
             turns = _call_messages(content, arguments, values)
-            text = rendered(tokenizer, turns if has_result else turns[:2], tools)
-            if _shows(text, wanted):
-                found.append(_Shown(len(_NULL.findall(text or "")), content, arguments))
-        if found:
-            fewest = min(shown.num_nulls for shown in found)
-            best = next(shown for shown in found if shown.num_nulls == fewest)
+            text = render_chat(tokenizer, turns if has_result else turns[:2], tools)
+            if _shows(text, texts):
+                ways.append(_Shown(len(_NULL.findall(text or "")), content, arguments))
+        if ways:
+            fewest = min(way.num_nulls for way in ways)
+            best = next(way for way in ways if way.num_nulls == fewest)
             return best.content, best.arguments
     return _form_beside_lost_calls(tokenizer), "given"
 
@@ -123,7 +123,7 @@ def _forms_of_calls(tokenizer: ChatTokenizer) -> tuple[ContentForm, ArgumentsFor
 def _form_beside_lost_calls(tokenizer: ChatTokenizer) -> ContentForm:
     """Return the form of content beside calls that the template leaves out: null must not become a word at least."""
     texts = [
-        rendered(tokenizer, _call_messages(content, "object", _ARGUMENTS[-1])[:2]) for content in ("null", "empty")
+        render_chat(tokenizer, _call_messages(content, "object", _ARGUMENTS[-1])[:2]) for content in ("null", "empty")
     ]
     null, empty = (len(_NULL.findall(text)) if text is not None else None for text in texts)
     return "empty" if null is not None and empty is not None and empty < null else "given"
@@ -166,8 +166,8 @@ def _assistant(content: Any) -> dict[str, Any]:
 
 def _call_messages(content: ContentForm, arguments: ArgumentsForm, values: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return a question, a call, its result and an answer; the call's id is one that Mistral's templates take."""
-    given = json.dumps(values) if arguments == "text" else dict(values)
-    call = {"id": "call00001", "type": "function", "function": {"name": _NAME, "arguments": given}}
+    arguments_value = json.dumps(values) if arguments == "text" else dict(values)
+    call = {"id": "call00001", "type": "function", "function": {"name": _NAME, "arguments": arguments_value}}
     result = {"role": "tool", "tool_call_id": "call00001", "name": _NAME, "content": _RESULT}
     return [
         _user(),
@@ -177,11 +177,11 @@ def _call_messages(content: ContentForm, arguments: ArgumentsForm, values: Mappi
     ]
 
 
-def _is_shown(tokenizer: ChatTokenizer, turns: Sequence[Mapping[str, Any]], wanted: Iterable[str]) -> bool:
+def _is_shown(tokenizer: ChatTokenizer, turns: Sequence[Mapping[str, Any]], texts: Iterable[str]) -> bool:
     """Return whether the template shows some texts in a conversation, without tools or with them."""
-    return any(_shows(rendered(tokenizer, turns, tools), wanted) for tools in (None, _TOOLS))
+    return any(_shows(render_chat(tokenizer, turns, tools), texts) for tools in (None, _TOOLS))
 
 
-def _shows(text: str | None, wanted: Iterable[str]) -> bool:
+def _shows(text: str | None, texts: Iterable[str]) -> bool:
     """Return whether a rendered text has all wanted texts, and none as Python writes it."""
-    return text is not None and all(part in text for part in wanted) and not _GARBLED.search(text)
+    return text is not None and all(part in text for part in texts) and not _GARBLED.search(text)

@@ -30,18 +30,19 @@ def no_template_error(tokenizer: Any, name: str, names: str) -> TokenizerError:
     `names` are those of its templates, if it has several. Some tokenizers, such as Kimi-K3's, render chats in Python:
     Megatron-Bridge 0.7 lets them, and here a template in Jinja has to write the same.
     """
-    found, template = "no chat template", "Set tokenizer.chat_template to a Jinja file"
+    problem, template = "no chat template", "Set tokenizer.chat_template to a Jinja file"
     if names:
-        found = f"several named chat templates ({names}), but every row needs the same one"
+        problem = f"several named chat templates ({names}), but every row needs the same one"
     elif not type(tokenizer).apply_chat_template.__module__.startswith("transformers."):
-        found += f" in Jinja: its class {type(tokenizer).__name__} renders chats in Python, which is not used here"
+        problem += f" in Jinja: its class {type(tokenizer).__name__} renders chats in Python, which is not used here"
         template += (
             " that writes the same text, and preprocessing.assistant_markers to the texts around an answer, e.g. for "
             "Kimi-K3 {assistant_start: '<|open|>message role=\"assistant\"<|sep|>', assistant_end: "
             "'<|close|>message<|sep|><|end_of_msg|>'}"
         )
     return TokenizerError(
-        f"tokenizer.name_or_path is {name!r}; it has {found}. {template}, or use preprocessing.kind prompt_completion.",
+        f"tokenizer.name_or_path is {name!r}; it has {problem}. {template}, or use preprocessing.kind "
+        "prompt_completion.",
         field="tokenizer.name_or_path",
     )
 
@@ -53,11 +54,13 @@ def end_of_turn_ids(tokenizer: ChatTokenizer) -> list[int]:
     Example: ChatML -> the id of `<|im_end|>`; gpt-oss -> those of `<|end|>` and `<|return|>`.
     """
     question, answer = {"role": "user", "content": _QUESTION}, {"role": "assistant", "content": _ANSWER}
-    text = rendered(tokenizer, [question, answer, question, answer]) or ""
+    text = render_chat(tokenizer, [question, answer, question, answer]) or ""
     tails = [tail.lstrip() for tail in text.split(_ANSWER)[1:]]
-    added = [(len(token), index, token) for token, index in tokenizer.added_tokens.items() if token]
-    longest = (max((one for one in added if tail.startswith(one[2])), default=None) for tail in tails)
-    return sorted({one[1] for one in longest if one is not None})
+    tokens = [(len(token), index, token) for token, index in tokenizer.added_tokens.items() if token]
+    longest = (
+        max((token_facts for token_facts in tokens if tail.startswith(token_facts[2])), default=None) for tail in tails
+    )
+    return sorted({token_facts[1] for token_facts in longest if token_facts is not None})
 
 
 def drops_tool_names(tokenizer: ChatTokenizer) -> bool | None:
@@ -89,7 +92,7 @@ def _letters(text: str) -> Counter[str]:
     return Counter(filter(str.isalnum, unicodedata.normalize("NFKD", text).casefold()))
 
 
-def rendered(
+def render_chat(
     tokenizer: ChatTokenizer, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None = None
 ) -> str | None:
     """Return the text of a small conversation; None without a template, or if it rejects the conversation.
@@ -100,7 +103,7 @@ def rendered(
     if tokenizer.chat_template is None:
         return None
     try:
-        return limited(tokenizer, lambda turns: tokenizer.render_text(turns, tools), messages)
+        return run_limited(tokenizer, lambda turns: tokenizer.render_text(turns, tools), messages)
     except RowError:
         return None
 
@@ -110,10 +113,10 @@ def check_prompt(tokenizer: ChatTokenizer) -> None:
     if tokenizer.chat_template is not None:
         with suppress(RowError):
             question: Sequence[Mapping[str, Any]] = [{"role": "user", "content": _QUESTION}]
-            limited(tokenizer, lambda turns: tokenizer.render_served(turns, None, {}), question)
+            run_limited(tokenizer, lambda turns: tokenizer.render_served(turns, None, {}), question)
 
 
-def limited[T, R](tokenizer: ChatTokenizer, render: Callable[[T], R], argument: T) -> R:
+def run_limited[T, R](tokenizer: ChatTokenizer, render: Callable[[T], R], argument: T) -> R:
     """Return `render(argument)`, which renders small conversations.
 
     Raises:
@@ -181,7 +184,7 @@ def _text_of_call(tokenizer: ChatTokenizer, name: str) -> str | None:
     for content, arguments in product(("", None), ({"key": _ARGUMENT}, f'{{"key": "{_ARGUMENT}"}}')):
         call = {"id": "call00001", "type": "function", "function": {"name": name, "arguments": arguments}}
         answer = {"role": "assistant", "content": content, "tool_calls": [call]}
-        text = rendered(tokenizer, [{"role": "user", "content": _QUESTION}, answer]) or text
+        text = render_chat(tokenizer, [{"role": "user", "content": _QUESTION}, answer]) or text
         if text is not None and _ARGUMENT in text:
             return text
     return text

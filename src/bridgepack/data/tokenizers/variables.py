@@ -28,11 +28,11 @@ def refuse_unread_variables(recipe: SFTRecipe, tokenizer: HasTemplate) -> None:
     Raises:
         ConfigError: it does not read one, or no row is rendered with it.
     """
-    given = {
+    variables_of_field = {
         "tokenizer.chat_template_kwargs": recipe.tokenizer.chat_template_kwargs,
         "serving.chat_template_kwargs": recipe.serving.chat_template_kwargs or {},
     }
-    for field, variables in given.items():
+    for field, variables in variables_of_field.items():
         if variables and recipe.chat_preprocessing is None:
             raise ConfigError(
                 f"{field} has {', '.join(variables)}, and no row is rendered with a chat template, as the rows are of "
@@ -55,11 +55,11 @@ def why_unread(tokenizer: HasTemplate, variables: Mapping[str, object] | Iterabl
     unread = [name for name in variables if name not in names]
     if not unread:
         return ""
-    known = sorted(settable(tokenizer))
-    nearest = dict.fromkeys(one for name in unread if (one := nearest_name(name, known)) is not None)
-    meant = f"; the nearest is {', '.join(nearest)}" if nearest and len(known) > 1 else ""
+    usable = sorted(settable(tokenizer))
+    nearest = dict.fromkeys(near for name in unread if (near := nearest_name(name, usable)) is not None)
+    hint = f"; the nearest is {', '.join(nearest)}" if nearest and len(usable) > 1 else ""
     return (
-        f"has {', '.join(unread)}, which the chat template does not read; it reads {', '.join(known) or 'none'}{meant}"
+        f"has {', '.join(unread)}, which the chat template does not read; it reads {', '.join(usable) or 'none'}{hint}"
     )
 
 

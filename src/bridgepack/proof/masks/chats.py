@@ -13,7 +13,7 @@ import numpy as np
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.data.tokenizers.probe import limited
+from bridgepack.data.tokenizers.probe import run_limited
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.geometry import IntArray
 from bridgepack.proof.masks.markers import NO_END, LearnedMarks, derive_from_blocks, derive_from_marks, learn_marks
@@ -66,9 +66,9 @@ class ChatJudge:
     def __init__(self, recipe: SFTRecipe, settings: ChatPreprocessing, tokenizer: ChatTokenizer) -> None:
         """Learn the marks that the template writes around turns; raises TokenizerError if that takes too much."""
         self._settings, self._tokenizer = settings, tokenizer
-        self._rendering = limited(tokenizer, Rendering, tokenizer)
+        self._rendering = run_limited(tokenizer, Rendering, tokenizer)
         self._has_blocks = _BLOCK.search(tokenizer.chat_template or "") is not None
-        self._marks = limited(tokenizer, learn_marks, self._rendering.text)
+        self._marks = run_limited(tokenizer, learn_marks, self._rendering.text)
         self._never = tokenizer.never_trained_ids if settings.masks_control_tokens else frozenset()
         self._only_empty, self._keeps_empty = settings.reasoning_loss == "mask_empty", settings.mask_generation_prompt
         self._trims_openings = recipe.trims_thought_openings and has_trimmed_openings(tokenizer.chat_template or "")

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from typing import Any
 
-from bridgepack.data.tokenizers.probe import rendered
+from bridgepack.data.tokenizers.probe import render_chat
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 
 #: Words that no template has.
@@ -36,7 +36,7 @@ def opening_tokens(tokenizer: ChatTokenizer, ends: Sequence[str]) -> frozenset[i
 def _renders(tokenizer: ChatTokenizer) -> Iterator[tuple[str, str]]:
     """Yield renders of a question with its answer, or with a call, and of the same with a turn that follows it."""
     for before, following in _conversations():
-        shorter, longer = (rendered(tokenizer, turns) for turns in (before, [*before, following]))
+        shorter, longer = (render_chat(tokenizer, turns) for turns in (before, [*before, following]))
         if shorter is not None and longer is not None:
             yield shorter, longer
 

@@ -10,7 +10,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from bridgepack.data.tokenizers.places import TokenPlaces
-from bridgepack.data.tokenizers.probe import rendered
+from bridgepack.data.tokenizers.probe import render_chat
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError, TokenizerError
 
@@ -54,7 +54,7 @@ class MarkerTokens:
         return [_Probe(encode(text), places(self._tokenizer, text)) for text in texts]
 
     def _render(self, turns: list[dict[str, Any]]) -> str | None:
-        return rendered(self._tokenizer, turns)
+        return render_chat(self._tokenizer, turns)
 
     @property
     def has_probes(self) -> bool:
@@ -109,7 +109,7 @@ def check_appended_turn(tokenizer: ChatTokenizer, start_texts: Sequence[str]) ->
     Raises:
         TokenizerError: it does, without being asked for a generation prompt, so that the last answer cannot be told.
     """
-    text = rendered(tokenizer, [_turn("user", _QUESTION), _turn("assistant", _ANSWER)])
+    text = render_chat(tokenizer, [_turn("user", _QUESTION), _turn("assistant", _ANSWER)])
     behind = "" if text is None else text.rpartition(_ANSWER)[2]
     start = next((start for start in start_texts if start in behind), None)
     if start is not None:
@@ -144,7 +144,9 @@ def check_family(
 def _around_answer(tokenizer: ChatTokenizer) -> tuple[str, str]:
     """Return what the template writes between a question and its answer, without the question's end; and behind it."""
     question = [_turn("user", _QUESTION)]
-    alone, text = (rendered(tokenizer, turns) or "" for turns in (question, [*question, _turn("assistant", _ANSWER)]))
+    alone, text = (
+        render_chat(tokenizer, turns) or "" for turns in (question, [*question, _turn("assistant", _ANSWER)])
+    )
     question_end, gap = alone.rpartition(_QUESTION)[2], text.partition(_QUESTION)[2].partition(_ANSWER)[0]
     return gap.removeprefix(question_end)[-_SHOWN:], text.rpartition(_ANSWER)[2][:_SHOWN]
 
