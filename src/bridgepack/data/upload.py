@@ -153,8 +153,8 @@ class _StoredObjects:
         """Check that the store holds what this build has found or written there, and nothing else."""
         names = {name: _version_of(entry) for name, entry in self.entries.items()}
         present = {name: _version_of(entry) for name, entry in _StoredObjects(self._url).entries.items()}
-        if others := sorted(name for name, _ in names.items() ^ present.items()):
-            raise _OthersError(f"{', '.join(list(dict.fromkeys(others))[:_MAX_NAMED])} changed meanwhile")
+        if changes := sorted(name for name, _ in names.items() ^ present.items()):
+            raise _OthersError(f"{', '.join(list(dict.fromkeys(changes))[:_MAX_NAMED])} changed meanwhile")
 
     def send(self, path: Path, name: str, *, is_new: bool = False) -> bool:
         """Write a file unless it already exists, and verify it; return whether it was sent.

@@ -101,14 +101,16 @@ class Job:
         try:
             store, _, _ = next(dist.rendezvous(f"env://?rank={rank}&world_size={world_size}", timeout=_JOIN_TIMEOUT))
             # A store connection serves one call at a time, so the sleeping thread needs its own.
-            watched = dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=_JOIN_TIMEOUT)
+            second_store = dist.TCPStore(
+                host, int(port), is_master=False, wait_for_workers=False, timeout=_JOIN_TIMEOUT
+            )
         except (RuntimeError, ValueError) as error:
             raise ConfigError(
                 f"the {world_size} processes of the job cannot connect at {host}:{port} (MASTER_ADDR and MASTER_PORT): "
                 f"{error}. Check that all of them started, and that this address can be reached from every node."
             ) from None
-        self._store, own = dist.PrefixStore("bridgepack", store), dist.PrefixStore("bridgepack", watched)
-        self._watcher = threading.Thread(target=self._watch, args=(own,), name="bridgepack-job", daemon=True)
+        self._store, prefix_store = dist.PrefixStore("bridgepack", store), dist.PrefixStore("bridgepack", second_store)
+        self._watcher = threading.Thread(target=self._watch, args=(prefix_store,), name="bridgepack-job", daemon=True)
         self._watcher.start()
 
     def approve(self) -> None:
