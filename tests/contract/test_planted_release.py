@@ -12,6 +12,7 @@ from bridgepack.canaries.cpu import ENVIRONMENT
 from bridgepack.config.write import recipe_to_yaml
 from tests.support.guarded_runs import RunRequest
 from tests.support.planted_release import (
+    NEW_FIELD,
     NEW_NAME,
     NEW_SEED,
     NEW_SWITCH,
@@ -35,6 +36,8 @@ TO_BRIDGE = """
 import json, sys
 from bridgepack.api import load_recipe
 from bridgepack.bridge.adopting.adopt import from_bridge, pack_for
+from bridgepack.bridge.validating.fields import keep_fields, path_of_fields
+keep_fields("{version}", path_of_fields())
 config = load_recipe(sys.argv[1]).to_bridge(sys.argv[2])
 config.to_yaml(sys.argv[3])
 config.dataset.offline_packing_specs.{multiple} = 2
@@ -84,7 +87,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory, planted: Planted) -> Path:
     )
     build(recipe, folder / "packs")
     (folder / "recipe.yaml").write_text(recipe_to_yaml(recipe), encoding="utf-8")
-    (folder / "to_bridge.py").write_text(TO_BRIDGE.format(multiple=NEW_NAME, switch=NEW_SWITCH), encoding="utf-8")
+    (folder / "to_bridge.py").write_text(
+        TO_BRIDGE.format(multiple=NEW_NAME, switch=NEW_SWITCH, version=VERSION), encoding="utf-8"
+    )
     words = ("to_bridge.py", "recipe.yaml", "packs", "run_config.yaml", str(folder / "model"))
     made = planted.run(*words, folder=folder, has_host=True)
     assert made.returncode == 0, made.stderr[-4000:]
@@ -143,6 +148,17 @@ def test_check_reads_the_new_name_in_a_saved_config_and_fix_writes_it(planted: P
     specs = yaml.safe_load(path.read_text())["dataset"][SPECS]
     assert specs[NEW_NAME] == 4
     assert OLD_NAME not in specs
+
+
+def test_a_field_that_no_facts_record_is_known_from_the_host_s_own_classes(planted: Planted, folder: Path) -> None:
+    path = _saved(folder, **{NEW_FIELD: True, NEW_SWITCH: False, SPECS: None})
+    words = ("check", path, "--bridge-version", VERSION, "--select", "BP935", "--json")
+
+    _, without = _bridgepack(planted, folder, *words)
+    assert [finding["where"] for finding in without["findings"]] == [f"dataset.{NEW_FIELD}"]
+    asked = planted.run("-m", "bridgepack", *words, "--real-validate", folder=folder, has_host=True)
+    assert json.loads(asked.stdout)["findings"] == []
+    assert json.loads(asked.stdout)["rules_run"] == ["BP935"]
 
 
 def test_an_override_has_the_name_of_the_recipes_release(planted: Planted, folder: Path) -> None:

@@ -1,6 +1,6 @@
 """A release of Megatron-Bridge that does not exist, and a copy of bridgepack with the one file that says what it does.
 
-It is the installed host with two renamed fields, one other default and one other habit.
+It is the installed host with two renamed fields, one that no facts record, one other default and one other habit.
 
 Docs promise that a new release is one file, its JSON and its name in RELEASES; this is the proof.
 """
@@ -26,6 +26,8 @@ VERSION, STEM = f"{NAME}.0", f"v{NAME.replace('.', '')}"
 OLD_NAME, NEW_NAME = "pad_seq_to_mult", "sequence_multiple"
 OLD_SWITCH, NEW_SWITCH = "enable_offline_packing", "packs_offline"
 _NEW_NAMES = {OLD_NAME: NEW_NAME, OLD_SWITCH: NEW_SWITCH}
+#: A field of `GPTSFTDatasetConfig` that only the planted host has, and no facts record.
+NEW_FIELD = "enable_in_batch_packing"
 #: Default of `GPTSFTDatasetConfig.seed` in both.
 OLD_SEED, NEW_SEED = 1234, 4321
 #: The line of the collate that clears the mask of labels after an EOS, which the planted host does not have.
@@ -69,7 +71,7 @@ class Planted:
         return subprocess.run(
             [sys.executable, *map(str, words)],
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": paths, "HF_HOME": str(folder / "hf-home")},
+            env={**os.environ, "PYTHONPATH": paths, "HF_HOME": str(folder / "hf-home"), "XDG_CACHE_HOME": str(folder)},
             capture_output=True,
             text=True,
             timeout=400,
@@ -116,7 +118,9 @@ def _host(folder: Path) -> Path:
         text = path.read_text(encoding="utf-8")
         if (renamed := _renamed(text)) != text:
             path.write_text(renamed, encoding="utf-8")
-    _change(package / "data" / "builders" / "gpt_sft.py", f"seed: int = {OLD_SEED}", f"seed: int = {NEW_SEED}")
+    builder, seed = package / "data" / "builders" / "gpt_sft.py", f"seed: int = {NEW_SEED}"
+    _change(builder, f"seed: int = {OLD_SEED}", seed)
+    _change(builder, f"    {seed}\n", f"    {seed}\n    {NEW_FIELD}: bool = False\n")
     _change(package / "data" / "packing" / "gpt_sft.py", CLEARED, "")
     numbers = package / "package_info.py"
     for name, number in zip(("MAJOR", "MINOR", "PATCH"), VERSION.split("."), strict=True):

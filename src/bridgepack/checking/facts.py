@@ -6,6 +6,7 @@ from pathlib import PurePath
 from typing import Any
 
 from bridgepack.bridge.targets import Target
+from bridgepack.bridge.validating.fields import installed_fields
 from bridgepack.checking.base_models import base_model_of
 from bridgepack.checking.options import CheckOptions
 from bridgepack.checking.tokenizers import tokenizers_of
@@ -17,7 +18,7 @@ from bridgepack.errors import BridgepackError, ConfigError
 from bridgepack.host import BRIDGE
 from bridgepack.records import Waiting
 from bridgepack.rules.judging.context import NO_PACKS
-from bridgepack.rules.judging.facts import NO_RECIPE, ArtifactFacts, SlowFacts
+from bridgepack.rules.judging.facts import NO_RECIPE, NOT_ASKED, ArtifactFacts, InstalledFields, SlowFacts
 from bridgepack.rules.judging.files import Files
 from bridgepack.rules.judging.subject import Run
 
@@ -49,10 +50,15 @@ def with_facts(run: Run, target: Target, packs: ArtifactFacts | None, options: C
             waiting=cache(partial(_waiting, target, options, str(run.versions[BRIDGE]))),
             other_settings=cache(partial(_other_settings, recipe, packs)),
             balance_refusal=cache(partial(_balance_refusal, recipe)),
+            installed_fields=cache(partial(_installed_fields, run, options)),
             base_model=cache(partial(base_model_of, run, recipe, looks_at_files=options.looks_at_files)),
             tokenizers=cache(partial(tokenizers_of, run, recipe, packs, looks_at_files=options.looks_at_files)),
         ),
     )
+
+
+def _installed_fields(run: Run, options: CheckOptions) -> InstalledFields | str:
+    return installed_fields(run.versions[BRIDGE]) if options.real_validate else NOT_ASKED
 
 
 def _other_settings(recipe: SFTRecipe | None, packs: ArtifactFacts | None) -> tuple[str, ...] | str:

@@ -7,12 +7,12 @@ from bridgepack.bridge.validating.ask import host_verdict
 from bridgepack.checking.options import CheckOptions
 from bridgepack.host import BRIDGE
 from bridgepack.records import Finding, HostVerdict
+from bridgepack.rules.judging.facts import NOT_ASKED
 from bridgepack.rules.judging.judgement import Judgement, findings_of, skip_rules
 from bridgepack.rules.judging.rule import VALIDATE, Severity
 from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.registry import HOST_RULES
 
-_NOT_ASKED = "the installed Megatron-Bridge is asked only with --real-validate"
 _NO_RUN = HostVerdict(state="not judged", reason="an artifact alone has no settings")
 
 
@@ -30,7 +30,7 @@ def judge_verdict(verdict: HostVerdict | None, options: CheckOptions) -> Judgeme
     """Return what the rules on the host's verdict say of it."""
     rules = options.select_rules(HOST_RULES)
     if verdict is None:
-        return skip_rules(rules, _NOT_ASKED) if options.select else Judgement()
+        return skip_rules(rules, NOT_ASKED) if options.select else Judgement()
     if not verdict.is_judged:
         return skip_rules(rules, verdict.reason)
     return Judgement(

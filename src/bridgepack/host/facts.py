@@ -120,6 +120,11 @@ class ReleaseFacts:
         sections: Mapping[str, Any] = self._fields["sections"]
         return sections
 
+    @property
+    def class_names(self) -> list[str]:
+        """The classes whose fields are known, with their modules."""
+        return list(self._fields["parents"])
+
     def types_of(self, kind: str) -> Mapping[str, Any]:
         """Return field -> declared type of a class, parents included; empty for an unknown class.
 

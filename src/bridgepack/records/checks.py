@@ -40,6 +40,7 @@ class Refusal:
     found: str  #: the value, or what the path names instead, e.g. `no field of GPTModelProvider`.
     allowed: str  #: the allowed values
     fix: str  #: what to do, e.g. the nearest field
+    owner: str = ""  #: class of the host, with its module, that has no such field
     change: Change | None = None  #: corrected section, if exactly one field is clearly meant
 
 

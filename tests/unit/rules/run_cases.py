@@ -16,6 +16,7 @@ A case is a mapping with, all optional:
 - `waiting`: ratios by name, and what differs in `built` (null for not balanced) and `run` from one balance.
 - `tokenizers`: `of_run` and `of_model`, as `TokenizerFacts` with keys of JSON, and what `TokenizerPair` has beside
   them; without it they are compared as far as the settings and the artifact tell.
+- `installed_fields`: class of the installed host -> field -> its type.
 - `base_model`: settings of the model whose weights are loaded.
 - `other_settings`: settings about rows that differ from the packs'.
 - `artifact`: an artifact's case, as in `in_memory_artifact`.
@@ -38,7 +39,7 @@ from bridgepack.records import Refusal, RunConfig, StepRatios, Waiting
 from bridgepack.rules.judging.base_model import UNKNOWN_MODEL, BaseModel
 from bridgepack.rules.judging.context import NO_PACKS
 from bridgepack.rules.judging.environment import Versions
-from bridgepack.rules.judging.facts import SlowFacts
+from bridgepack.rules.judging.facts import NOT_ASKED, InstalledFields, SlowFacts
 from bridgepack.rules.judging.rule import Rule
 from bridgepack.rules.judging.subject import Environment, Run
 from bridgepack.rules.judging.tokenizers import TokenizerFacts, TokenizerPair
@@ -109,6 +110,9 @@ def subject_of(case: Mapping[str, Any]) -> Run:
         if "files" in case
         else None,
         slow_facts=SlowFacts(
+            installed_fields=lambda: (
+                InstalledFields(case["installed_fields"]) if "installed_fields" in case else NOT_ASKED
+            ),
             base_model=lambda: (
                 BaseModel(name="some/model", settings=case["base_model"]) if "base_model" in case else UNKNOWN_MODEL
             ),

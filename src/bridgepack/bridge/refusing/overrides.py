@@ -4,7 +4,7 @@ Source: bridge/writing/assign.py, which writes the same settings into a live con
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -145,7 +145,8 @@ def _nowhere(
     names = sorted(fields)
     fix = did_you_mean(name, names, f"It has: {', '.join(names[:_MAX_NAMES])}.")
     change = _correction(owner, name, names, settings, overrides)
-    return _refusal(path, f"no field of {owner.title}", "one of its fields", fix, change)
+    refusal = _refusal(path, f"no field of {owner.title}", "one of its fields", fix, change)
+    return replace(refusal, owner=owner.kind)
 
 
 def _correction(

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from bridgepack.records import LOSS_MASK, ROW_COLUMNS, Manifest, MetadataFacts, ShardFacts, Waiting
 from bridgepack.rules.judging.base_model import UNKNOWN_MODEL, BaseModel
@@ -12,12 +13,26 @@ from bridgepack.rules.judging.tokenizers import NO_TOKENIZERS, TokenizerPair
 from bridgepack.rules.judging.truth import SplitTruth
 
 MANIFEST_FILE = "manifest.json"
+#: Why the installed host's classes are not known.
+NOT_ASKED = "the installed Megatron-Bridge is asked only with --real-validate"
 #: Why a recipe's settings about rows are not compared with the packs'.
 NO_RECIPE = "no recipe of bridgepack was given"
 
 _INTEGER = re.compile(r"^u?int(?:8|16|32|64)$")
 _MASK_ELEMENT = re.compile(r"^(?:u?int(?:8|16|32|64)|bool|(?:half)?float|double)$")
 _LIST = re.compile(r"^(?:large_|fixed_size_)?list<\w+: (?P<element>\w+)(?: not null)?>(?:\[\d+\])?$")
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledFields:
+    """The fields of the installed host's classes, as it says itself."""
+
+    by_class: Mapping[str, Mapping[str, Any]]  #: class with its module -> field -> its type, and its plain default
+
+    def has(self, kind: str, name: str) -> bool | None:
+        """Return whether a class has a field; None for a class that was not read."""
+        fields = self.by_class.get(kind)
+        return None if fields is None else name in fields
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,6 +45,8 @@ class SlowFacts:
     other_settings: Callable[[], tuple[str, ...] | str] = lambda: NO_RECIPE
     #: why `build` refuses the recipe's balance; None if it accepts it
     balance_refusal: Callable[[], str | None] = lambda: None
+    #: the fields of the installed host's classes, or why they are not known
+    installed_fields: Callable[[], InstalledFields | str] = lambda: NOT_ASKED
     #: the model whose weights the run starts from, or why it is not known
     base_model: Callable[[], BaseModel | str] = lambda: UNKNOWN_MODEL
     #: the run's tokenizer beside its model's, or why they are not compared

@@ -2,11 +2,25 @@
 
 from collections.abc import Iterator
 
+from bridgepack.host import RELEASES, release_of
+from bridgepack.host.names import name_in
 from bridgepack.records import Refusal
 from bridgepack.rules.judging.context import CannotJudgeError
 from bridgepack.rules.judging.environment import BRIDGE
-from bridgepack.rules.judging.rule import ADVICE, ERROR, EXECUTED, Found, Violation, fixable_rule, place, rule, wrong
+from bridgepack.rules.judging.rule import (
+    ADVICE,
+    ERROR,
+    EXECUTED,
+    WARNING,
+    Found,
+    Violation,
+    fixable_rule,
+    place,
+    rule,
+    wrong,
+)
 from bridgepack.rules.judging.subject import Run
+from bridgepack.rules.run.host_fields import has_field
 
 _NOTICED = "never; to_bridge does, before training"
 _HOST = {BRIDGE: ">=0.6"}
@@ -21,9 +35,20 @@ def _refusals_of(run: Run, kind: str) -> list[Refusal]:
 
 def _violations(run: Run, kind: str) -> Iterator[Violation]:
     for refusal in _refusals_of(run, kind):
-        changes = (refusal.change,) if refusal.change else ()
-        where = refusal.path if kind in _OF_OVERRIDES else place(refusal.path)
-        yield wrong(where, refusal.found, refusal.allowed, group=refusal.path, changes=changes, fix=refusal.fix)
+        if kind != "nowhere" or _is_recorded(run, refusal):
+            yield _violation(refusal, kind)
+
+
+def _violation(refusal: Refusal, kind: str) -> Violation:
+    changes = (refusal.change,) if refusal.change else ()
+    where = refusal.path if kind in _OF_OVERRIDES else place(refusal.path)
+    return wrong(where, refusal.found, refusal.allowed, group=refusal.path, changes=changes, fix=refusal.fix)
+
+
+def _is_recorded(run: Run, refusal: Refusal) -> bool:
+    """Return whether a class certainly lacks the field of an override."""
+    name = name_in(run.versions.release, refusal.path).rpartition(".")[2]
+    return has_field(run, refusal.owner, name) is False
 
 
 def _require_model(run: Run, kind: str) -> None:
@@ -45,6 +70,26 @@ def override_leads_nowhere(run: Run) -> Found:
     """
     yield from _violations(run, "nowhere")
     _require_model(run, "nowhere")
+
+
+@rule("BP855", WARNING, "bridge/training/config.py:962", versions=_HOST)
+def override_of_field_not_recorded(run: Run) -> Found:
+    """An override names a field that is not recorded here, and the run is for a later Megatron-Bridge than what is.
+
+    Why: Crash before training, when packs are built, if this Megatron-Bridge does not have the field, either.
+    Bad: bridge_version 0.6.3, bridge_overrides {model: {a_new_field: 1}}. Good: a field of the recorded version.
+    Fix: Check with --real-validate where it is installed, which asks its own classes; or update bridgepack.
+    Noticed: training's config. Evidence: executed with a planted field.
+    """
+    for refusal in run.config.refusals:
+        if refusal.kind != "nowhere" or _is_recorded(run, refusal):
+            continue
+        name = name_in(run.versions.release, refusal.path).rpartition(".")[2]
+        if has_field(run, refusal.owner, name) is None:
+            release = release_of(str(run.versions[BRIDGE]))
+            latest = release.bridge if release.is_known else RELEASES[-1].bridge
+            later = f"{refusal.found} in {latest}, the last that is recorded; the run is for {run.versions[BRIDGE]}"
+            yield wrong(refusal.path, later, "a field that this Megatron-Bridge has")
 
 
 @rule("BP850", ERROR, "bridge/training/config.py:962", versions=_HOST, noticed="late, or never", evidence=EXECUTED)

@@ -6,6 +6,7 @@ from bridgepack.records.messages import say
 from bridgepack.rules.judging.environment import BRIDGE
 from bridgepack.rules.judging.rule import ADVICE, ERROR, VALIDATE, WARNING, Found, change, fixable_rule, rule, wrong
 from bridgepack.rules.judging.subject import IS_TEXT, PACKS_IN_BATCH, Run
+from bridgepack.rules.run.host_fields import has_field
 from bridgepack.rules.run.reading import HAS_EXPERTS, has_own_dataset, pads_in_collate
 
 _SWITCH, _DISPATCHER = "dataset.enable_in_batch_packing", "model.moe_token_dispatcher_type"
@@ -92,7 +93,7 @@ def in_batch_packing_of_text_dataset(run: Run) -> Found:
     Bad: GPTSFTDatasetConfig, enable_in_batch_packing true. Good: enable_offline_packing true.
     Fix: Pack offline, or use DirectHFSFTDatasetConfig. Noticed: never, if it is set as an attribute.
     """
-    if not run.packs_offline:
+    if not run.packs_offline and has_field(run, str(run.value("dataset._target_")), "enable_in_batch_packing") is False:
         yield wrong(
             _SWITCH, f"true on {run.dataset_kind}", "not set", to=False, because="the dataset has no such field"
         )
