@@ -14,6 +14,7 @@ from .quirks import quirks_page
 from .reference import cluster_page, commands_page, recipe_page
 from .rules import rule_pages
 from .served import served_page
+from .upgrades import upgrade_pages
 
 DOCS = Path(__file__).parents[2] / "docs"
 #: Pictures that README shows; they are in git, and `scripts/generate_docs` writes them.
@@ -37,5 +38,6 @@ def site_files(command: click.Group) -> dict[str, str]:
         "quirks.md": quirks_page(),
         "served-families.md": served_page(),
         **rule_pages(ALL_RULES),
+        **upgrade_pages(),
         **{name: draw() for name, draw in PICTURES.items() if name not in README_PICTURES},
     }

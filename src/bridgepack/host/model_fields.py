@@ -83,6 +83,16 @@ def effect_of(name: str, kind: ModelKind, release: HostRelease, values: tuple[An
     return next((effect for effect in _EFFECTS if effect in effects), None)
 
 
+def changed_effects(old: HostRelease, new: HostRelease) -> Iterator[tuple[str, str, str, str]]:
+    """Yield field, kind of model, and what another value changes in each of two releases, where that differs."""
+    before, after = (_tables()[release.name]["fields"] for release in (old, new))
+    for name in before.keys() & after.keys():
+        for kind in ("dense", "experts", "latent", "hybrid"):
+            sides = before[name].get(kind, "absent"), after[name].get(kind, "absent")
+            if sides[0] != sides[1]:
+                yield name, kind, *sides
+
+
 def _are_alike(first: Any, second: Any) -> bool:
     values = (first, second)
     if any(isinstance(value, Mapping) for value in values):
