@@ -176,8 +176,12 @@ class _Deciders:
     @classmethod
     def of(cls, recipe: SFTRecipe, settings: Iterable[Setting]) -> "_Deciders":
         """Return what decides the fields of a recipe."""
+        items = {item.place: item for item in settings_in(stated_values(recipe), recipe.release)}
         rivals = {
-            name: item.place for item in settings_in(stated_values(recipe), recipe.release) for name in item.quantity
+            name: item.place
+            for item in items.values()
+            for name in item.quantity
+            if name not in items or not item.says_the_same(items[name])
         }
         by_field = {SAME[setting.path]: setting for setting in settings if setting.path in SAME}
         return cls(rivals=rivals, settings=by_field)

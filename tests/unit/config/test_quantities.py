@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 
+from bridgepack.bridge.wiring import host_settings
 from bridgepack.config.document import stated_values
 from bridgepack.config.load import catalogue_names, load_recipe
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.config.recipe.packing import BatchConfig, PackingConfig
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
+from bridgepack.planning.resolved import resolved_view
 from bridgepack.records.results import put
 from tests.support.catalogue import SMALL
 from tests.support.messages import mentions
@@ -113,6 +115,29 @@ def test_what_is_no_contradiction_is_taken(settings: dict[str, Any]) -> None:
     recipe = SFTRecipe.from_mapping(file_of(settings))
 
     assert recipe.replacements == ()
+
+
+@pytest.mark.parametrize(
+    ("field", "path", "rivals"),
+    [
+        (
+            ("packing.packed_sequence_size", 4096),
+            "model.seq_length",
+            ("dataset.seq_length", "dataset.offline_packing_specs.packed_sequence_size"),
+        ),
+        (("schedule.eval_iters", 2), "train.eval_iters", ("validation.eval_iters",)),
+        (("tokenizer.revision", "a"), "tokenizer.hf_tokenizer_kwargs.revision", ()),
+    ],
+    ids=str,
+)
+def test_what_is_said_twice_is_the_run_s_everywhere(field: tuple[str, Any], path: str, rivals: tuple[str, ...]) -> None:
+    name, value = field
+    recipe = SFTRecipe.from_mapping(file_of({name: value, f"bridge_overrides.{path}": value}))
+    settings = {setting.path: setting.value for setting in host_settings(recipe)}
+    (shown,) = [item.value for item in resolved_view(recipe).fields if item.field == name]
+
+    assert [settings[rival] for rival in (path, *rivals)] == [value] * (1 + len(rivals))
+    assert shown == value
 
 
 @pytest.mark.parametrize(

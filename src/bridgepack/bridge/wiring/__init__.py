@@ -14,7 +14,7 @@ from bridgepack.bridge.wiring.training import (
     optimizer_settings,
     schedule_settings,
 )
-from bridgepack.config.recipe.quantities import OFF, rivals_of
+from bridgepack.config.recipe.quantities import rivals_of, value_of_rival
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.host.names import canonical_name
@@ -101,7 +101,8 @@ def host_settings(recipe: SFTRecipe, *, packs: Packs | None = None) -> tuple[Set
     for override in overrides.values():
         for path in rivals_of(override.path) if override.value is not None else ():
             if path in settings and path not in overrides:
-                settings[path] = derived_setting(path, OFF.get(path), f"{override.field} is set")
+                value = value_of_rival(path, override.path, override.value)
+                settings[path] = derived_setting(path, value, f"{override.field} is set")
     settings |= overrides
     if settings[_SEQUENCE].value is True and settings[_TENSOR].value == 1:
         settings[_SEQUENCE] = replace(settings[_SEQUENCE], value=False, origin="derived", because=ONE_TENSOR_RANK)

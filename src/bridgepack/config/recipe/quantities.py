@@ -264,6 +264,15 @@ def rivals_of(path: str) -> tuple[str, ...]:
     return tuple(name for name in _QUANTITIES.get(path, ()) if name != path and name not in fields)
 
 
+def value_of_rival(path: str, override: str, value: Any) -> Any:
+    """Return what a rival of an override's path is: the override's value in the same unit, else the host's for none.
+
+    Example: `dataset.seq_length` is 4096 beside `model.seq_length` 4096, and `train.num_epochs` null beside
+    `train.train_iters` 500.
+    """
+    return value if _unit(path) == _unit(override) else OFF.get(path)
+
+
 def settings_in(values: Mapping[str, Any], release: HostRelease) -> Iterator[Written]:
     """Yield the settings, with a value, of quantities that have several names."""
     fields = {name: section for name, section in values.items() if name != OVERRIDES}
