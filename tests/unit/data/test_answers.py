@@ -170,6 +170,11 @@ CASES: dict[str, tuple[str, Turns, list[str] | None]] = {
         [asked(), said(""), asked(), said("b")],
         None,
     ),
+    "the first of two answers in a row again in the second": (
+        each("{{- loop.previtem.content if (loop.previtem or {}).role == m.role else '' -}}" + CONTENT),
+        [asked(), said("a"), said("b")],
+        None,
+    ),
     "an answer behind its result without a header": (
         NAMES
         + "{%- for m in messages -%}{{- names[m.role] if (loop.previtem or m).role != 'tool' or m.role == 'tool' -}}"
@@ -197,6 +202,29 @@ def test_answers_are_where_the_template_writes_them(
     assert [render[region.start : region.stop] for region in regions] == texts
     answers = [index for index, turn in enumerate(turns) if turn["role"] == "assistant"]
     assert [region.message for region in regions] == answers
+
+
+@pytest.mark.parametrize(
+    ("between", "expected"), [("", [(2, "ab<stop>")]), ("\n", [(2, "a\nb<stop>")]), ("Bot: ", None)]
+)
+def test_answers_in_a_row_that_are_one(
+    between: str, expected: Any, finder_for: Callable[[str], tuple[AnswerFinder, ChatTokenizer]]
+) -> None:
+    """They are joined where nothing stands between them; a header that is not known is not trained."""
+    is_first = "{%- if (loop.previtem or {}).role != m.role -%}"
+    is_last = is_first.replace("previtem", "nextitem")
+    header = f"{is_first}{{{{- names[m.role] -}}}}{{%- else -%}}{{{{- {between!r} -}}}}{{%- endif -%}}"
+    end = is_last + "{{- '<stop>' -}}{%- endif -%}"
+    finder, tokenizer = finder_for(f"{NAMES}{{%- for m in messages -%}}{header}{CONTENT}{end}{{%- endfor -%}}")
+    turns = [asked(), said("a"), said("b"), asked(), said("c")]
+    render = tokenizer.render_text(turns, None)
+
+    if expected is None:
+        with pytest.raises(UnplaceableError):
+            finder.regions(turns, None, {}, render)
+        return
+    regions = finder.regions(turns, None, {}, render)
+    assert [(region.message, render[region.start : region.stop]) for region in regions] == [*expected, (4, "c<stop>")]
 
 
 def test_markers_in_tools_and_variables(

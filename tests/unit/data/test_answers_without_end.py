@@ -45,8 +45,18 @@ CASES: list[tuple[Family, list[dict[str, Any]], list[str], bool]] = [
     (GLM, [ASKED, CALLING, RESULT, ANSWERED], [f"{GLM_CALL}<|observation|>", GLM_ANSWER], True),
     (GLM, [ASKED, CALLING, RESULT], [f"{GLM_CALL}<|observation|>"], False),
     (GLM, [ASKED, CALLING], [GLM_CALL], True),
+    (GLM, [ASKED, ANSWERED, ANSWERED], [GLM_ANSWER, GLM_ANSWER], True),
+    (
+        GLM,
+        [ANSWERED, ANSWERED, *TWO_ROUNDS[:2]],
+        [GLM_ANSWER, f"{GLM_ANSWER}<|user|>", "\n<think></think>\nFour."],
+        True,
+    ),
     (APERTUS, TWO_ROUNDS, ["Four.<|assistant_end|>", "Seven."], True),
     (APERTUS, TWO_ROUNDS[:3], ["Four.<|assistant_end|>"], False),
+    # The template writes both as one.
+    (APERTUS, [ASKED, ANSWERED, TWO_ROUNDS[1]], ["200 m.Four."], True),
+    (APERTUS, [ANSWERED, ANSWERED, *TWO_ROUNDS[:2]], ["200 m.200 m.<|assistant_end|>", "Four."], True),
     (APERTUS, [ASKED, CALLING, RESULT], [APERTUS_CALL], True),
     # What the tool answers stands between both in one turn of the template.
     (APERTUS, [ASKED, CALLING, RESULT, ANSWERED], [APERTUS_CALL, "200 m."], True),
@@ -79,6 +89,15 @@ def test_trained_turns(
         assert _spans(tokenizer, made) == (trained if mode == "assistant" else trained[-1:])
         kinds = [loss.kind for loss in made.losses if loss.kind != LostKind.NO_SCHEMAS]
         assert kinds == (["no_end"] if is_open else [])
+
+
+def test_answers_that_are_joined_have_the_end_of_the_last(tmp_path: Path) -> None:
+    turns = [ASKED, ANSWERED, ANSWERED, ASKED]
+    for number, (weight, expected) in enumerate([(1, "200 m.200 m.<|assistant_end|>"), (0, "turns 2 and 3")]):
+        encoder, tokenizer = _encoder(tmp_path / str(number), APERTUS, message_weights="mask")
+        row = {"messages": [*turns[:2], turns[2] | {"weight": weight}, turns[3]]}
+        (made,) = encode_examples(encoder, [row])
+        assert (_spans(tokenizer, made) if isinstance(made, Encoded) else [str(made)[19:32]]) == [expected]
 
 
 STARTS = {"user": "<|user|>", "tool": "<|observation|>", "system": "<|system|>"}

@@ -34,11 +34,13 @@ class AnswerFinder:
         """
         texts, spots = self.place(messages, tools, kwargs, render)
         roles = [message["role"] for message in messages]
-        if self._around.joins_headers:
-            first = [*_first_of_runs(roles), len(roles)]
-            texts = [text._replace(message=first[text.message]) for text in texts]
-            roles = [role if first[index] == index else "" for index, role in enumerate(roles)]
         end_of_turns = partial(self._end_of_turns, messages, tools, kwargs, render)
+        finder = RegionFinder(render, roles, texts, spots, self._around, end_of_turns)
+        turns = _first_of_runs(roles) if self._around.joins_headers else _last_of_joined(len(roles), finder.joined())
+        if turns == list(range(len(roles))):
+            return finder.find()
+        texts = [text._replace(message=[*turns, len(roles)][text.message]) for text in texts]
+        roles = [role if turns[index] == index else "" for index, role in enumerate(roles)]
         return RegionFinder(render, roles, texts, spots, self._around, end_of_turns).find()
 
     def place(
@@ -99,6 +101,14 @@ def _difference(plain: str, render: str) -> str:
     place = common_prefix(plain, render)
     with_letters, without = plain[place : place + _SHOWN], render[place : place + _SHOWN]
     return f"with letters around its texts the template writes {with_letters!r} for {without!r}"
+
+
+def _last_of_joined(num_messages: int, joined: Iterable[int]) -> list[int]:
+    """Return for each message itself, or the last of those that go on with it: [1], 4 messages -> [0, 2, 2, 3]."""
+    last = list(range(num_messages))
+    for message in sorted(joined, reverse=True):
+        last[message] = last[message + 1]
+    return last
 
 
 def _first_of_runs(roles: Sequence[str]) -> list[int]:

@@ -8,7 +8,7 @@ inside the texts of turns do no harm, as their places are known.
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 from typing import NamedTuple
@@ -98,10 +98,26 @@ class RegionFinder:
             last_stops[message] = spot.stop
         regions = {index: self._region(index, header, last_stops[index]) for index, header in first_headers.items()}
         regions |= self._silent(regions)
-        ascending = sorted(map(self._with_channels, regions.values()), key=lambda region: region.start)
+        headers = {region.header for region in regions.values()}
+        channels = (self._with_channels(region, headers) for region in regions.values())
+        ascending = sorted(channels, key=lambda region: region.start)
         if any(before.stop > after.start for before, after in pairwise(ascending)):
             raise UnplaceableError("two answers overlap")
         return ascending
+
+    def joined(self) -> list[int]:
+        """Return the assistant's messages that the next of its messages goes on with, ascending.
+
+        The template writes nothing between them but white space, as Apertus's does of two answers in a row.
+        """
+        pairs = pairwise(zip(self._spots, self._messages, strict=True))
+        return [
+            message
+            for (spot, message), (behind, after) in pairs
+            if after == message + 1
+            and self._roles[message : after + 1] == [ASSISTANT, ASSISTANT]
+            and not self._render[spot.stop : behind.start].strip()
+        ]
 
     def _places(self, texts: Iterable[str]) -> list[Range]:
         """Return (start, stop) of texts outside the texts of turns; of those at one place, the first."""
@@ -167,9 +183,10 @@ class RegionFinder:
             return stop, stop
         return bound, bound
 
-    def _with_channels(self, region: Region) -> Region:
-        """Return a region with those right behind it that say nothing, each with a header of its own."""
-        while (header := next((place for place in self._headers if place[0] == region.stop), None)) is not None:
+    def _with_channels(self, region: Region, others: Collection[int]) -> Region:
+        """Return a region with those right behind it that say nothing, each with a header that no other region has."""
+        headers = [header for header in self._headers if header[0] not in others]
+        while (header := next((place for place in headers if place[0] == region.stop), None)) is not None:
             index = bisect_left(self._spots, (header[1], 0, 0, 0))
             end, stop = self._end_behind(header[1], region.message)
             if end == stop or (index < len(self._spots) and self._spots[index].start < end):
@@ -206,7 +223,9 @@ class RegionFinder:
             starts = [self._behind_result(message) for message in group]
             headers = sorted([*headers, *((start, start) for start in starts if low <= start <= high)])
         if len(headers) != len(group):
-            raise UnplaceableError(f"turn {group[0] + 1} says nothing, and {len(headers)} places may be its own")
+            raise UnplaceableError(
+                f"turn {group[0] + 1} has no text behind a header, and {len(headers)} places may be its own"
+            )
         return headers
 
 

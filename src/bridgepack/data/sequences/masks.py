@@ -95,11 +95,17 @@ class ChatAnswers:
             answers = token_regions(self._tokenizer, self._cutting, chat.text, ids, regions)
         except UnplaceableError as error:
             raise self._why_unknown(conversation, ids, str(error)) from None
-        self._check_ends(chat, answers)
+        are_joined = len(answers) < sum(message["role"] == ASSISTANT for message in conversation.messages)
+        if are_joined and (fault := trained_in_part(conversation)):
+            raise fault
+        self._check_ends(chat, answers, are_joined=are_joined)
         return [item for answer in answers for item in _segments_of(row, first, answer)]
 
-    def _check_ends(self, chat: RenderedChat, answers: Sequence[TokenRegion]) -> None:
-        """Check that answers without an end are those that the text shows, and that none of them is empty."""
+    def _check_ends(self, chat: RenderedChat, answers: Sequence[TokenRegion], *, are_joined: bool) -> None:
+        """Check that answers without an end are those that the text shows, and that none of them is empty.
+
+        Of answers that are joined to one, only the last has its end.
+        """
         untrained_turns = chat.conversation.untrained
         if self._takes_last_turn:
             answers = sorted(answers)[-1:]
@@ -110,7 +116,7 @@ class ChatAnswers:
             if answer.start == answer.stop:
                 detail = f"turn {answer.message + 1} (assistant) is empty and has no end marker"
                 raise RowError(DropReason.NO_ASSISTANT_MASK, detail)
-        if self._markers.ends and bool(open_answers) != chat.lacks_end:
+        if self._markers.ends and bool(open_answers) != chat.lacks_end and not (are_joined and chat.lacks_end):
             detail = "an answer has no end marker of its own, so it is unknown where it ends"
             raise RowError(DropReason.NO_ASSISTANT_MASK, detail)
 
@@ -135,6 +141,18 @@ class ChatAnswers:
         return RowError(
             DropReason.NO_ASSISTANT_MASK, f"the rendered turns do not match the conversation's ({why}); {cure}"
         )
+
+
+def trained_in_part(conversation: Conversation) -> RowError | None:
+    """Return an error if messages that the template joins to one turn are not all trained or all untrained."""
+    roles = [message["role"] for message in conversation.messages]
+    for index, pair in enumerate(pairwise(roles)):
+        if pair == (ASSISTANT, ASSISTANT) and (index in conversation.untrained) != (
+            index + 1 in conversation.untrained
+        ):
+            detail = f"turns {index + 1} and {index + 2} (assistant) are one turn, of which a part is untrained"
+            return RowError(DropReason.NO_ASSISTANT_MASK, detail)
+    return None
 
 
 def turns_of(roles: Sequence[str], *, joins_starts: bool) -> list[int]:

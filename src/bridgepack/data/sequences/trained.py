@@ -5,22 +5,20 @@ Answers are segments; each setting leaves out some of them, and the mask is made
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.answers.segments import Kind, Segments
 from bridgepack.data.sequences.blocks import BlockAnswers
-from bridgepack.data.sequences.conversation import Conversation
 from bridgepack.data.sequences.markers import TurnMarkers
-from bridgepack.data.sequences.masks import ChatAnswers, RenderedChat, turns_of
+from bridgepack.data.sequences.masks import ChatAnswers, RenderedChat, trained_in_part, turns_of
 from bridgepack.data.tokenizers.engines import FlatIds, joined
 from bridgepack.data.tokenizers.limits import TimeLimit
 from bridgepack.data.tokenizers.templates import Span
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
-from bridgepack.records import ASSISTANT, DropReason, MaskArray, TokenArray
+from bridgepack.records import MaskArray, TokenArray
 
 
 class TrainedAnswers:
@@ -87,7 +85,7 @@ class TrainedAnswers:
         for row, chat in enumerate(rows):
             if chat.conversation.untrained:
                 exclusions += [(row, message) for message in chat.conversation.untrained]
-                if self._joins_starts and (error := _trained_in_part(chat.conversation)):
+                if self._joins_starts and (error := trained_in_part(chat.conversation)):
                     errors[row] = error
         if not exclusions:
             return segments
@@ -108,15 +106,3 @@ class TrainedAnswers:
             if input_ids[start] == self._tokenizer.eos_token_id and not self._tokenizer.decode(blanks).strip():
                 stops[index] = start + 2
         return replace(segments, stop=stops)
-
-
-def _trained_in_part(conversation: Conversation) -> RowError | None:
-    """Return an error if messages that the template joins to one turn are not all trained or all untrained."""
-    roles = [message["role"] for message in conversation.messages]
-    for index, pair in enumerate(pairwise(roles)):
-        if pair == (ASSISTANT, ASSISTANT) and (index in conversation.untrained) != (
-            index + 1 in conversation.untrained
-        ):
-            detail = f"turns {index + 1} and {index + 2} (assistant) are one turn, of which a part is untrained"
-            return RowError(DropReason.NO_ASSISTANT_MASK, detail)
-    return None
