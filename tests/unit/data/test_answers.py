@@ -12,6 +12,8 @@ from bridgepack.data.answers.finder import AnswerFinder
 from bridgepack.data.answers.marking import Calls, Marking, free_letters, pieces_of
 from bridgepack.data.answers.regions import TurnTexts, UnplaceableError
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
+from bridgepack.errors import RowError
+from bridgepack.records import DropReason
 from tests.zoo.tokenizers import CHATML, loaded_tokenizer
 
 Turns = Sequence[Mapping[str, Any]]
@@ -202,6 +204,20 @@ def test_answers_are_where_the_template_writes_them(
     assert [render[region.start : region.stop] for region in regions] == texts
     answers = [index for index, turn in enumerate(turns) if turn["role"] == "assistant"]
     assert [region.message for region in regions] == answers
+
+
+def test_marks_that_take_too_much_memory(
+    finder_for: Callable[[str], tuple[AnswerFinder, ChatTokenizer]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A render with marks out of proportion is no text that differs: the row is dropped for its memory."""
+    finder, tokenizer = finder_for(each("{{- m.content * (1 if m.content | length < 3 else 900) -}}"))
+    turns = [asked(), said("yo")]
+    render = tokenizer.render_text(turns, None)
+    monkeypatch.setattr("bridgepack.data.tokenizers.limits._MAX_CHARACTERS", 100)
+
+    with pytest.raises(RowError) as caught:
+        finder.regions(turns, None, {}, render)
+    assert caught.value.reason == DropReason.OUT_OF_MEMORY
 
 
 @pytest.mark.parametrize(

@@ -117,11 +117,11 @@ class ChatPreprocessing(_Common):
     template has thoughts, and leaves the markers out. Thoughts without an end, and nested ones, stay text."""
     split_conversations: Annotated[Literal["never", "when_context_differs"], Before("never")] = "never"
     """For templates that show an answer otherwise once the conversation goes on, e.g. without its reasoning: `never`
-    makes one sequence of a conversation; `when_context_differs` makes as few as show every trained answer as a server
-    shows it, as far as the template can. Each ends with an answer and trains only the answers that it shows so; every
-    answer is trained in one. A template that writes the turns before an answer otherwise once the answer follows, as
-    LFM2.5's keeps the thought of the last answer only, shows none so: such answers stay, and are counted (`served`).
-    Turns after the last trained answer are left out. Rows of which the template refuses a part are dropped."""
+    makes one sequence of a conversation; `when_context_differs` makes as few as show the trained answers as the last
+    turn of their conversation. Each ends with an answer, and each answer is trained in one. That is as a server shows
+    them, but for templates that write the turns before an answer otherwise once it follows, as LFM2.5's keeps the
+    thought of the last answer only: such answers stay as they are, and are counted (`served`, BP555). Turns after the
+    last trained answer are left out. Rows of which the template refuses a part are dropped."""
     reasoning_loss: Annotated[Literal["keep", "mask", "mask_empty"], Before("keep")] = "keep"
     """Reasoning in trained turns, between the markers of the template's family (`<think>`, gpt-oss's analysis channel):
     `keep` trains it, as Megatron-Bridge does (with `bridge_version: 0.7` not the `<think></think>` or `<think>` that an

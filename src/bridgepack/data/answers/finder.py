@@ -8,6 +8,7 @@ from typing import Any
 from bridgepack.data.answers.facts import constants_of
 from bridgepack.data.answers.marking import Calls, Marking, Spot, Text, free_letters, texts_within
 from bridgepack.data.answers.regions import Region, RegionFinder, TurnTexts, UnplaceableError
+from bridgepack.data.tokenizers.limits import STOPPED
 from bridgepack.data.tokenizers.templates import Messages, Tools
 from bridgepack.data.tokenizers.texts import common_prefix
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
@@ -31,12 +32,17 @@ class AnswerFinder:
 
         Raises:
             UnplaceableError: that is unknown.
+            RowError: a render takes too much time or memory.
         """
         texts, spots = self.place(messages, tools, kwargs, render)
         roles = [message["role"] for message in messages]
         end_of_turns = partial(self._end_of_turns, messages, tools, kwargs, render)
         finder = RegionFinder(render, roles, texts, spots, self._around, end_of_turns)
-        turns = _first_of_runs(roles) if self._around.joins_headers else _last_of_joined(len(roles), finder.joined())
+        turns = (
+            _first_of_runs(roles)
+            if self._around.joins_headers
+            else _last_of_joined(len(roles), finder.joined_messages())
+        )
         if turns == list(range(len(roles))):
             return finder.find()
         texts = [text._replace(message=[*turns, len(roles)][text.message]) for text in texts]
@@ -50,6 +56,7 @@ class AnswerFinder:
 
         Raises:
             UnplaceableError: the template writes other text with marks, or a text without marks has a marker of turns.
+            RowError: a render takes too much time or memory.
         """
         letters = free_letters([render, *texts_within([*messages, tools, kwargs])])
         if not letters:
@@ -65,6 +72,7 @@ class AnswerFinder:
             try:
                 plain, spots = marking.spots(self._tokenizer.render_text(copies, *inputs)) or ("", [])
             except RowError as error:
+                _raise_if_stopped(error)
                 why = why or error.detail
                 continue
             if plain == render:
@@ -77,7 +85,8 @@ class AnswerFinder:
     ) -> int:
         try:
             first_render = self._tokenizer.render_text(messages[:num_turns], tools, kwargs)
-        except RowError:
+        except RowError as error:
+            _raise_if_stopped(error)
             return -1
         return len(first_render) if render.startswith(first_render) else -1
 
@@ -97,16 +106,22 @@ def _pattern(texts: Iterable[str]) -> re.Pattern[str]:
     return re.compile("|".join(map(re.escape, filter(None, texts))) or "(?!)")
 
 
+def _raise_if_stopped(error: RowError) -> None:
+    """Raise the error of a render that took too much time or memory, which is no rejection."""
+    if error.reason in STOPPED:
+        raise error
+
+
 def _difference(plain: str, render: str) -> str:
     place = common_prefix(plain, render)
     with_letters, without = plain[place : place + _SHOWN], render[place : place + _SHOWN]
     return f"with letters around its texts the template writes {with_letters!r} for {without!r}"
 
 
-def _last_of_joined(num_messages: int, joined: Iterable[int]) -> list[int]:
+def _last_of_joined(num_messages: int, joined_messages: Iterable[int]) -> list[int]:
     """Return for each message itself, or the last of those that go on with it: [1], 4 messages -> [0, 2, 2, 3]."""
     last = list(range(num_messages))
-    for message in sorted(joined, reverse=True):
+    for message in sorted(joined_messages, reverse=True):
         last[message] = last[message + 1]
     return last
 

@@ -105,7 +105,7 @@ class RegionFinder:
             raise UnplaceableError("two answers overlap")
         return ascending
 
-    def joined(self) -> list[int]:
+    def joined_messages(self) -> list[int]:
         """Return the assistant's messages that the next of its messages goes on with, ascending.
 
         The template writes nothing between them but white space, as Apertus's does of two answers in a row.
@@ -183,9 +183,9 @@ class RegionFinder:
             return stop, stop
         return bound, bound
 
-    def _with_channels(self, region: Region, others: Collection[int]) -> Region:
+    def _with_channels(self, region: Region, answer_headers: Collection[int]) -> Region:
         """Return a region with those right behind it that say nothing, each with a header that no other region has."""
-        headers = [header for header in self._headers if header[0] not in others]
+        headers = [header for header in self._headers if header[0] not in answer_headers]
         while (header := next((place for place in headers if place[0] == region.stop), None)) is not None:
             index = bisect_left(self._spots, (header[1], 0, 0, 0))
             end, stop = self._end_behind(header[1], region.message)

@@ -44,7 +44,7 @@ class SourceJudge:
     """Reads the rows of one source, and judges what a build makes of them."""
 
     def __init__(self, reader: SourceReader, judge: RowJudge, template: str) -> None:
-        """Take the chat template, empty if there is none."""
+        """Take the chat template that thoughts are moved for, empty if they stay in their fields."""
         self.reader, self._judge, self._template = reader, judge, template
 
     def judge(self, row: Mapping[str, Any], sequence: BuiltSequence) -> RowVerdict:
@@ -53,9 +53,9 @@ class SourceJudge:
             content = self.reader.read(row)
         except UnreadableRowError as error:
             return RowVerdict.without_judgement(self._judge.names, _UNREAD.format(error))
+        if self._template and isinstance(content, Conversation):
+            content = content.with_thoughts_for(self._template)
         verdict = self._judge.judge(content, sequence)
-        if _is_of_another_text(verdict) and isinstance(content, Conversation):
-            verdict = self._judge.judge(content.with_thoughts_for(self._template), sequence)
         if _is_of_another_text(verdict):
             unread = self.reader.unread(row)
             if unread:
@@ -76,7 +76,9 @@ class RecipeJudges:
         Raises:
             TokenizerError: learning what the chat template writes takes too much.
         """
-        self._recipe, self._claims, self._template = recipe, claims, tokenizer.chat_template or ""
+        self._recipe, self._claims = recipe, claims
+        #: where the host reads the data itself, thoughts stay in their fields
+        self._template = (tokenizer.chat_template or "") if recipe.packing.mode == "offline" else ""
         self._judges = {kind: _judge_of_kind(kind, recipe, tokenizer) for kind in recipe.kinds}
         names = (name for judge in self._judges.values() for name in judge.names)
         self.names: tuple[str, ...] = tuple(dict.fromkeys(names))  #: names of their derivations
