@@ -125,9 +125,14 @@ class DataOrder:
     fingerprint: str  #: fingerprint of the artifact; empty if it has none
     artifact: str  #: folder of the artifact
     global_batch_size: int | None = None  #: packs per step
-    data_parallel_size: int | None = None  #: copies of the model; does not affect which packs a step reads
+    data_parallel_size: int | None = None  #: copies of the model, which a cyclic loader deals the packs out to
     seed: int | None = None  #: seed of the loader
-    num_packs: int | None = None  #: rows of the training split
+    num_packs: int | None = None  #: rows of the training split, or the number that it is limited to
+    loader: str | None = None  #: `batch`, `single` or `cyclic`
+    micro_batch_size: int | None = None  #: packs per forward on one copy of the model
+    drop_last: bool | None = None  #: whether packs that fill no global batch are left out
+    data_sharding: bool | None = None  #: whether each copy of the model draws from its own part of the packs
+    is_limited: bool | None = None  #: whether the host draws so many packs by the seed, before the loader sees them
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

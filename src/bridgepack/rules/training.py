@@ -1,11 +1,11 @@
 """Rules on a run while it trains: the guard judges every step from the facts of all ranks."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
 from typing import ClassVar
 
-from bridgepack.records.guarded import RankFacts, ResumeFacts, StepFacts
+from bridgepack.records.guarded import DataOrder, RankFacts, ResumeFacts, StepFacts
 from bridgepack.rules.judging.rule import ERROR, Decorator, Found, Rule, wrong
 
 
@@ -205,19 +205,37 @@ def resumed_in_another_order(resume: ResumeFacts) -> Found:
 
     Why: Silent: the loader shuffles differently and skips as many packs as the checkpoint counted: some data is never
         seen and some is seen twice in an epoch.
-    Bad: 500 steps with packing.seed 1234, then a resumed job with packing.seed 7.
-    Good: the resumed job has the seed and the global batch size of the first job.
+    Bad: 500 steps with packing.seed 1234, then a resumed job with packing.seed 7; or with dataloader_type cyclic on 1
+        GPU, then on 2.
+    Good: the resumed job has the loader, the seed and the global batch size of the first job.
     Fix: Restore the settings that differ. To continue with other settings, start a new run: set another
         checkpoint.folder, and checkpoint.pretrained to the last checkpoint.
-    Evidence: read in the source; the order follows from seed, number of packs and global batch size.
+    Evidence: executed with the samplers of the host; what a loader does not read is not compared.
     """
     before, now = resume.before, resume.now
     if before.fingerprint != now.fingerprint:
         return
-    for name in ("seed", "global_batch_size", "num_packs"):
+    for name in dict.fromkeys([*_order_settings(before), *_order_settings(now)]):
         old, new = getattr(before, name), getattr(now, name)
         if None not in (old, new) and old != new:
             yield wrong(resume.checkpoint, f"{name} {new}", f"{name} {old}, as before", group=name)
+
+
+def _order_settings(order: DataOrder) -> Iterator[str]:
+    """Yield the fields that decide which packs a run reads at a step.
+
+    Source: bridgepack/replay/samplers.py, which is compared with the host's samplers.
+    """
+    yield from ("loader", "global_batch_size", "num_packs", "is_limited")
+    loader = order.loader or "batch"
+    if loader == "batch" or order.is_limited:
+        yield "seed"
+    if loader == "batch" and (order.num_packs or 0) % (order.global_batch_size or 1):
+        yield "drop_last"
+    if loader == "cyclic":
+        yield from ("micro_batch_size", "data_parallel_size")
+        if order.data_parallel_size != 1:
+            yield "data_sharding"
 
 
 def _by_stage(ranks: Sequence[RankFacts]) -> dict[int, list[RankFacts]]:

@@ -30,6 +30,7 @@ from bridgepack.data.files import write_text
 from bridgepack.errors import ConfigError
 from bridgepack.records import Finding, RunConfig
 from bridgepack.records.guarded import DataOrder, ResumeFacts
+from bridgepack.replay.settings import ReplaySettings
 from bridgepack.rules.judging.environment import BRIDGE
 from bridgepack.rules.judging.judgement import findings_of
 from bridgepack.rules.judging.report import CheckReport
@@ -68,12 +69,22 @@ def data_order(config: RunConfig, artifact: Path, *, world_size: int, version: s
         settings = replay_settings(config, num_packs=num_packs, world_size=world_size, version=version)
     except ConfigError:  # a loader that cannot be replayed; the fingerprint is still compared
         return order
+    return ordered_by(settings, order)
+
+
+def ordered_by(settings: ReplaySettings, order: DataOrder) -> DataOrder:
+    """Return an order with all that a replay reads to tell which packs a step gets."""
     return replace(
         order,
         global_batch_size=settings.global_batch_size,
         data_parallel_size=settings.topology.data_parallel_size,
         seed=settings.seed,
         num_packs=settings.num_samples,
+        loader=settings.loader,
+        micro_batch_size=settings.micro_batch_size,
+        drop_last=settings.drop_last,
+        data_sharding=settings.data_sharding,
+        is_limited=settings.max_samples is not None,
     )
 
 
