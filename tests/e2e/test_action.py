@@ -74,13 +74,13 @@ def test_action_annotates_and_writes_sarif(runner: dict[str, str], tmp_path: Pat
 
 def test_action_says_whether_the_host_itself_has_judged(runner: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(MENDABLE)
-    _, output, _ = _run_action(tmp_path, runner, target="mine.yaml")
+    _, output, _ = _run_action(tmp_path, runner, target="mine.yaml", **{"real-validate": "true"})
     not_judged = "not validated by Megatron-Bridge itself: model is missing"
     assert f"::notice title=real-validate::{not_judged}" in output
     [invocation] = json.loads((tmp_path / "bridgepack.sarif").read_text())["runs"][0]["invocations"]
     [notification] = invocation["toolExecutionNotifications"]
     assert notification["message"]["text"].startswith(not_judged)
-    _, output, _ = _run_action(tmp_path, runner, target="mine.yaml", **{"real-validate": "false"})
+    _, output, _ = _run_action(tmp_path, runner, target="mine.yaml")
     assert "real-validate" not in output
 
 

@@ -254,7 +254,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any] | type, ...]] = {
     "new": (bridgepack.new_recipe, bridgepack.api.recipes.NewRecipe.write),
     "plan": (bridgepack.plan,),
     "preview": (bridgepack.preview,),
-    "build": (bridgepack.build,),
+    "build": (bridgepack.build, bridgepack.plan_build),
     "repack": (bridgepack.repack,),
     "check": (CheckOptions,),
     "inspect": (bridgepack.inspect,),

@@ -17,6 +17,7 @@ from bridgepack.data.repack import plan_repack as planned_repack
 from bridgepack.data.results import ArtifactPlan, BuildOptions, BuildResult, build_options
 from bridgepack.data.store.store import store_folder
 from bridgepack.data.tasks import Progress
+from bridgepack.data.tokenizers.trust import refuse_tokenizer_code
 from bridgepack.planning.balance import balance_for, balance_of_repack
 
 
@@ -78,6 +79,7 @@ def plan_build(
     engine: str = "local",
     ray_address: str | None = None,
     replace: bool = False,
+    trust_remote_code: bool = False,
     progress: Progress | None = None,
 ) -> ArtifactPlan:
     """Return what `build` would do with these arguments, whose fingerprint needs the inputs' contents; writes nothing.
@@ -96,6 +98,7 @@ def plan_build(
         engine: `local` or `ray`.
         ray_address: `HOST:PORT` of a Ray cluster.
         replace: whether another artifact at the output would be overwritten.
+        trust_remote_code: run Python code that comes with the tokenizer, if the recipe names such a one; `build` does.
         progress: receives progress updates; by default, a notebook shows bars.
 
     Raises:
@@ -103,6 +106,7 @@ def plan_build(
     """
     options = _options(num_workers, store, memory, engine, ray_address, replace=replace)
     sft_recipe = _recipe(recipe, overrides, output, options)
+    refuse_tokenizer_code(sft_recipe, is_trusted=trust_remote_code)
     copy = checked_places(sft_recipe, output=output, options=options)
     how: dict[str, Any] = {
         "output": output,
@@ -155,6 +159,7 @@ def repack(
     engine: str = "local",
     ray_address: str | None = None,
     replace: bool = False,
+    trust_remote_code: bool = False,
     progress: Progress | None = None,
 ) -> BuildResult:
     """Pack an artifact's sequences again, with other sizes or for another topology, without tokenising.
@@ -174,6 +179,8 @@ def repack(
         engine: `local` or `ray`, as for `build`.
         ray_address: `HOST:PORT` of a Ray cluster, as for `build`.
         replace: as for `build`.
+        trust_remote_code: run Python code that comes with the tokenizer, if the artifact's recipe names such a one and
+            rows are tokenised again.
         progress: receives progress updates; by default, a notebook shows bars.
 
     Raises:
@@ -187,6 +194,7 @@ def repack(
         balance=balance_of_repack(folder, overrides),
         progress=progress,
         options=_options(num_workers, store, memory, engine, ray_address, replace=replace),
+        is_trusted=trust_remote_code,
     )
 
 

@@ -7,10 +7,12 @@ from typing import Any
 from bridgepack.api.targets import Recipe
 from bridgepack.bridge.targets import saying_places
 from bridgepack.config.arguments import check_arguments, local_path
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.starting import refuse_taken, write_new
 from bridgepack.config.write import recipe_to_yaml
 from bridgepack.data.reading.kept_rows import recipe_with_rows
 from bridgepack.data.store.store import store_folder
+from bridgepack.data.tokenizers.trust import refuse_tokenizer_code
 from bridgepack.errors import ConfigError
 from bridgepack.planning.calibration import fit_speed
 from bridgepack.planning.layout import DEFAULT_GPU, gpu_by_name
@@ -21,7 +23,13 @@ from bridgepack.planning.preview import Preview, preview_recipe
 
 @check_arguments
 @saying_places
-def preview(recipe: Recipe, *, num_rows: int = 5, overrides: Mapping[str, Any] | None = None) -> Preview:
+def preview(
+    recipe: Recipe,
+    *,
+    num_rows: int = 5,
+    overrides: Mapping[str, Any] | None = None,
+    trust_remote_code: bool = False,
+) -> Preview:
     """Return what a build would do with a recipe's data, based on a sample of its rows.
 
     Writes nothing, but keeps rows given in memory in the token store, as `build` does.
@@ -32,11 +40,14 @@ def preview(recipe: Recipe, *, num_rows: int = 5, overrides: Mapping[str, Any] |
         recipe: an SFTRecipe, its fields or its location, as for `build`.
         num_rows: maximum sequences per source to return with their text.
         overrides: dotted path -> value.
+        trust_remote_code: run Python code that comes with the tokenizer, if the recipe names such a one.
 
     Raises:
         BridgepackError: ConfigError, TokenizerError or DataError, each saying what to do.
     """
-    return preview_recipe(recipe_with_rows(recipe, overrides), num_rows=num_rows)
+    sft_recipe = recipe_with_rows(recipe, overrides)
+    refuse_tokenizer_code(sft_recipe, is_trusted=trust_remote_code)
+    return preview_recipe(sft_recipe, num_rows=num_rows)
 
 
 @check_arguments
@@ -53,6 +64,7 @@ def plan(
     dynamic_context: bool = False,
     output: str | Path | None = None,
     overrides: Mapping[str, Any] | None = None,
+    trust_remote_code: bool = False,
 ) -> Plan:
     """Return valid pack sizes and topologies for a recipe on a number of GPUs, the fastest estimate first.
 
@@ -69,6 +81,7 @@ def plan(
         dynamic_context: also ask the installed megatron-core how dynamic context parallelism would pack at run time.
         output: new recipe file for the best candidate (default: none is written).
         overrides: dotted path -> value.
+        trust_remote_code: run Python code that comes with the tokenizer, if the recipe names such a one.
 
     Raises:
         BridgepackError: ConfigError, TokenizerError, DataError, ArtifactError or StoreError, each saying what to do.
@@ -79,10 +92,9 @@ def plan(
         refuse_taken(place, option="--output")
     tokens = None if store is None else store_folder(store)
     rows_store = tokens if tokens is not None and tokens.is_dir() else None
-    sft_recipe, machine = recipe_with_rows(recipe, overrides, store=rows_store), gpu_by_name(gpu)
-    sft_recipe = sft_recipe if model is None else sft_recipe.override({"model.name": model})
-    shape_to_plan(sft_recipe)  # fails before rows are read
+    sft_recipe, machine = _recipe_to_plan(recipe, overrides, rows_store, model), gpu_by_name(gpu)
     packs = None if artifact is None else local_path(artifact, "artifact")
+    refuse_tokenizer_code(sft_recipe, is_trusted=trust_remote_code or packs is not None)
     lengths = lengths_of(sft_recipe, artifact=packs, store=tokens, sizes=SIZES)
     speed = None if calibrate is None else fit_speed(local_path(calibrate, "calibrate"), sft_recipe, lengths, machine)
     result = plan_recipe(
@@ -91,6 +103,15 @@ def plan(
     if place is not None:
         write_new(place, recipe_to_yaml(result.best_recipe), option="--output")
     return result
+
+
+def _recipe_to_plan(
+    recipe: Recipe, overrides: Mapping[str, Any] | None, store: Path | None, model: str | None
+) -> SFTRecipe:
+    sft_recipe = recipe_with_rows(recipe, overrides, store=store)
+    sft_recipe = sft_recipe if model is None else sft_recipe.override({"model.name": model})
+    shape_to_plan(sft_recipe)  # fails before rows are read
+    return sft_recipe
 
 
 def _refuse_contradictions(artifact: str | Path | None, store: str | Path | None, num_gpus: int) -> None:

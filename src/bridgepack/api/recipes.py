@@ -152,7 +152,11 @@ def show_recipe(recipe: Recipe | Target, *, overrides: Mapping[str, Any] | None 
 @check_arguments
 @saying_places
 def resolve_recipe(
-    recipe: Recipe | Target, *, overrides: Mapping[str, Any] | None = None, artifact: str | Path | None = None
+    recipe: Recipe | Target,
+    *,
+    overrides: Mapping[str, Any] | None = None,
+    artifact: str | Path | None = None,
+    trust_remote_code: bool = False,
 ) -> ResolvedView:
     """Return every value of a recipe, what follows from them, and where each comes from.
 
@@ -162,13 +166,14 @@ def resolve_recipe(
         recipe: an SFTRecipe, its fields, its location or a loaded target, as for `build`.
         overrides: dotted path -> value.
         artifact: packs to compute the training steps from (default: the recipe's, else a forecast).
+        trust_remote_code: run Python code that comes with the tokenizer, if the recipe names such a one.
 
     Raises:
         ConfigError: it cannot be loaded, or its values contradict each other.
         ArtifactError: the packs cannot be read.
     """
     folder = None if artifact is None else local_path(artifact, "artifact")
-    return resolved_view(overridden(recipe, overrides), artifact=folder)
+    return resolved_view(overridden(recipe, overrides), artifact=folder, is_trusted=trust_remote_code)
 
 
 @check_arguments

@@ -40,6 +40,7 @@ def report(
     recipe: Recipe | Target | None = None,
     bridge_version: str | None = None,
     num_workers: int = 1,
+    trust_remote_code: bool = False,
     progress: Progress | None = None,
 ) -> WrittenReport:
     """Write an artifact as one HTML page; return its path and the report of the rules.
@@ -55,6 +56,8 @@ def report(
         recipe: the recipe of the run that reads the packs, to judge both (default: only the packs are judged).
         bridge_version: version of Megatron-Bridge to judge for; with `recipe`, the page says what an upgrade changes.
         num_workers: maximum worker processes.
+        trust_remote_code: run Python code that comes with the tokenizer, if the packs' recipe names such a one, to
+            compare the masks for `sign_off`.
         progress: receives progress updates; by default, a notebook shows bars.
 
     Raises:
@@ -68,6 +71,7 @@ def report(
         given=given or {},
         bridge_version=bridge_version,
         num_workers=max(num_workers, 1),
+        trust_remote_code=trust_remote_code,
         progress=progress,
     )
     return write_report(
@@ -116,7 +120,10 @@ def write_report(
     if sign_off_file is not None and sign_off_file.resolve() == output.resolve():
         raise ConfigError(f"--sign-off is {str(sign_off_file)!r}, as --output is. Choose another name for one of them.")
     overview = overview_of(artifact, options, target)
-    run = None if sign_off_file is None else sign_off_of(overview, None if target is None else target.recipe)
+    run = None
+    if sign_off_file is not None:
+        recipe = None if target is None else target.recipe
+        run = sign_off_of(overview, recipe, is_trusted=options.trust_remote_code)
     with (
         staged_report(output, overview_html(overview)),
         staged_report(sign_off_file, "" if run is None else sign_off_html(run), option="--sign-off"),

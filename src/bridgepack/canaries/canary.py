@@ -11,6 +11,7 @@ from bridgepack.canaries.processes import HostProcess
 from bridgepack.canaries.records import CanaryOptions, CanaryReport, HostFacts, Kernel, Precision
 from bridgepack.canaries.targets import CanaryTarget, open_target
 from bridgepack.canaries.tiny_model import default_topologies, fit_topology, require_fit, topology_of_options
+from bridgepack.data.tokenizers.trust import refuse_model_code
 from bridgepack.errors import ConfigError
 from bridgepack.host import RELEASES, HostRelease
 from bridgepack.replay.settings import Topology
@@ -34,6 +35,7 @@ def run_canary(target: str, options: CanaryOptions) -> CanaryReport:
 def _comparison(target: str, options: CanaryOptions) -> Iterator[Comparison]:
     """Yield the comparison of a target's packs, with the host loaded."""
     canary_target = open_target(target, options)
+    refuse_model_code(canary_target.recipe, is_trusted=options.trust_remote_code)
     _choose_packs(canary_target, options, RELEASES[-1])  # before the host's import: the newest trains the most labels
     with tempfile.TemporaryDirectory(prefix="bridgepack-canary-", ignore_cleanup_errors=True) as name:
         folder = Path(name)

@@ -36,6 +36,7 @@ class CanaryOptions:
     max_tokens: int = 1024  #: maximum runtime tokens per pack
     device: Literal["cpu", "gpu"] | None = None  #: `gpu` with TransformerEngine, or `cpu` (default: gpu if available)
     timeout_s: float = 300.0  #: timeout of a step in seconds
+    trust_remote_code: bool = False  #: run code that comes with the model, if the recipe names such a one
     progress: Progress = field(default_factory=SilentProgress)  #: receives the progress
 
 

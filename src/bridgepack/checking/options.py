@@ -31,6 +31,7 @@ _STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True)
 _INT32_MAX = 2**31 - 1
 _Size = Annotated[int, Field(ge=1, le=_INT32_MAX)]
 _TokenId = Annotated[int, Field(ge=0, le=_INT32_MAX)]
+_Module = Annotated[str, Field(pattern=r"^[^\W\d]\w*(\.[^\W\d]\w*)*$")]
 
 
 def _says(text: str) -> Any:
@@ -57,6 +58,8 @@ class CheckOptions:
         given: facts about an artifact without a manifest, e.g. `{"eos_token_id": 2}`.
         looks_at_files: whether to check the paths in the settings on this machine.
         real_validate: whether the installed megatron-bridge is asked, too: its own validation runs in another process.
+        trust_config: modules of yours of which a saved config may name classes and functions as it is validated.
+        trust_remote_code: run Python code that comes with the recipe's model or tokenizer, if it says that it has some.
         num_workers: maximum worker processes for an artifact.
         max_examples: maximum places listed per finding.
         progress: receives the progress on the artifact.
@@ -75,6 +78,8 @@ class CheckOptions:
     given: Annotated[Mapping[str, Any], _says("a dict of names to values")] = Field(default_factory=dict)
     looks_at_files: Annotated[bool, _says("True or False")] = True
     real_validate: Annotated[bool, _says("True or False")] = False
+    trust_config: Annotated[Sequence[_Module], _says("a list of modules, such as mine.models")] = ()
+    trust_remote_code: Annotated[bool, _says("True or False")] = False
     num_workers: Annotated[_Size, _says(_A_SIZE)] = 1
     max_examples: Annotated[_Size, _says(_A_SIZE)] = 5
     progress: Annotated[InstanceOf[Progress] | None, _says("an object with start(), advance() and finish()")] = None

@@ -23,7 +23,14 @@ def verdict_on(target: Target, run: Run | None, options: CheckOptions) -> HostVe
     if run is None:
         return _NO_RUN
     size = options.world_size or run.config.world_size
-    return host_verdict(target, version=run.versions[BRIDGE], world_size=size, artifact=options.artifact)
+    return host_verdict(
+        target,
+        version=run.versions[BRIDGE],
+        world_size=size,
+        artifact=options.artifact,
+        trusted=options.trust_config,
+        runs_code=options.trust_remote_code,
+    )
 
 
 def judge_verdict(verdict: HostVerdict | None, options: CheckOptions) -> Judgement:

@@ -113,8 +113,10 @@ class SignOff:
         yield "The bytes of the packs against their sources: `bridgepack prove sources --all`."
 
 
-def sign_off(page: Overview, recipe: SFTRecipe | None) -> SignOff:
+def sign_off(page: Overview, recipe: SFTRecipe | None, *, is_trusted: bool = False) -> SignOff:
     """Return the page that signs off a run over an artifact; `recipe` is the run's (default: the artifact's own).
+
+    `is_trusted` lets code run that comes with the packs' tokenizer.
 
     Raises:
         ArtifactError: the packs have no manifest, or differ from it so that it cannot be read.
@@ -131,7 +133,7 @@ def sign_off(page: Overview, recipe: SFTRecipe | None) -> SignOff:
         page=page,
         manifest=manifest,
         recipe=recipe,
-        masks=_masks(page),
+        masks=_masks(page, is_trusted=is_trusted),
         other_settings=tuple(
             f"{name} {value} (packs: {value_of_packs})" for name, value, value_of_packs in other_settings(recipe, packs)
         ),
@@ -139,9 +141,9 @@ def sign_off(page: Overview, recipe: SFTRecipe | None) -> SignOff:
     )
 
 
-def _masks(page: Overview) -> MaskReport | str:
+def _masks(page: Overview, *, is_trusted: bool) -> MaskReport | str:
     try:
-        return check_masks(page.folder, MaskOptions())
+        return check_masks(page.folder, MaskOptions(trust_remote_code=is_trusted))
     except BridgepackError as error:
         return f"not compared: {error}"
 

@@ -15,6 +15,7 @@ from bridgepack.cli.options import (
     quiet_option,
     set_option,
     shown_progress,
+    trust_option,
 )
 from bridgepack.cli.output import CLEAN, echo, has_colour, print_json
 from bridgepack.reporting.results.artifacts import inspection_blocks
@@ -35,9 +36,16 @@ from bridgepack.reporting.screen import screen
 @build_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--dry-run", is_flag=True, help="Print what would be done; write nothing.")
+@trust_option
 @quiet_option
 def repack(
-    artifact: Path, overrides: tuple[str, ...], output: Path | None, as_json: bool, dry_run: bool, **options: Any
+    artifact: Path,
+    overrides: tuple[str, ...],
+    output: Path | None,
+    as_json: bool,
+    dry_run: bool,
+    trust_remote_code: bool,
+    **options: Any,
 ) -> int:
     """Pack the sequences of ARTIFACT again, with other sizes.
 
@@ -46,6 +54,7 @@ def repack(
     tokenised again.
     """
     changes, build_arguments = api.parse_overrides(overrides), chosen_options(**options)
+    build_arguments["trust_remote_code"] = trust_remote_code
     if dry_run:
         plan = api.plan_repack(artifact, changes, output=output)
         print_json(plan.to_dict()) if as_json else echo(screen(build_plan_blocks(plan)))

@@ -6,7 +6,7 @@ import click
 
 from bridgepack import api
 from bridgepack.cli.completion import complete_recipe
-from bridgepack.cli.options import PlaceOption, build_options, quiet_option, set_option
+from bridgepack.cli.options import PlaceOption, build_options, quiet_option, set_option, trust_option
 
 
 @click.command()
@@ -23,6 +23,7 @@ from bridgepack.cli.options import PlaceOption, build_options, quiet_option, set
 @click.option("--report", "is_reported", is_flag=True, help="Then run `check` and write report.html into the artifact.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--dry-run", is_flag=True, help="Print what would be done; write nothing.")
+@trust_option
 @quiet_option
 def build(
     recipe: str, overrides: tuple[str, ...], is_checked: bool, is_reported: bool, dry_run: bool, **arguments: Any
@@ -31,6 +32,7 @@ def build(
 
     RECIPE is FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION or a name from `recipes list`. If the
     output is a URL (s3://, gs://, az://, msc://), the artifact is built in the default folder and copied to the URL.
+    RECIPE's word on code of its tokenizer counts; --dry-run needs --trust-remote-code, too.
     With --check or --report, the exit code is 1 when `check` finds an error.
     """
     for name, is_asked in (("--check", is_checked), ("--report", is_reported)):

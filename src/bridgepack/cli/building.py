@@ -24,6 +24,7 @@ def build_recipe(
     is_reported: bool,
     as_json: bool,
     dry_run: bool,
+    trust_remote_code: bool,
     **options: Any,
 ) -> int:
     """Build, or print what a build would do, and return the exit code; `options` are those of `build_options`."""
@@ -31,7 +32,7 @@ def build_recipe(
     settings = {"output": output, **chosen_options(**options)}
     if dry_run:
         with shown_progress() as progress:
-            plan = api.plan_build(target, progress=progress, **settings)
+            plan = api.plan_build(target, progress=progress, trust_remote_code=trust_remote_code, **settings)
         print_json(plan.to_dict()) if as_json else echo(screen(build_plan_blocks(plan)))
         return CLEAN
     with shown_progress() as progress:

@@ -17,6 +17,7 @@ from bridgepack.cli.options import (
     quiet_option,
     real_validate_option,
     shown_progress,
+    trust_option,
 )
 from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo, has_colour, print_json
 from bridgepack.errors import BridgepackError
@@ -60,6 +61,13 @@ from bridgepack.reporting.text import printable
 @click.option("--advice", is_flag=True, help="Show advice, too.")
 @click.option("--skipped", is_flag=True, help="List every skipped rule.")
 @real_validate_option("default: no")
+@click.option(
+    "--trust-config",
+    multiple=True,
+    metavar="MODULE",
+    help="A saved config may name classes and functions of this module, too, with --real-validate; repeatable.",
+)
+@trust_option
 @click.option("--no-files", is_flag=True, help="Do not check that the run's paths exist on this machine.")
 @click.option("--num-workers", type=Count(), help="Maximum worker processes (default: CPU count).")
 @click.option(
@@ -163,6 +171,8 @@ def _options(arguments: dict[str, Any]) -> dict[str, Any]:
         "ignore": _selectors(arguments["ignore"]),
         "looks_at_files": not arguments["no_files"],
         "real_validate": bool(arguments["real_validate"]),
+        "trust_config": arguments["trust_config"],
+        "trust_remote_code": arguments["trust_remote_code"],
         "num_workers": arguments["num_workers"] or num_cores(),
     }
 

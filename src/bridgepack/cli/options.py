@@ -115,6 +115,11 @@ def overrides_option(meaning: str) -> Callable[[Any], Any]:
     )
 
 
+trust_option = click.option(
+    "--trust-remote-code",
+    is_flag=True,
+    help="Run Python code that comes with the tokenizer or model, where the recipe says that there is some.",
+)
 set_option = overrides_option("Override a recipe field; repeatable.")
 _STORE_HELP = "Token store (default: $BRIDGEPACK_STORE, else .bridgepack/tokens beside the artifact)."
 _BUILD_OPTIONS = (

@@ -6,7 +6,7 @@ import click
 
 from bridgepack import api
 from bridgepack.cli.completion import complete_recipe
-from bridgepack.cli.options import Count, PathOption, set_option
+from bridgepack.cli.options import Count, PathOption, set_option, trust_option
 from bridgepack.cli.output import CLEAN, echo, has_colour, print_json
 
 
@@ -27,6 +27,7 @@ from bridgepack.cli.output import CLEAN, echo, has_colour, print_json
 )
 @click.option("--output", "-o", type=PathOption("FILE"), help="Write the best candidate to this new recipe file.")
 @set_option
+@trust_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def plan(
@@ -41,6 +42,7 @@ def plan(
     dynamic_context: bool,
     output: Path | None,
     overrides: tuple[str, ...],
+    trust_remote_code: bool,
     as_json: bool,
 ) -> int:
     """Rank pack sizes and parallel topologies for RECIPE on N GPUs.
@@ -64,6 +66,7 @@ def plan(
         dynamic_context=dynamic_context,
         output=output,
         overrides=api.parse_overrides(overrides),
+        trust_remote_code=trust_remote_code,
     )
     print_json(result.to_dict()) if as_json else echo(screen(plan_blocks(result)))
     if output and not as_json:
@@ -75,10 +78,16 @@ def plan(
 @click.argument("recipe", shell_complete=complete_recipe)
 @click.option("--num-rows", "-n", type=Count(minimum=0), default=5, help="Sequences to print per source (default: 5).")
 @set_option
+@trust_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def preview(
-    is_whole_process: bool | None, recipe: str, num_rows: int, overrides: tuple[str, ...], as_json: bool
+    is_whole_process: bool | None,
+    recipe: str,
+    num_rows: int,
+    overrides: tuple[str, ...],
+    trust_remote_code: bool,
+    as_json: bool,
 ) -> int:
     """Show what a build would do with RECIPE's data, without writing anything.
 
@@ -90,6 +99,8 @@ def preview(
     from bridgepack.reporting.results.previews import preview_blocks
     from bridgepack.reporting.screen import screen
 
-    result = api.preview(recipe, num_rows=num_rows, overrides=api.parse_overrides(overrides))
+    result = api.preview(
+        recipe, num_rows=num_rows, overrides=api.parse_overrides(overrides), trust_remote_code=trust_remote_code
+    )
     print_json(result.to_dict()) if as_json else echo(screen(preview_blocks(result), has_colour=has_colour()))
     return CLEAN

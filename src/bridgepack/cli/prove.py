@@ -19,6 +19,7 @@ from bridgepack.cli.options import (
     quiet_option,
     set_option,
     shown_progress,
+    trust_option,
 )
 from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo, print_json
 from bridgepack.cli.training import training
@@ -81,6 +82,7 @@ def prove() -> None:
 @click.option("--num-rows", type=Count(), help="Rows whose masks and answers are compared (default: 1000).")
 @click.option("--seed", type=Count(minimum=0), help="Seed of the sample (default: 0).")
 @set_option
+@trust_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 @quiet_option
@@ -99,6 +101,7 @@ def prove_all(is_whole_process: bool | None, /, target: str, **arguments: Any) -
     sizes = {name: arguments[name] for name in ("num_packs", "num_rows", "seed") if arguments[name] is not None}
     sizes |= {"num_packs": None, "num_rows": None, "num_workers": num_cores()} if arguments["is_all"] else {}
     with shown_progress() as progress:
+        sizes["trust_remote_code"] = arguments["trust_remote_code"]
         proof = api.prove(target, overrides=api.parse_overrides(arguments["overrides"]), progress=progress, **sizes)
     if arguments["as_json"]:
         print_json(proof.to_dict())
@@ -121,6 +124,7 @@ prove.add_command(training)
 @click.option("--num-packs", type=Count(), help="Packs to rebuild; all shards are always hashed (default: 100).")
 @click.option("--seed", type=Count(minimum=0), help="Seed of the sample (default: 0).")
 @overrides_option("Set the current path of a source; repeatable.")
+@trust_option
 @click.option("--scratch", type=PathOption("FOLDER"), help="Folder for --all (default: the system's temporary folder).")
 @click.option("--num-workers", type=Count(), help="Maximum worker processes for --all (default: CPU count).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -141,6 +145,7 @@ def sources(artifact: Path | str, **arguments: Any) -> int:
             overrides=api.parse_overrides(arguments["overrides"]),
             num_workers=arguments["num_workers"] or num_cores(),
             scratch=arguments["scratch"],
+            trust_remote_code=arguments["trust_remote_code"],
             progress=progress,
             **_extent(extent, is_all=arguments["is_all"]),
         )
@@ -175,6 +180,7 @@ _ROW_OPTIONS = (
     click.option("--seed", type=Count(minimum=0), help="Seed of the sample (default: 0)."),
     click.option("--split", type=click.Choice(["training", "validation"]), help="Split to compare (default: both)."),
     set_option,
+    trust_option,
     click.option("--limit", type=Count(minimum=0), help="Maximum findings shown; all are counted (default: 10)."),
     click.option("--json", "as_json", is_flag=True, help="Print JSON."),
     click.pass_obj,
@@ -234,6 +240,7 @@ def _of_rows(
             target,
             split=arguments["split"],
             overrides=api.parse_overrides(arguments["overrides"]),
+            trust_remote_code=arguments["trust_remote_code"],
             progress=progress,
             **_extent(extent, is_all=arguments["is_all"]),
         )

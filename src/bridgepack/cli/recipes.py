@@ -9,7 +9,7 @@ import click
 
 from bridgepack import api
 from bridgepack.cli.completion import complete_recipe
-from bridgepack.cli.options import Count, PathOption, set_option
+from bridgepack.cli.options import Count, PathOption, set_option, trust_option
 from bridgepack.cli.output import CLEAN, FINDINGS, echo, print_json
 from bridgepack.reporting.results.layouts import detection_blocks, layout_blocks
 from bridgepack.reporting.results.recipes import catalogue_blocks, resolved_blocks
@@ -48,6 +48,7 @@ def list_recipes(family: str | None, with_bridge: bool, as_json: bool) -> int:
 @click.option("--resolved", "shows_values", is_flag=True, help="Print every value and where it comes from.")
 @click.option("--artifact", type=PathOption(), help="Packs to compute the training steps from (default: the recipe's).")
 @set_option
+@trust_option
 @click.option("--format", "output_format", type=click.Choice(["yaml", "toml"]), help="(default: yaml)")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
@@ -57,6 +58,7 @@ def show(
     shows_values: bool,
     artifact: Path | None,
     overrides: tuple[str, ...],
+    trust_remote_code: bool,
     output_format: str | None,
     as_json: bool,
 ) -> int:
@@ -73,7 +75,7 @@ def show(
     if shows_values or artifact is not None:
         if is_whole_process and Path(listing.recipe.tokenizer.name_or_path).is_dir():
             api.import_transformers()  # the number of packs is estimated from tokenised rows
-        view = api.resolve_recipe(target, artifact=artifact)
+        view = api.resolve_recipe(target, artifact=artifact, trust_remote_code=trust_remote_code)
         print_json(view.to_dict()) if as_json else echo(screen(resolved_blocks(view)))
     elif as_json:
         print_json(listing.to_dict())

@@ -6,7 +6,15 @@ from typing import Any
 import click
 
 from bridgepack import api
-from bridgepack.cli.options import Count, PathOption, PlaceOption, num_cores, quiet_option, shown_progress
+from bridgepack.cli.options import (
+    Count,
+    PathOption,
+    PlaceOption,
+    num_cores,
+    quiet_option,
+    shown_progress,
+    trust_option,
+)
 from bridgepack.cli.output import CLEAN, FINDINGS, echo, print_json
 from bridgepack.reporting.results.checks import counts_and_codes
 from bridgepack.reporting.text import printable
@@ -33,6 +41,7 @@ from bridgepack.reporting.text import printable
     metavar="NAME=VALUE",
     help="State what packs of other tools do not record, e.g. eos_token_id=151645; repeatable.",
 )
+@trust_option
 @click.option("--num-workers", type=Count(), help="Maximum worker processes (default: CPU count).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
@@ -63,6 +72,7 @@ def report(
             recipe=None if artifact is None else str(target),
             given=api.parse_given(arguments["given"]),
             num_workers=arguments["num_workers"] or num_cores(),
+            trust_remote_code=arguments["trust_remote_code"],
             progress=progress,
         )
     check_report = result.report

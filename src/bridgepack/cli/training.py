@@ -7,7 +7,7 @@ import click
 
 from bridgepack import api
 from bridgepack.cli.completion import complete_recipe
-from bridgepack.cli.options import Count, PathOption, quiet_option, set_option, shown_progress
+from bridgepack.cli.options import Count, PathOption, quiet_option, set_option, shown_progress, trust_option
 from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo
 from bridgepack.reporting.results.canaries import canary_blocks
 from bridgepack.reporting.screen import screen
@@ -17,6 +17,7 @@ from bridgepack.reporting.screen import screen
 @click.argument("target", shell_complete=complete_recipe)
 @click.option("--artifact", type=PathOption(), help="Packs of the recipe (default: its own, else synthetic).")
 @set_option
+@trust_option
 @click.option("--tensor", type=Count(), help="Compare one layout: tensor-parallel size (default: 1).")
 @click.option("--pipeline", type=Count(), help="Compare one layout: pipeline stages (default: 1).")
 @click.option("--context", type=Count(), help="Compare one layout: context-parallel size (default: 1).")
@@ -49,6 +50,7 @@ def training(target: str, **arguments: Any) -> int:
 
 
 def _options(arguments: dict[str, Any]) -> dict[str, Any]:
-    names = ("artifact", "tensor", "pipeline", "context", "num_packs", "max_tokens", "device", "timeout_s")
+    sizes = ("tensor", "pipeline", "context", "num_packs", "max_tokens")
+    names = ("artifact", *sizes, "device", "timeout_s", "trust_remote_code")
     options = {name: arguments[name] for name in names if arguments[name] is not None}
     return {"overrides": api.parse_overrides(arguments["overrides"]), **options}

@@ -24,6 +24,7 @@ from bridgepack.data.stages.write import ArtifactSpec
 from bridgepack.data.store.builds import BuildRecord, find_build_record
 from bridgepack.data.store.store import TokenStore, default_store, existing_store
 from bridgepack.data.tasks import InThisProcess, Progress, Runner, SilentProgress, result_of
+from bridgepack.data.tokenizers.trust import refuse_tokenizer_code
 from bridgepack.data.workers.pool import WorkerPool
 from bridgepack.data.workers.process import PACKING, preload
 from bridgepack.data.workplace import Workplace, tasks_runner, workplace
@@ -109,12 +110,14 @@ def repack_artifact(
     progress: Progress | None = None,
     options: BuildOptions | None = None,
     balance: BalanceRecord | None = None,
+    is_trusted: bool = False,
 ) -> BuildResult:
     """Return the result of packing an artifact's sequences again with other settings, from the tokens in the store.
 
     The bytes equal those of a build of the changed recipe. The inputs are read only if `RepackPlan.tokenises_again`.
     The output is by default `NAME-FINGERPRINT` beside the old artifact, and the store the old artifact's. `changes` are
-    dotted path of a recipe field -> new value; `balance` comes from `planning.balance.balance_for`.
+    dotted path of a recipe field -> new value; `balance` comes from `planning.balance.balance_for`; `is_trusted` lets
+    code run that comes with the tokenizer, where rows are tokenised again.
 
     Raises:
         ArtifactError, ConfigError: see `plan_repack`; or the output cannot be written, or holds another artifact that
@@ -131,6 +134,7 @@ def repack_artifact(
     store = existing_store(options.store or default_store(artifact)).folder
     staging.refuse_unwritable(plan.output, store)
     if plan.tokenises_again:
+        refuse_tokenizer_code(plan.spec.resolved.recipe, is_trusted=is_trusted)
         return _tokenised_again(plan, store, display, options, balance)
     num_workers = min(max(options.num_workers, 1), 1 + plan.spec.num_input_bytes // _BYTES_PER_WORKER)
     is_alone = num_workers == 1 and options.ray is None

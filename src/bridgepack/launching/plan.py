@@ -131,12 +131,12 @@ def plan_launch(
     refuse_unlaunchable(sft, where, tasks)
     if not where.is_remote:
         refuse_missing_files(sft, tasks)
-    known_packs = packs or sft.artifact if sft.packing.mode == _OFFLINE else None
     options = CheckOptions(
-        artifact=Path(known_packs) if known_packs is not None and _exists(known_packs) else None,
+        artifact=_packs_here(sft, packs),
         environment=_environment_of_the_run(environment, where, tasks),
         looks_at_files=not where.is_remote,
         real_validate="train" in tasks and (is_asked_by_default() if real_validate is None else real_validate),
+        trust_remote_code=True,  # the recipe's own word counts in a launch
         num_workers=num_cores(),
         world_size=world_size,
         overrides=overrides or {},
@@ -153,6 +153,11 @@ def plan_launch(
         notes=tuple(path_notes(sft, where, packs)),
         **_run_names(sft, where, run_name),
     )
+
+
+def _packs_here(recipe: SFTRecipe, packs: str | None) -> Path | None:
+    place = packs or recipe.artifact if recipe.packing.mode == _OFFLINE else None
+    return Path(place) if place is not None and _exists(place) else None
 
 
 def _recipe_of(target: Target) -> SFTRecipe:

@@ -92,6 +92,8 @@ class PreflightPlugin(Plugin):  # type: ignore[misc]
     strict: bool = False  #: refuse on warnings too
     #: let the installed megatron-bridge validate the run, too; by default unless BRIDGEPACK_REAL_VALIDATE is 0
     real_validate: OptionalFlag = None
+    #: modules of yours of which a saved config may name classes and functions as it is validated
+    trust_config: list[str] = field(default_factory=list)
     looks_at_files: OptionalFlag = None  #: check that paths exist on this machine; by default if the run is here
 
     def __post_init__(self) -> None:
@@ -123,6 +125,8 @@ class PreflightPlugin(Plugin):  # type: ignore[misc]
             select=self.select,
             ignore=self.ignore,
             real_validate=is_asked_by_default() if self.real_validate is None else self.real_validate,
+            trust_config=self.trust_config,
+            trust_remote_code=True,  # the recipe's own word counts in a launch
         )
         command = (task.inline or task.entrypoint) if isinstance(task, Script) else "python"
         world_size = self.world_size or world_size_of(executor, command=command)

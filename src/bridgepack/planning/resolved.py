@@ -18,6 +18,7 @@ from bridgepack.config.document import stated_values
 from bridgepack.config.recipe.quantities import SAME, is_none, settings_in
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.forecast import forecast_packs
+from bridgepack.data.tokenizers.trust import refuse_tokenizer_code
 from bridgepack.errors import BridgepackError, ConfigError
 
 #: Sizes by which the GPUs are divided among copies of the model.
@@ -82,14 +83,16 @@ class ResolvedView:
         }
 
 
-def resolved_view(recipe: SFTRecipe, *, artifact: Path | None = None) -> ResolvedView:
+def resolved_view(recipe: SFTRecipe, *, artifact: Path | None = None, is_trusted: bool = False) -> ResolvedView:
     """Return a recipe with every value, based on the packs of an artifact if one exists, else on a forecast.
+
+    `is_trusted` lets code run that comes with the tokenizer.
 
     Raises:
         ConfigError: the folder does not exist, or packed_sequence_size is not a multiple of pad_seq_to_mult.
         ArtifactError: the manifest cannot be read.
     """
-    packs, because = _packs(recipe, artifact)
+    packs, because = _packs(recipe, artifact, is_trusted=is_trusted)
     settings = tuple(_settings(recipe, packs, is_forecast=because.startswith(_FORECAST)))
     return ResolvedView(
         recipe=recipe,
@@ -102,7 +105,7 @@ def resolved_view(recipe: SFTRecipe, *, artifact: Path | None = None) -> Resolve
     )
 
 
-def _packs(recipe: SFTRecipe, artifact: Path | None) -> tuple[Packs | None, str]:
+def _packs(recipe: SFTRecipe, artifact: Path | None, *, is_trusted: bool) -> tuple[Packs | None, str]:
     if recipe.packing.mode != "offline":
         return None, f"none: packing.mode is {recipe.packing.mode}"
     if artifact is not None and not artifact.is_dir():
@@ -115,6 +118,7 @@ def _packs(recipe: SFTRecipe, artifact: Path | None) -> tuple[Packs | None, str]
     if recipe.chooses_rows:
         return None, "which sequences are used depends on all rows (data.mixture, data.deduplicate): build counts them"
     if Path(recipe.tokenizer.name_or_path).is_dir():
+        refuse_tokenizer_code(recipe, is_trusted=is_trusted)
         projection = _project_packs(recipe)
         if projection is not None:
             return Packs(folder=str(folder), num_packs=projection), f"{_FORECAST} from tokenised rows, as in `preview`"

@@ -17,6 +17,7 @@ from bridgepack.data.sequences.loading import load_stage
 from bridgepack.data.sequences.over_long import SequencePolicy
 from bridgepack.data.tokenizers.limits import TimeLimit
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
+from bridgepack.data.tokenizers.trust import refuse_tokenizer_code
 from bridgepack.errors import DataError, RowError
 from bridgepack.proof.masks.judges import RecipeJudges, SourceJudge
 from bridgepack.proof.masks.masks import MaskComparison, MaskOptions
@@ -55,6 +56,7 @@ def check_masks(target: str | Path | SFTRecipe, options: MaskOptions | None = No
         recipe, manifest = recorded_recipe(artifact, options.overrides), artifact.manifest
     else:
         recipe, manifest = load_recipe(target, options.overrides), None
+    refuse_tokenizer_code(recipe, is_trusted=options.trust_remote_code)
     tokenizer = stage_tokenizer(recipe, is_built=is_artifact)
     judges = RecipeJudges(recipe, tokenizer, claimed_forms(recipe, tokenizer, manifest))
     with found_sources(recipe, manifest) as sources:

@@ -47,6 +47,7 @@ class ProofOptions:
     #: overrides of the recipe; for an artifact's recipe, only the locations of its sources and the section `serving`
     overrides: Mapping[str, Any] = field(default_factory=dict)
     num_workers: int = 1  #: maximum processes where all packs are rebuilt
+    trust_remote_code: bool = False  #: run code that comes with the tokenizer, if the recipe names such a one
     scratch: Path | None = None  #: folder for rebuilding all packs (default: the system's temporary folder)
     progress: Progress = field(default_factory=SilentProgress)  #: is told about progress
 
@@ -138,6 +139,7 @@ def _of_artifact(folder: Path, recipe: SFTRecipe, options: ProofOptions) -> Iter
         overrides=places,
         num_workers=options.num_workers,
         scratch=options.scratch,
+        trust_remote_code=options.trust_remote_code,
         progress=options.progress,
     )
     yield "sources", _part_of(lambda: verify_artifact(folder, verify))
@@ -155,7 +157,13 @@ def _of_recipe(recipe: SFTRecipe, options: ProofOptions) -> Iterator[tuple[str, 
 
 
 def _of_rows(options: ProofOptions, overrides: Mapping[str, Any]) -> MaskOptions:
-    return MaskOptions(num_rows=options.num_rows, seed=options.seed, overrides=overrides, progress=options.progress)
+    return MaskOptions(
+        num_rows=options.num_rows,
+        seed=options.seed,
+        overrides=overrides,
+        trust_remote_code=options.trust_remote_code,
+        progress=options.progress,
+    )
 
 
 def _served_part(target: Path | SFTRecipe, recipe: SFTRecipe, options: MaskOptions) -> PartProof:

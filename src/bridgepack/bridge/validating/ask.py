@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,22 +17,45 @@ from packaging.version import Version
 from bridgepack.bridge.environment import environment_here
 from bridgepack.bridge.targets import Target
 from bridgepack.bridge.validating.verdict import Question
+from bridgepack.data.tokenizers.trust import refuse_model_code
+from bridgepack.errors import ConfigError
 from bridgepack.host import BRIDGE
 from bridgepack.records import HostVerdict
 
 #: Most seconds of a question; imports take 18 s of processor time, more on a busy machine or a network disk.
 LIMIT_S = 300.0
 #: What the process may not see or use, so that nothing of this machine is changed by it.
-_HIDDEN = {"CUDA_VISIBLE_DEVICES": "", "PYTHONDONTWRITEBYTECODE": "1", "TOKENIZERS_PARALLELISM": "false"}
+_HIDDEN = {
+    "CUDA_VISIBLE_DEVICES": "",
+    "HF_HUB_OFFLINE": "1",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
 #: Folders that the host or its libraries would write to.
 _FOLDERS = ("MEGATRON_CONFIG_LOCK_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "HF_MODULES_CACHE")
 _GPUS_BY_NAME = ("gb200", "h100")
 
 
-def host_verdict(target: Target, *, version: Version, world_size: int | None, artifact: Path | None) -> HostVerdict:
-    """Return what the installed host says of a target, or why it is not asked; `version` is the one judged for.
+def host_verdict(
+    target: Target,
+    *,
+    version: Version,
+    world_size: int | None,
+    artifact: Path | None,
+    trusted: Sequence[str] = (),
+    runs_code: bool = False,
+) -> HostVerdict:
+    """Return what the installed host says of a target, or why it is not asked.
 
     The process ends with this call, also when it is interrupted.
+
+    Args:
+        target: the run.
+        version: of megatron-bridge, which the check is for.
+        world_size: number of GPUs; None if unknown.
+        artifact: folder of the packs that the run reads, if it is none of the target's.
+        trusted: modules of which a saved config may name classes and functions, besides what the host writes there.
+        runs_code: whether code that comes with a recipe's model may run.
     """
     installed = environment_here().versions.get(BRIDGE)
     if installed is None:
@@ -44,7 +68,12 @@ def host_verdict(target: Target, *, version: Version, world_size: int | None, ar
             state="not judged", reason="model is missing, so there is nothing to train", version=installed
         )
     try:
-        question = question_of(target, world_size, artifact)
+        if target.recipe is not None:
+            refuse_model_code(target.recipe, is_trusted=runs_code)
+    except ConfigError as error:
+        return HostVerdict(state="not judged", reason=str(error), version=installed)
+    try:
+        question = question_of(target, world_size, artifact, tuple(trusted))
     # Every object in a live config may refuse to be pickled in its own way.
     except Exception as error:
         reason = f"the ConfigContainer cannot be handed to another process: {type(error).__name__}: {error}"
@@ -57,7 +86,9 @@ def host_verdict(target: Target, *, version: Version, world_size: int | None, ar
     return replace(verdict, version=installed, seconds=time.monotonic() - started_s)
 
 
-def question_of(target: Target, world_size: int | None, artifact: Path | None) -> Question:
+def question_of(
+    target: Target, world_size: int | None, artifact: Path | None, trusted: tuple[str, ...] = ()
+) -> Question:
     """Return what to ask of a target; raises whatever an object in a live config raises if it cannot be pickled."""
     facts: dict[str, Any] = {"world_size": world_size, "gpu": _gpu_of(target)}
     if target.recipe is not None:
@@ -68,7 +99,7 @@ def question_of(target: Target, world_size: int | None, artifact: Path | None) -
             **facts,
         )
     if target.kind == "saved":
-        return Question(saved=str(target.file), overrides=target.overrides, **facts)
+        return Question(saved=str(target.file), trusted=trusted, overrides=target.overrides, **facts)
     return Question(pickled=pickle.dumps(target.source), overrides=target.overrides, **facts)
 
 
@@ -82,13 +113,12 @@ def _gpu_of(target: Target) -> str:
 def _answer(question: Question) -> HostVerdict:
     with tempfile.TemporaryDirectory(prefix="bridgepack-validate-") as scratch:
         own = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **dict.fromkeys(_FOLDERS, scratch)}
-        offline = os.environ.get("HF_HUB_OFFLINE") or "1"
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "bridgepack.bridge.validating.child", scratch],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, **_HIDDEN, **own, "HF_HUB_OFFLINE": offline},
+            env={**os.environ, **_HIDDEN, **own},
         )
         try:
             answer, errors = process.communicate(pickle.dumps(question), timeout=LIMIT_S)

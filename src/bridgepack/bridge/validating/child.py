@@ -1,7 +1,7 @@
 """The process that has the host imported and is asked once: a pickled question on standard input, JSON as answer.
 
-`python -m bridgepack.bridge.validating.child SCRATCH`; nothing that it does reaches a file outside SCRATCH, or a host
-on the network unless HF_HUB_OFFLINE is 0.
+`python -m bridgepack.bridge.validating.child SCRATCH`; Python calls that would write outside SCRATCH, start a process
+or connect are refused.
 """
 
 import ctypes
@@ -32,6 +32,9 @@ _CHANGES = {
 }
 _PROCESSES = frozenset({"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "os.forkpty"})
 
+#: Their second argument is the address.
+_CONNECTIONS = frozenset({"socket.connect", "socket.sendto", "socket.sendmsg"})
+
 
 def main() -> int:
     """Answer one question."""
@@ -55,8 +58,7 @@ def main() -> int:
 def _verdict(text: bytes, scratch: Path) -> HostVerdict:
     question: Question = pickle.loads(text)  # noqa: S301  # the process that started this one wrote it
     import_host("megatron.bridge.recipes")
-    if os.environ.get("HF_HUB_OFFLINE") == "1":
-        _ask_once_for_models()
+    _ask_once_for_models()
     config = with_overrides(_live(question.pickled), question.overrides) if question.pickled else None
     return verdict_of(question, config, guard=_nothing_reaches_the_machine(scratch))
 
@@ -79,7 +81,7 @@ def _live(container_pickle: bytes) -> Any:
 @contextmanager
 def _nothing_reaches_the_machine(scratch: Path) -> Iterator[None]:
     """Refuse writing outside a folder, starting processes and connecting; Python calls the hook before it does them."""
-    is_on, is_offline = [True], os.environ.get("HF_HUB_OFFLINE") == "1"
+    is_on = [True]
 
     def refuse(event: str, arguments: tuple[Any, ...]) -> None:
         if not is_on[0]:
@@ -90,8 +92,8 @@ def _nothing_reaches_the_machine(scratch: Path) -> Iterator[None]:
             _require_inside(scratch, arguments[position])
         if event in _PROCESSES:
             raise PermissionError(f"starts a process ({event}), which is not allowed here")
-        if event == "socket.connect" and is_offline and not isinstance(arguments[1], str):
-            raise PermissionError(f"connects to {arguments[1]}, which is not allowed here")
+        if event in _CONNECTIONS:
+            raise PermissionError(f"connects to {arguments[1]!r} ({event}), which is not allowed here")
 
     sys.addaudithook(refuse)
     try:

@@ -17,6 +17,7 @@ from bridgepack.bridge.plain import field_names, value_at
 from bridgepack.bridge.shipped import import_host
 from bridgepack.bridge.targets import quiet
 from bridgepack.bridge.validating.gpu_host import pretend_gpu_host
+from bridgepack.bridge.validating.trusted import UntrustedConfigError, refuse_untrusted
 from bridgepack.bridge.wiring import Setting
 from bridgepack.bridge.writing.assign import assign
 from bridgepack.bridge.writing.write import to_bridge
@@ -26,6 +27,7 @@ from bridgepack.host.variables import DETERMINISTIC_VARIABLES, OFFLOADING_VARIAB
 from bridgepack.records import HostVerdict
 
 _CONFIG = "megatron.bridge.training.config"
+_LOADER = "megatron.bridge.utils.instantiate_utils"
 TO_BRIDGE, VALIDATE = "to_bridge", "validate()"
 #: Variables that say which process of a run this is; the host reads them before its settings.
 _OF_A_RANK = ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "SLURM_NTASKS", "SLURM_PROCID")
@@ -44,6 +46,7 @@ class Question:
     recipe: Mapping[str, Any] = field(default_factory=dict)  #: a recipe in plain values
     artifact: str | None = None  #: folder of the packs that its run reads
     saved: str = ""  #: file of a saved ConfigContainer
+    trusted: tuple[str, ...] = ()  #: modules of which a saved ConfigContainer may name classes and functions, too
     pickled: bytes = b""  #: a live ConfigContainer
     overrides: Mapping[str, Any] = field(default_factory=dict)  #: dotted path -> value, of a saved or live one
     world_size: int | None = None  #: number of GPUs; None if unknown: then as many as one copy of the model needs
@@ -128,7 +131,7 @@ def _config(question: Question) -> Any:
     if question.recipe:
         return _config_of_recipe(SFTRecipe.from_mapping(question.recipe), question.artifact)
     if question.saved:
-        config = _config_of_file(question.saved)
+        config = _config_of_file(question.saved, question.trusted)
     else:
         raise CannotAskError("no settings were given")
     return with_overrides(config, question.overrides)
@@ -151,9 +154,16 @@ def _with_a_length(recipe: SFTRecipe, artifact: str | None) -> SFTRecipe:
     return recipe.override({"schedule.num_epochs": None, "schedule.train_iters": 1})
 
 
-def _config_of_file(path: str) -> Any:
+def _config_of_file(path: str, modules: tuple[str, ...]) -> Any:
+    loader = import_module(_LOADER)
     try:
-        return import_module(_CONFIG).ConfigContainer.from_yaml(path)
+        values = import_module("yaml").safe_load(Path(path).read_bytes())  # as the host reads it
+        refuse_untrusted(values, modules=modules)
+        for module in modules:
+            loader.register_allowed_target_prefix(module)
+        return import_module(_CONFIG).ConfigContainer.from_dict(values, mode=loader.InstantiationMode.LENIENT)
+    except UntrustedConfigError as error:
+        raise CannotAskError(f"{path}: {error}") from error
     # Its loader raises its own errors, those of omegaconf, and those of every class that it makes.
     except Exception as error:
         raise CannotAskError(f"{path} cannot be loaded as a ConfigContainer: {_words(error)}") from error

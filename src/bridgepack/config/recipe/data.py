@@ -282,7 +282,8 @@ class TokenizerConfig(Section):
     """Library that encodes text. `tokenizers` is the reference; `fastokens` is much faster and is used only if it gives
     the same tokens on the data; `auto` takes it for inputs of 8 MiB or more. The choice never changes a token."""
     trust_remote_code: Flag = False
-    """Run Python code that comes with the tokenizer. Only for tokenizers whose code you have read."""
+    """Run Python code that comes with the tokenizer, in `build` and `launch`; other commands need
+    `--trust-remote-code`, too. Only for tokenizers whose code you have read."""
 
     @field_validator("engine", mode="before")
     @classmethod

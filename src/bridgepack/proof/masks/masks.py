@@ -42,6 +42,7 @@ class MaskOptions:
     overrides: Mapping[str, Any] = field(default_factory=dict)
     #: maximum findings to keep, besides the first of each kind; all are counted. 0 keeps none.
     limit: int = DEFAULT_LIMIT
+    trust_remote_code: bool = False  #: run code that comes with the tokenizer, if the recipe names such a one
     progress: Progress = field(default_factory=SilentProgress)  #: is told about progress
 
 

@@ -12,6 +12,7 @@ from bridgepack.data.served.masked_prompts import PromptRows
 from bridgepack.data.served.rows import ServedRows
 from bridgepack.data.served.switches import SwitchRows, find_switches
 from bridgepack.data.served.tally import ServedTally
+from bridgepack.data.tokenizers.trust import refuse_tokenizer_code
 from bridgepack.errors import DataError, RowError
 from bridgepack.proof.masks.masks import MaskOptions
 from bridgepack.proof.packs import opened_artifact, recorded_recipe
@@ -42,6 +43,7 @@ def check_served(target: str | Path | SFTRecipe, options: MaskOptions | None = N
         recipe, manifest = recorded_recipe(artifact, options.overrides, may_change=SERVING), artifact.manifest
     else:
         recipe, manifest = load_recipe(target, options.overrides), None
+    refuse_tokenizer_code(recipe, is_trusted=options.trust_remote_code)
     stage_tokenizer(recipe, is_built=is_artifact and not options.overrides)
     comparison = _Comparison(recipe, options)
     with found_sources(recipe, manifest) as sources:

@@ -10,6 +10,7 @@ from bridgepack.data.artifact.artifact import LOST_CONTENT_FILE, PLAN_FOLDER, Ar
 from bridgepack.data.artifact.plan import iter_lost_content
 from bridgepack.data.sequences.encoding import Loss
 from bridgepack.data.tasks import Progress, SilentProgress
+from bridgepack.data.tokenizers.trust import refuse_tokenizer_code
 from bridgepack.errors import ArtifactError, BridgepackError, ConfigError, TokenizerError
 from bridgepack.proof.packs import drawn_of_each, opened_artifact, recorded_recipe
 from bridgepack.proof.verify.derive import DerivedPacks, PackDeriver, difference_at
@@ -37,6 +38,7 @@ class VerifyOptions:
     overrides: Mapping[str, Any] = field(default_factory=dict)
     num_workers: int = 1  #: maximum processes of the build
     scratch: Path | None = None  #: folder for the build; by default the system's temporary folder
+    trust_remote_code: bool = False  #: run code that comes with the tokenizer, if the recipe names such a one
     progress: Progress = field(default_factory=SilentProgress)  #: is told about progress
 
 
@@ -48,12 +50,13 @@ def verify_artifact(folder: Path, options: VerifyOptions) -> VerifyReport:
 
     Raises:
         ArtifactError: the folder is not an artifact, or holds `.npy` files.
-        ConfigError: an override changes anything but the location of sources.
+        ConfigError: an override changes anything but the location of sources, or the tokenizer brings code.
     """
     artifact = opened_artifact(folder, may_be_changed=True)
     for split in artifact.manifest.splits:
         refuse_npy(folder, split.shards)
     recipe = recorded_recipe(artifact, options.overrides)
+    refuse_tokenizer_code(recipe, is_trusted=options.trust_remote_code)
     integrity = check_integrity(artifact, options.progress)
     with opened_origin(artifact, recipe, options.progress) as origin:
         return _Verification(artifact, integrity, origin, options).report()

@@ -1,0 +1,135 @@
+"""Who may run Python code that comes with a tokenizer or a model: `build`, `launch`, and calls that say so."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridgepack.canaries.canary import run_canary
+from bridgepack.canaries.records import CanaryOptions
+from bridgepack.checking.check import check_target
+from bridgepack.checking.options import CheckOptions
+from bridgepack.data.sequences.loading import forget_stage
+from bridgepack.errors import ConfigError
+from tests.support import small_builds as small
+from tests.support.launches import launch_recipe
+from tests.support.messages import mentions
+from tests.support.small_builds import Command, file_bytes
+
+WORD = "--trust-remote-code"
+CODE = """
+from pathlib import Path
+from transformers import PreTrainedTokenizerFast
+
+class OwnTokenizer(PreTrainedTokenizerFast):
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        Path("marker").touch()
+"""
+#: Commands that load the tokenizer; all but a build's own need the word.
+ASKED = (
+    "preview mine.yaml",
+    "plan mine.yaml --num-gpus 8",
+    "recipes show mine.yaml --resolved",
+    "build mine.yaml --output new --dry-run",
+    "prove sources packed",
+    "prove sources packed --all --num-workers 1",
+    "prove masks packed",
+    "prove masks mine.yaml",
+    "prove served packed",
+    "prove served mine.yaml",
+    "prove packed",
+)
+#: Commands that never run the code, and say nothing about it.
+SILENT = (
+    "check mine.yaml --artifact packed",
+    "check packed",
+    "recipes show mine.yaml",
+    "inspect packed",
+    "inspect packed --pack 0",
+    "report packed",
+    "trace packed --pack 0",
+    "diff packed packed",
+    "plan mine.yaml --num-gpus 8 --artifact packed",
+    "repack packed --set packing.packed_sequence_size=128 --output wide --num-workers 1",
+    "store verify --store .bridgepack/tokens",
+)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, chatml_tokenizer: Path) -> dict[str, bytes]:
+    """Return the files of a recipe whose tokenizer has code, and of its artifact, which a build made with it."""
+    folder = tmp_path_factory.mktemp("made")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for name, content in file_bytes(chatml_tokenizer).items():
+            (folder / "tokenizer").mkdir(exist_ok=True)
+            (folder / "tokenizer" / name).write_bytes(content)
+        config = Path("tokenizer/tokenizer_config.json")
+        named = {"tokenizer_class": "OwnTokenizer", "auto_map": {"AutoTokenizer": [None, "own.OwnTokenizer"]}}
+        config.write_text(json.dumps({**json.loads(config.read_text()), **named}))
+        Path("tokenizer/own.py").write_text(CODE)
+        recipe = launch_recipe(Path(), Path("tokenizer"))
+        recipe = recipe.override(
+            {"tokenizer.trust_remote_code": True, "preprocessing.kind": "chat", "packing.packed_sequence_size": 64}
+        )
+        small.write_json_lines(Path("rows.jsonl"), [small.chat_row(f"Is it {n}?", f"Yes, {n}.") for n in range(20)])
+        small.write_recipe(Path("mine.yaml"), recipe)
+        forget_stage()
+        small.build(recipe, Path("packed"), store=Path(".bridgepack/tokens"))
+        assert Path("marker").exists()  # the recipe's word counts in a build
+        Path("marker").unlink()
+    return file_bytes(folder)
+
+
+@pytest.fixture
+def folder(made: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name, content in made.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    monkeypatch.chdir(tmp_path)
+    forget_stage()
+    return tmp_path
+
+
+@pytest.mark.parametrize("words", ASKED)
+def test_code_runs_only_with_a_word_of_the_call(folder: Path, command: Command, words: str) -> None:
+    refused = command(*words.split())
+    assert refused.code == 2
+    assert mentions(refused.output + refused.errors, "tokenizer.trust_remote_code is true", WORD)
+    assert not (folder / "marker").exists()
+
+    allowed = command(*words.split(), WORD)
+    assert allowed.code in (0, 1), allowed.errors
+    assert (folder / "marker").exists()
+
+
+@pytest.mark.parametrize("words", SILENT)
+def test_no_other_command_runs_code(folder: Path, command: Command, words: str) -> None:
+    ran = command(*words.split())
+    assert ran.code in (0, 1), ran.errors
+    assert not (folder / "marker").exists()
+
+
+def test_a_sign_off_says_that_masks_were_not_compared(folder: Path, command: Command) -> None:
+    assert command("report", "packed", "--sign-off", "page.html").code in (0, 1)
+    assert WORD in (folder / "page.html").read_text()
+    assert not (folder / "marker").exists()
+    assert command("report", "packed", "--sign-off", "page.html", WORD).code in (0, 1)
+    assert (folder / "marker").exists()
+
+
+def test_code_of_a_model_needs_the_word_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = {"model.name": "model", "model.trust_remote_code": True}
+    with pytest.raises(ConfigError, match=f"model.trust_remote_code is true.*{WORD}"):
+        run_canary("mine.yaml", CanaryOptions(overrides=model))
+    options: dict[str, Any] = {"real_validate": True, "overrides": model, "looks_at_files": False}
+    asked: list[Any] = []
+    monkeypatch.setattr("bridgepack.bridge.validating.ask.question_of", lambda *_: asked.append(1) or 1 / 0)
+    host = check_target("mine.yaml", CheckOptions(**options)).host
+    assert host is not None
+    assert mentions(host.reason, "model.trust_remote_code is true", WORD)
+    assert asked == []
+    check_target("mine.yaml", CheckOptions(**options, trust_remote_code=True))
+    assert asked == [1]
