@@ -91,8 +91,7 @@ def plan(
     if place is not None:
         refuse_taken(place, option="--output")
     tokens = None if store is None else store_folder(store)
-    rows_store = tokens if tokens is not None and tokens.is_dir() else None
-    sft_recipe, machine = _recipe_to_plan(recipe, overrides, rows_store, model), gpu_by_name(gpu)
+    sft_recipe, machine = _recipe_to_plan(recipe, overrides, tokens, model), gpu_by_name(gpu)
     packs = None if artifact is None else local_path(artifact, "artifact")
     refuse_tokenizer_code(sft_recipe, is_trusted=trust_remote_code or packs is not None)
     lengths = lengths_of(sft_recipe, artifact=packs, store=tokens, sizes=SIZES)
@@ -108,7 +107,7 @@ def plan(
 def _recipe_to_plan(
     recipe: Recipe, overrides: Mapping[str, Any] | None, store: Path | None, model: str | None
 ) -> SFTRecipe:
-    sft_recipe = recipe_with_rows(recipe, overrides, store=store)
+    sft_recipe = recipe_with_rows(recipe, overrides, store=store if store is not None and store.is_dir() else None)
     sft_recipe = sft_recipe if model is None else sft_recipe.override({"model.name": model})
     shape_to_plan(sft_recipe)  # fails before rows are read
     return sft_recipe

@@ -1,6 +1,7 @@
 """A build's working folder beside its output: locked, kept after an interrupted build, and moved into place whole."""
 
 import fcntl
+import logging
 import os
 import shutil
 import tempfile
@@ -12,13 +13,20 @@ from bridgepack.data.artifact.artifact import PLAN_FOLDER, REPORT_FILE
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
 from bridgepack.data.artifact.manifest import MANIFEST_FILE, is_manifest, read_manifest
 from bridgepack.data.files import TEMPORARY_SUFFIX, nearest_folder, refuse_name, sync_folder, write_text
+from bridgepack.data.owners import WITHOUT_FLOCK, claim, release
 from bridgepack.errors import ArtifactError, ArtifactInUseError, BridgepackError, StoreError
 from bridgepack.records import SPLITS, Manifest
 
 #: Parts of a working folder: the artifact, the receipts of its finished shards, and files that every build makes again.
 ARTIFACT, RECEIPTS, WORK = "artifact", "receipts", "work"
-_LOCK, _IDENTITY = "lock", "identity"
+#: The locks: by flock, and where the file system has none, by a file that names its owner.
+_LOCK, _OWNER, _IDENTITY = "lock", "owner.json", "identity"
 ARTIFACT_ENTRIES = frozenset({MANIFEST_FILE, BRIDGE_METADATA_FILE, PLAN_FOLDER, REPORT_FILE, *SPLITS})
+_WEAKER = (
+    "the file system of {!r} has no flock: builds keep out of each other's way by a file beside the output, which a "
+    "killed build on another machine leaves, and `store prune` removes nothing"
+)
+_LOG = logging.getLogger(__name__)
 
 
 def staging_folder(output: Path) -> Path:
@@ -47,9 +55,12 @@ def staging(output: Path, identity: str | None = None) -> Iterator[Path]:
             f"output is {str(output)!r}, an artifact that also contains other files, which would be lost: "
             f"{', '.join(foreign[:5])}. Move them away, or choose a new folder."
         )
+    has_folder = folder.exists()
     try:
         descriptor = _lock(folder)
     except OSError as error:
+        if not has_folder:
+            _remove(folder)
         raise ArtifactError(
             f"output is {str(output)!r}; {str(folder)!r} cannot be written: {error.strerror}. Choose another --output."
         ) from None
@@ -66,7 +77,7 @@ def staging(output: Path, identity: str | None = None) -> Iterator[Path]:
             shutil.rmtree(folder / WORK, ignore_errors=True)
         else:
             _remove(folder)
-        os.close(descriptor)
+        _unlock(folder, descriptor)
 
 
 def refuse_foreign_folder(output: Path) -> None:
@@ -158,7 +169,7 @@ def remove_leftovers(output: Path) -> None:
         return
     shutil.rmtree(old, ignore_errors=True)
     _remove(folder)
-    os.close(descriptor)
+    _unlock(folder, descriptor)
 
 
 def _beside(output: Path, purpose: str) -> Path:
@@ -167,7 +178,7 @@ def _beside(output: Path, purpose: str) -> Path:
 
 
 def _lock(folder: Path) -> int:
-    """Return a descriptor that holds the folder's lock until it is closed or the process ends."""
+    """Return a descriptor that holds the folder's lock until `_unlock` or the process's end."""
     if folder.is_symlink():
         raise ArtifactError(
             f"{str(folder)!r}, the working folder, is a link; the build would empty its target. Remove the link."
@@ -195,10 +206,31 @@ def _holds(descriptor: int, folder: Path) -> bool:
         raise ArtifactInUseError(
             f"another build is writing to {str(folder)!r}. Wait until it finishes, or choose another --output."
         ) from None
+    except OSError as error:
+        if error.errno not in WITHOUT_FLOCK:
+            raise
+        _claim(folder)
+        is_held = True
     finally:
         if not is_held:
             os.close(descriptor)
     return is_held
+
+
+def _claim(folder: Path) -> None:
+    """Hold a folder by a file that names this process, where the file system has no flock."""
+    owner = claim(folder / _OWNER)
+    if owner is not None:
+        raise ArtifactInUseError(
+            f"{owner.text} is building in {str(folder)!r}. Wait until it finishes, or choose another --output. This "
+            f"file system has no flock: if that build was killed, remove {str(folder / _OWNER)!r} and build again."
+        )
+    _LOG.warning("%s", _WEAKER.format(str(folder.parent)))
+
+
+def _unlock(folder: Path, descriptor: int) -> None:
+    release(folder / _OWNER)
+    os.close(descriptor)
 
 
 def _remove(folder: Path) -> None:
@@ -206,6 +238,7 @@ def _remove(folder: Path) -> None:
     with suppress(OSError):
         _clear(folder)
         (folder / _LOCK).unlink()
+        release(folder / _OWNER)
         folder.rmdir()
 
 
@@ -213,5 +246,5 @@ def _clear(folder: Path) -> None:
     for entry in folder.iterdir():
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
-        elif entry.name != _LOCK:
+        elif entry.name not in (_LOCK, _OWNER):
             entry.unlink()

@@ -19,6 +19,7 @@ from typing import Any
 
 from bridgepack.data.files import TEMPORARY_SUFFIX, make_folders, write_text
 from bridgepack.data.identity import store_key
+from bridgepack.data.owners import WITHOUT_FLOCK
 from bridgepack.data.reading.inputs import RowView
 from bridgepack.data.reading.ranges import InputRange
 from bridgepack.data.reading.remote import scheme_of
@@ -156,7 +157,7 @@ def store_at(folder: Path, *, is_emptied: bool) -> Iterator[TokenStore]:
         yield store
         return
     descriptor = os.open(store.folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o666)
-    with _flock(descriptor, fcntl.LOCK_EX, f"a build is using the token store {str(folder)!r}"):
+    with _flock(descriptor, fcntl.LOCK_EX, f"a build is using the token store {str(folder)!r}", is_needed=True):
         yield store
 
 
@@ -194,13 +195,21 @@ def _check_version(folder: Path) -> None:
 
 
 @contextmanager
-def _flock(descriptor: int, kind: int, why_not: str) -> Iterator[None]:
-    """Hold a lock while the block runs, then close the descriptor."""
+def _flock(descriptor: int, kind: int, why_not: str, *, is_needed: bool = False) -> Iterator[None]:
+    """Hold a lock while the block runs, then close the descriptor; none without flock, unless `is_needed`."""
     try:
         try:
             fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             raise StoreError(f"{why_not}. Wait until that finishes.") from None
+        except OSError as error:
+            if error.errno not in WITHOUT_FLOCK:
+                raise
+            if is_needed:
+                raise StoreError(
+                    "the token store is on a file system without flock, so nobody can tell whether a build uses it; "
+                    "nothing is removed. While no build runs, remove the store's folder."
+                ) from None
         yield
     finally:
         os.close(descriptor)

@@ -1,0 +1,113 @@
+"""Who owns a folder where the file system has no flock: a file that is created exclusively, with its process.
+
+Weaker than flock, which ends with its process: what a killed process leaves is taken over only where that process is
+seen to be gone, so on the same machine.
+"""
+
+import errno
+import json
+import os
+import secrets
+import socket
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+#: Errors of flock on file systems without it, such as Lustre that is mounted without it.
+WITHOUT_FLOCK = frozenset({errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP})
+_START_FIELD = 19  # of /proc/PID/stat, behind the name in brackets
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Owner:
+    """A process of a machine."""
+
+    host: str  #: name of the machine
+    machine: str  #: its boot, and the process's namespace of ids: what must be equal for `pid` to mean the same
+    pid: int
+    started: str  #: when the process started, as the kernel counts, so that another one with its id is another one
+    since: str  #: time in words
+
+    @classmethod
+    def this_process(cls) -> "Owner":
+        """Return the owner that this process is."""
+        now = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
+        pid = os.getpid()
+        return cls(host=socket.gethostname(), machine=_machine(), pid=pid, started=_start_of(pid), since=now)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the process is known to have ended; never of another machine."""
+        is_here = bool(self.machine) and self.machine == _machine() and self.host == socket.gethostname()
+        return is_here and _start_of(self.pid) != self.started
+
+    @property
+    def text(self) -> str:
+        """Return the owner in words."""
+        return f"process {self.pid} on {self.host}, since {self.since}"
+
+
+def claim(path: Path) -> Owner | None:
+    """Make this process the owner that a file names; return None, or the other owner if it may live.
+
+    The file of an owner that is gone is taken over. An owner that cannot be read counts as living.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    while True:
+        try:
+            descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+        except FileExistsError:
+            owner = _read(path)
+            if not owner.is_gone:
+                return owner
+            _set_aside(path, owner)
+            continue
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            json.dump(asdict(Owner.this_process()), stream)
+        return None
+
+
+def release(path: Path) -> None:
+    """Remove the file of an owner that this process is; another's stays."""
+    with suppress(OSError):
+        owner, process = _read(path), Owner.this_process()
+        if (owner.machine, owner.pid, owner.started) == (process.machine, process.pid, process.started):
+            path.unlink()
+
+
+def _set_aside(path: Path, owner: Owner) -> None:
+    """Remove the file of an owner that is gone, unless another process has taken it over meanwhile."""
+    aside = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    with suppress(FileNotFoundError):
+        path.rename(aside)
+        if _read(aside) != owner:
+            with suppress(FileExistsError):
+                os.link(aside, path)
+        aside.unlink()
+
+
+def _read(path: Path) -> Owner:
+    try:
+        return Owner(**json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return Owner(host=socket.gethostname(), machine=_machine(), pid=0, started="gone", since="")
+    except (OSError, ValueError, TypeError):
+        return Owner(host="an unknown machine", machine="", pid=0, started="", since="an unknown time")
+
+
+def _machine() -> str:
+    with suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    return ""
+
+
+def _start_of(pid: int) -> str:
+    """Return when a process started, in the kernel's ticks; empty if there is none."""
+    with suppress(OSError, IndexError):
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+        return stat.rpartition(")")[2].split()[_START_FIELD]
+    return ""
