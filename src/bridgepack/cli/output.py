@@ -1,6 +1,5 @@
 """What all commands share: exit codes, printing, and how a command ends on a signal."""
 
-import json
 import logging
 import math
 import os
@@ -18,7 +17,7 @@ import click
 
 from bridgepack import api
 from bridgepack.errors import ConfigError
-from bridgepack.reporting.text import printable
+from bridgepack.reporting.text import json_text, printable
 
 CLEAN, FINDINGS, COULD_NOT_RUN, INTERRUPTED = 0, 1, 2, 130
 #: Signals within this time of one another count as one.
@@ -82,7 +81,7 @@ def silence(stream: Any) -> None:
 
 def print_json(value: Any) -> None:
     """Print plain values as one JSON document."""
-    echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+    echo(json_text(value))
 
 
 def has_colour() -> bool:

@@ -1,7 +1,6 @@
 """A check's report, or why there is none, as text, JSON, SARIF 2.1.0, GitHub commands and GitLab Code Quality."""
 
 import hashlib
-import json
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -16,6 +15,7 @@ from bridgepack.records import Finding, HostVerdict
 from bridgepack.records.words import counted
 from bridgepack.reporting.results.checks import check_blocks
 from bridgepack.reporting.screen import screen
+from bridgepack.reporting.text import json_text, printable
 from bridgepack.rules.judging.report import CheckReport
 from bridgepack.rules.judging.rule import Rule, rule_page
 from bridgepack.rules.registry import ALL_RULES
@@ -39,7 +39,7 @@ def render_report(
 ) -> str:
     """Return a report as `text`, `json`, `sarif`, `github` or `gitlab`."""
     if output_format == "json":
-        return json.dumps(report.to_dict(), indent=2, ensure_ascii=False, default=str) + "\n"
+        return json_text(report.to_dict()) + "\n"
     if output_format == "sarif":
         return render_sarif(report, ALL_RULES)
     if output_format == "github":
@@ -88,7 +88,7 @@ def rendered_failure(error: BaseException, output_format: str, target: str) -> s
             github_command("error", CANNOT_BE_READ, problem.message, problem.file, problem.line) for problem in problems
         ]
         return "\n".join(lines) + "\n"
-    return json.dumps(failure_to_dict(error, str(error), 2), indent=2, ensure_ascii=False) + "\n"
+    return json_text(failure_to_dict(error, str(error), 2)) + "\n"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -144,7 +144,7 @@ def _log(results: list[dict[str, Any]], rules: list[dict[str, Any]], **run: Any)
         "rules": rules,
     }
     log = {"$schema": _SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results, **run}]}
-    return json.dumps(log, indent=2, ensure_ascii=False, default=str) + "\n"
+    return json_text(log) + "\n"
 
 
 def render_gitlab(findings: Sequence[Finding]) -> str:
@@ -191,7 +191,7 @@ def _code_quality(entries: Iterable[_Entry]) -> str:
         }
         for entry in entries
     ]
-    return json.dumps(values, indent=2, ensure_ascii=False) + "\n"
+    return json_text(values) + "\n"
 
 
 def render_github(report: CheckReport) -> str:
@@ -272,7 +272,7 @@ def github_command(level: str, title: str, text: str, file: str, line: int | Non
 
 
 def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return printable(text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A"))
 
 
 def _property(text: str) -> str:

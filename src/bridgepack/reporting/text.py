@@ -1,6 +1,8 @@
 """Texts that several results share: made safe and short enough to print, and how wide they may be."""
 
+import json
 import shutil
+from typing import Any
 
 #: Maximum lines of a list that grows with the data.
 MOST_LINES = 20
@@ -11,6 +13,17 @@ def printable(text: str) -> str:
     return "".join(
         character if character in "\n\t" or character.isprintable() else "\N{REPLACEMENT CHARACTER}"
         for character in text
+    )
+
+
+def json_text(value: Any) -> str:
+    """Return values as JSON whose characters a terminal or a page shows as they are; others are escaped.
+
+    Such as ESC, C1 controls and marks of direction in the name of a column: they stand in texts alone.
+    """
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
+    return "".join(
+        character if character == "\n" or character.isprintable() else json.dumps(character)[1:-1] for character in text
     )
 
 

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import sqlite3
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -143,6 +144,26 @@ def test_workflow_commands_are_one_line_each() -> None:
     assert "50 %25%0Aof it" in first
     assert second.startswith("::notice title=")
     assert (summary, end) == ("bridgepack: 1 error, 0 warnings in recipes/mine.yaml", "")
+
+
+#: ESC, BEL, a C1 control, a mark of direction, a bidirectional override, a line separator.
+CONTROLS = "\x1b[31m \x07 \x9b2J \u200f \u202e \u2028"
+
+
+@pytest.mark.parametrize("output_format", ["json", "sarif", "github", "gitlab", "text"])
+def test_control_characters_of_the_data_are_escaped(output_format: str) -> None:
+    named = replace(FINDING, where=f"column {CONTROLS}", found=CONTROLS, examples=(CONTROLS,))
+    text = render_report(replace(REPORT, findings=(named,)), output_format)
+    assert [character for character in text if character != "\n" and not character.isprintable()] == []
+    if output_format in ("json", "sarif", "gitlab"):
+        assert any(CONTROLS in value for value in _texts(json.loads(text)))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _texts(part)
 
 
 @pytest.mark.parametrize(
