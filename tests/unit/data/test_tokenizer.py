@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -195,6 +196,17 @@ def test_chats_that_a_tokenizer_renders_in_python_need_a_template_and_markers(tm
     )
     with pytest.raises(TokenizerError, match=found):
         ChatEncoder(load_tokenizer(config), ChatPreprocessing())
+
+
+def test_template_that_is_a_pipe_a_device_or_huge_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with (tmp_path / "huge").open("wb") as file:
+        file.truncate(1 << 40)
+    places = {tmp_path / "pipe": "a regular file", Path("/dev/zero"): "a regular file", tmp_path / "huge": "more than"}
+    folder = str(write_tokenizer(tmp_path / "tokenizer", CHATML))
+    for place, reason in places.items():
+        with pytest.raises(TokenizerError, match=rf"tokenizer\.chat_template is '{place}'.*{reason}"):
+            load_tokenizer(TokenizerConfig(name_or_path=folder, chat_template=str(place)))
 
 
 @pytest.mark.parametrize("content", [b"\xef\xbb\xbf{{ messages }}", b"\xff\xfe{\0{\0"])

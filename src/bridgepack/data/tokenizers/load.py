@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.config.recipe.data import TokenizerConfig
-from bridgepack.data.files import hub_or_cache
+from bridgepack.data.files import hub_or_cache, read_small_text
 from bridgepack.data.tokenizers.flags import fill_special_tokens
 from bridgepack.data.tokenizers.probe import lost_fraction
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
@@ -25,6 +25,8 @@ _NAME = "tokenizer.name_or_path"
 _VOCABULARIES = "tokenizer.json, or vocab.json with merges.txt, or tokenizer.model"
 #: Maximum percentage of the first rows' letters and digits that a tokenizer may lose, e.g. in names or other scripts.
 _MOST_LOST_PERCENT = 10
+#: Maximum size of a chat template; the longest of models are a hundredth of that.
+_MOST_TEMPLATE_BYTES = 4 << 20
 #: What to do about a tokenizer that cannot be loaded for a reason not known here.
 _ADVICE = (
     "Give a folder with tokenizer.json and tokenizer_config.json, or a Hugging Face id that this machine can reach"
@@ -206,7 +208,7 @@ def _refuse_long_token(text: str, name: str, config: TokenizerConfig) -> None:
 
 def _template_file(name: str) -> str:
     try:
-        text = Path(name).read_text(encoding="utf-8")
+        text = read_small_text(Path(name), max_bytes=_MOST_TEMPLATE_BYTES)
     except (OSError, UnicodeDecodeError) as error:
         raise TokenizerError(
             f"tokenizer.chat_template is {name!r}; it cannot be read: {error}. Give the path of a UTF-8 Jinja file.",
