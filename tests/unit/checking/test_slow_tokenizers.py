@@ -108,6 +108,18 @@ def test_another_vocabulary_is_an_error_and_the_same_is_silent(
     assert str(different) in finding.found
 
 
+def test_tokens_added_beside_the_same_file_are_compared(tmp_path: Path) -> None:
+    plain = _sentencepiece(tmp_path / "plain", "letters")
+    extended = _sentencepiece(tmp_path / "extended", "letters")
+    write_json(extended / "added_tokens.json", {"<tool>": len(_tokens(plain))})
+
+    extends = findings(run_of(extended, model_folder(tmp_path / "model", plain)))
+    lacks = findings(run_of(plain, model_folder(tmp_path / "larger", extended)))
+
+    assert "'<tool>'" in extends["BP566"].found
+    assert "'<tool>'" in lacks["BP562"].found
+
+
 def test_files_that_cannot_be_read_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
     run, source = _sentencepiece(tmp_path / "run", "digits"), _sentencepiece(tmp_path / "of_model", "letters")

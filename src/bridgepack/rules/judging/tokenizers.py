@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import PurePath
 
@@ -80,11 +80,15 @@ class TokenizerPair:
 
     @cached_property
     def difference(self) -> VocabularyDifference | None:
-        """How the vocabularies differ; None if one of them is not known."""
-        if self.has_same_file:
-            return VocabularyDifference(changed=frozenset(), lacking=frozenset(), extra=frozenset())
-        run, model = self.of_run.tokens, self.of_model.tokens
-        return difference_of(run, model, self.of_model.more_tokens) if run and model else None
+        """How the vocabularies differ; None if one of them is not known.
+
+        Beside the same file, other tokens may be added, in added_tokens.json or tokenizer_config.json.
+        """
+        run, model, none = self.of_run.tokens, self.of_model.tokens, frozenset[int]()
+        if not (run and model):
+            return VocabularyDifference(changed=none, lacking=none, extra=none) if self.has_same_file else None
+        difference = difference_of(run, model, self.of_model.more_tokens)
+        return replace(difference, changed=none) if self.has_same_file else difference
 
     @cached_property
     def is_other_model(self) -> bool:
