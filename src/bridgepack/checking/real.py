@@ -28,7 +28,7 @@ def verdict_on(target: Target, run: Run | None, options: CheckOptions) -> HostVe
         version=run.versions[BRIDGE],
         world_size=size,
         artifact=options.artifact,
-        trusted=options.trust_config,
+        trusted_modules=options.trust_config,
         runs_code=options.trust_remote_code,
     )
 

@@ -124,25 +124,25 @@ def refuse_unwritable(output: Path, store: Path) -> None:
     _try(store.absolute(), StoreError, f"the token store is {str(store)!r}", "--store")
 
 
-def _try(folder: Path, kind: type[BridgepackError], what: str, option: str) -> None:
+def _try(folder: Path, kind: type[BridgepackError], problem: str, option: str) -> None:
     place = nearest_folder(folder)
     try:
         with tempfile.TemporaryFile(dir=place) as stream:
             stream.write(b"x")
     except OSError as cause:
         reason = f"{str(place)!r} cannot be written: {cause.strerror or cause}"
-        raise kind(f"{what}; {reason}. Choose another {option}.") from None
+        raise kind(f"{problem}; {reason}. Choose another {option}.") from None
 
 
-def move_into_place(finished: Path, output: Path) -> None:
+def move_into_place(finished_folder: Path, output: Path) -> None:
     """Move a finished artifact to its output; an old one is removed only after the new one is in place."""
     place, old = output.resolve(), _beside(output, "old")
     if place.exists():
         shutil.rmtree(old, ignore_errors=True)
         place.rename(old)
-    finished.rename(place)
+    finished_folder.rename(place)
     sync_folder(place.parent)
-    sync_folder(finished.parent)
+    sync_folder(finished_folder.parent)
     shutil.rmtree(old, ignore_errors=True)
 
 

@@ -42,7 +42,7 @@ def host_verdict(
     version: Version,
     world_size: int | None,
     artifact: Path | None,
-    trusted: Sequence[str] = (),
+    trusted_modules: Sequence[str] = (),
     runs_code: bool = False,
 ) -> HostVerdict:
     """Return what the installed host says of a target, or why it is not asked.
@@ -54,52 +54,52 @@ def host_verdict(
         version: of megatron-bridge, which the check is for.
         world_size: number of GPUs; None if unknown.
         artifact: folder of the packs that the run reads, if it is none of the target's.
-        trusted: modules of which a saved config may name classes and functions, besides what the host writes there.
+        trusted_modules: modules of which a saved config may name classes and functions, besides what the host writes.
         runs_code: whether code that comes with a recipe's model may run.
     """
-    installed = environment_here().versions.get(BRIDGE)
-    if installed is None:
+    installed_version = environment_here().versions.get(BRIDGE)
+    if installed_version is None:
         return HostVerdict(state="absent", reason="megatron-bridge is not installed here")
-    if Version(installed).base_version != version.base_version:
-        reason = f"the check is for megatron-bridge {version}, and {installed} is installed here"
-        return HostVerdict(state="other version", reason=reason, version=installed)
+    if Version(installed_version).base_version != version.base_version:
+        reason = f"the check is for megatron-bridge {version}, and {installed_version} is installed here"
+        return HostVerdict(state="other version", reason=reason, version=installed_version)
     if target.recipe is not None and target.recipe.model is None:
         return HostVerdict(
-            state="not judged", reason="model is missing, so there is nothing to train", version=installed
+            state="not judged", reason="model is missing, so there is nothing to train", version=installed_version
         )
     try:
         if target.recipe is not None:
             refuse_model_code(target.recipe, is_trusted=runs_code)
     except ConfigError as error:
-        return HostVerdict(state="not judged", reason=str(error), version=installed)
+        return HostVerdict(state="not judged", reason=str(error), version=installed_version)
     try:
-        question = question_of(target, world_size, artifact, tuple(trusted))
+        question = question_of(target, world_size, artifact, tuple(trusted_modules))
     # Every object in a live config may refuse to be pickled in its own way.
     except Exception as error:
         reason = f"the ConfigContainer cannot be handed to another process: {type(error).__name__}: {error}"
-        return HostVerdict(state="not judged", reason=reason, version=installed)
+        return HostVerdict(state="not judged", reason=reason, version=installed_version)
     started_s = time.monotonic()
     verdict = _answer(question)
     if verdict.state == "not importable":
-        reason = f"megatron-bridge {installed} is installed, but {verdict.reason}"
+        reason = f"megatron-bridge {installed_version} is installed, but {verdict.reason}"
         verdict = replace(verdict, reason=reason)
-    return replace(verdict, version=installed, seconds=time.monotonic() - started_s)
+    return replace(verdict, version=installed_version, seconds=time.monotonic() - started_s)
 
 
 def question_of(
-    target: Target, world_size: int | None, artifact: Path | None, trusted: tuple[str, ...] = ()
+    target: Target, world_size: int | None, artifact: Path | None, trusted_modules: tuple[str, ...] = ()
 ) -> Question:
     """Return what to ask of a target; raises whatever an object in a live config raises if it cannot be pickled."""
     facts: dict[str, Any] = {"world_size": world_size, "gpu": _gpu_of(target)}
     if target.recipe is not None:
-        known = artifact or target.artifact
+        packs = artifact or target.artifact
         return Question(
             recipe=target.recipe.model_dump(mode="json", exclude_unset=True),
-            artifact=None if known is None else str(known),
+            artifact=None if packs is None else str(packs),
             **facts,
         )
     if target.kind == "saved":
-        return Question(saved=str(target.file), trusted=trusted, overrides=target.overrides, **facts)
+        return Question(saved=str(target.file), trusted=trusted_modules, overrides=target.overrides, **facts)
     return Question(pickled=pickle.dumps(target.source), overrides=target.overrides, **facts)
 
 
@@ -112,13 +112,13 @@ def _gpu_of(target: Target) -> str:
 
 def _answer(question: Question) -> HostVerdict:
     with tempfile.TemporaryDirectory(prefix="bridgepack-validate-") as scratch:
-        own = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **dict.fromkeys(_FOLDERS, scratch)}
+        variables = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **dict.fromkeys(_FOLDERS, scratch)}
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "bridgepack.bridge.validating.child", scratch],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, **_HIDDEN, **own},
+            env={**os.environ, **_HIDDEN, **variables},
         )
         try:
             answer, errors = process.communicate(pickle.dumps(question), timeout=LIMIT_S)
@@ -130,7 +130,7 @@ def _answer(question: Question) -> HostVerdict:
             process.wait()
     if process.returncode or not answer:
         last = errors.decode(errors="replace").strip().rpartition("\n")[2]
-        ended = f"signal {-process.returncode}" if process.returncode < 0 else f"code {process.returncode}"
-        return HostVerdict(state="not judged", reason=f"its process ended with {ended}: {last or 'no message'}")
+        end_text = f"signal {-process.returncode}" if process.returncode < 0 else f"code {process.returncode}"
+        return HostVerdict(state="not judged", reason=f"its process ended with {end_text}: {last or 'no message'}")
     values = json.loads(answer)
     return HostVerdict(**{**values, "where": tuple(values["where"])})
