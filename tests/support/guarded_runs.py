@@ -49,6 +49,8 @@ class RunRequest:
     #: Ranks in which it is broken; every rank where there are none.
     ranks: tuple[int, ...] = ()
     timeout_s: float = 120.0
+    #: Variables of its processes.
+    variables: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,6 +107,7 @@ def _be_rank(request: RunRequest, rank: int, port: int, log: Path) -> None:
 def _rank(request: RunRequest, rank: int, port: int) -> int:
     own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": request.world_size, "MASTER_PORT": port}
     os.environ.update({"MASTER_ADDR": "127.0.0.1", **{name: str(value) for name, value in own.items()}})
+    os.environ.update(request.variables)
     run_on_cpu()
     if request.damage and (not request.ranks or rank in request.ranks):
         sabotage.apply(request.damage)

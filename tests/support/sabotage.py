@@ -9,6 +9,7 @@ from typing import Any
 
 from bridgepack.bridge.environment import environment_here
 from bridgepack.canaries.faults import in_every_batch
+from tests.support import seen_losses
 
 _OFFSETS = ("cu_seqlens_q", "cu_seqlens_kv", "cu_seqlens_q_padded", "cu_seqlens_kv_padded")
 _FIRST_BAD_STEP = 2
@@ -42,6 +43,27 @@ def _shift_mask(micro_batch: dict[str, Any]) -> None:
     import torch
 
     micro_batch["loss_mask"] = torch.roll(micro_batch["loss_mask"], 1, dims=1)
+
+
+def _change_a_token(micro_batch: dict[str, Any]) -> None:
+    """Make the batch one of another pack with the same boundaries and the same mask."""
+    micro_batch["tokens"][:, 1] += 1
+
+
+def _fail_in_the_losses() -> None:
+    """Let what sums losses by source fail in the second step."""
+    from megatron.core.rerun_state_machine import get_rerun_state_machine
+
+    from bridgepack.running.losses import step
+
+    sum_losses = step.sum_losses
+
+    def failing(*arguments: Any, **options: Any) -> None:
+        if get_rerun_state_machine().current_iteration >= _FIRST_BAD_STEP:
+            raise MemoryError("no memory left for the sums")
+        sum_losses(*arguments, **options)
+
+    step.sum_losses = failing
 
 
 def _lose_boundaries_in_the_step() -> None:
@@ -151,6 +173,9 @@ DAMAGES: Mapping[str, Callable[[], None]] = {
     "loss of nan": _spoil_loss(float("nan")),
     "loss of infinity": _spoil_loss(float("inf")),
     "replace a shard": _replace_a_shard,
+    "change a token": lambda: (in_every_batch(_change_a_token), seen_losses.write_down())[0],
+    "fail in the losses": _fail_in_the_losses,
+    "write losses down": seen_losses.write_down,
     "no memory": _run_out_of_memory,
     "join sequences on a newer host": _on_a_newer_host("join sequences"),
     "loss of nan on a newer host": _on_a_newer_host("loss of nan"),

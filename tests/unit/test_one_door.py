@@ -90,8 +90,8 @@ DOORS: dict[str, Callable[[str], Any]] = {
 }
 #: Commands whose output is text, not JSON.
 TEXTS = ("--diff", "recipes schema", "new mine")
-#: Commands that a test of their own compares: they need Megatron-Bridge, nemo-run or conversations.
-ELSEWHERE = {"prove TARGET", "prove training", "prove served", "launch"}
+#: Commands that a test of their own compares: they need Megatron-Bridge, nemo-run, conversations or a run.
+ELSEWHERE = {"prove TARGET", "prove training", "prove served", "launch", "losses"}
 
 
 @pytest.fixture(scope="module")
@@ -267,6 +267,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any] | type, ...]] = {
     "trace": (bridgepack.trace, RunOptions),
     "diff": (bridgepack.diff,),
     "launch": (bridgepack.plan_launch,),
+    "losses": (bridgepack.losses,),
     "recipes list": (bridgepack.list_recipes,),
     "recipes show": (bridgepack.resolve_recipe,),
     "store list": (bridgepack.list_store,),

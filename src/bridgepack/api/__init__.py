@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from bridgepack.api.recipes import resolve_recipe as resolve_recipe
     from bridgepack.api.recipes import show_recipe as show_recipe
     from bridgepack.api.reports import report as report
+    from bridgepack.api.runs import losses as losses
     from bridgepack.api.stores import list_store as list_store
     from bridgepack.api.stores import prune_store as prune_store
     from bridgepack.api.stores import verify_store as verify_store
@@ -66,6 +67,7 @@ _NAMES = MappingProxyType(
         "reports": "report",
         "files": "staged_report check_report_path",
         "artifacts": "inspect trace",
+        "runs": "losses",
         "parts": "prove",
         "proofs": "diff",
         "recipes": "load_recipe list_recipes show_recipe resolve_recipe new_recipe recipes_like recipe_schema",

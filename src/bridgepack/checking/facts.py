@@ -52,6 +52,7 @@ def with_facts(run: Run, target: Target, packs: ArtifactFacts | None, options: C
             balance_refusal=cache(partial(_balance_refusal, recipe)),
             installed_fields=cache(partial(_installed_fields, run, options)),
             base_model=cache(partial(base_model_of, run, recipe, looks_at_files=options.looks_at_files)),
+            asks_for_losses=lambda: recipe is not None and (recipe.losses.by_source is True or recipe.losses.by_row),
             tokenizers=cache(partial(tokenizers_of, run, recipe, packs, looks_at_files=options.looks_at_files)),
         ),
     )

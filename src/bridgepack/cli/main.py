@@ -29,6 +29,7 @@ COMMANDS = {
     "trace": ("Prove", "trace", "Show what each rank reads at a step, or where a source row ended up."),
     "diff": ("Prove", "trace", "Compare two artifacts: sequences, masks, statistics, settings."),
     "launch": ("Run", "launch", "Build, check, then train RECIPE on CLUSTER through nemo-run."),
+    "losses": ("Run", "losses", "Show the loss of each source of RUN, and the rows far above their source."),
     "store": ("Run", "store", "List, prune or verify the token store."),
 }
 #: Commands that tools call; help does not list them.

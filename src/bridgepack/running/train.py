@@ -19,6 +19,7 @@ from typing import Any
 from bridgepack.bridge.forward_steps import forward_step_for
 from bridgepack.bridge.shipped import import_host
 from bridgepack.errors import BridgepackError, ConfigError, forget_interrupt
+from bridgepack.records.losses import LOSSES_FOLDER
 from bridgepack.reporting.formats import render_report
 from bridgepack.reporting.text import printable
 from bridgepack.running.assignment import (
@@ -37,6 +38,7 @@ from bridgepack.running.guard.callback import Guard, GuardViolationError, Notice
 from bridgepack.running.guard.report import findings_text
 from bridgepack.running.guard.unchanged import CheckedFiles, FilesCallback, FilesChangedError
 from bridgepack.running.job import Identity, Job, Stop
+from bridgepack.running.losses.callback import Losses
 from bridgepack.running.starting import Start, check_start, checked_files, facts_of, resume_order, start_of, write_order
 
 _FINETUNE = "megatron.bridge.training.finetune"
@@ -142,8 +144,13 @@ def _train(job: Job, records: _JobRecords, start: Start, files: CheckedFiles | N
         callbacks.append(
             FilesCallback(files, start.recipe.guard, on_change=lambda error: job.stop(_files_changed(error)))
         )
+    forward_step = forward_step_for(start.config)
+    if start.artifact is not None:
+        losses = _losses_of(start, records)
+        forward_step = losses.watching(forward_step)
+        callbacks.append(losses)
     try:
-        finetune(start.config, guard.watching(forward_step_for(start.config)), callbacks=callbacks)
+        finetune(start.config, guard.watching(forward_step), callbacks=callbacks)
     except _TOLD:
         return FINDINGS
     except SystemExit as exited:  # the host's own way to end at a step, a time or a signal
@@ -154,6 +161,16 @@ def _train(job: Job, records: _JobRecords, start: Start, files: CheckedFiles | N
         return FINDINGS
     job.finish()
     return SUCCEEDED
+
+
+def _losses_of(start: Start, records: _JobRecords) -> Losses:
+    assert start.artifact is not None
+    return Losses(
+        artifact=start.artifact,
+        folder=start.run_folder.path / LOSSES_FOLDER,
+        settings=start.recipe.losses,
+        on_notice=lambda notice: records.notice(notice, "losses"),
+    )
 
 
 def _files_changed(error: FilesChangedError) -> Stop:
@@ -170,10 +187,10 @@ class _JobRecords:
         if stop.record:
             self._keep(str(stop.record.get("kind", "stop")), stop.record)
 
-    def notice(self, notice: Notice) -> None:
-        """Print and record a notice of the guard."""
+    def notice(self, notice: Notice, name: str = "guard") -> None:
+        """Print and record a notice of the guard, or of what else looks on."""
         say(notice.text)
-        self._keep("guard", {"kind": notice.kind, "text": notice.text, **notice.facts})
+        self._keep(name, {"kind": notice.kind, "text": notice.text, **notice.facts})
 
     def _keep(self, name: str, content: dict[str, Any]) -> None:
         if self.folder is not None:

@@ -18,6 +18,7 @@ A case is a mapping with, all optional:
   them; without it they are compared as far as the settings and the artifact tell.
 - `installed_fields`: class of the installed host -> field -> its type.
 - `base_model`: settings of the model whose weights are loaded.
+- `asks_for_losses`: true for a recipe with losses.by_source or losses.by_row true.
 - `other_settings`: settings about rows that differ from the packs'.
 - `artifact`: an artifact's case, as in `in_memory_artifact`.
 """
@@ -117,6 +118,7 @@ def subject_of(case: Mapping[str, Any]) -> Run:
                 BaseModel(name="some/model", settings=case["base_model"]) if "base_model" in case else UNKNOWN_MODEL
             ),
             balance_refusal=lambda: case.get("balance_refused"),
+            asks_for_losses=lambda: case.get("asks_for_losses", False),
             other_settings=lambda: tuple(case.get("other_settings", ())),
             waiting=lambda: _waiting(**case["waiting"]) if "waiting" in case else NO_PACKS,
         ),

@@ -30,6 +30,7 @@ from bridgepack.config.recipe.training import (
     FullMethod,
     GuardConfig,
     LoggingConfig,
+    LossesConfig,
     Method,
     ModelConfig,
     OptimizerConfig,
@@ -86,6 +87,8 @@ class SFTRecipe(Document):
     """Logs and experiment trackers."""
     guard: GuardConfig = GuardConfig()
     """Checks during training."""
+    losses: LossesConfig = LossesConfig()
+    """Losses by source during training."""
     environment: dict[str, str | int | float | bool] = Field(default_factory=dict)
     """Environment variables of the run, e.g. `{NCCL_DEBUG: WARN}`."""
     bridge_overrides: dict[str, Any] = Field(default_factory=dict)

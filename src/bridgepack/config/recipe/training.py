@@ -195,3 +195,14 @@ class GuardConfig(Section):
         """
         is_early = step - first_step < self.first_steps
         return self.enabled and (is_early or (self.every_steps is not None and step % self.every_steps == 0))
+
+
+class LossesConfig(Section):
+    """Losses by source, from the packs as they are; they change nothing in training."""
+
+    by_source: Flag | None = None
+    """Follow the loss of each source; null does where the packs have two or more sources and it can work."""
+    by_row: Flag = False
+    """Also write the loss of each row at each step, about 6 bytes a row and epoch."""
+    every_steps: PositiveInt | None = None
+    """Steps between reports; null for the interval at which Megatron-Bridge logs."""

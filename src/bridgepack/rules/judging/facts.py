@@ -49,6 +49,8 @@ class SlowFacts:
     installed_fields: Callable[[], InstalledFields | str] = lambda: NOT_ASKED
     #: the model whose weights the run starts from, or why it is not known
     base_model: Callable[[], BaseModel | str] = lambda: UNKNOWN_MODEL
+    #: the recipe has losses.by_source or losses.by_row true
+    asks_for_losses: Callable[[], bool] = lambda: False
     #: the run's tokenizer beside its model's, or why they are not compared
     tokenizers: Callable[[], TokenizerPair | str] = lambda: NO_TOKENIZERS
 

@@ -1,7 +1,7 @@
 """Rules on averaging the loss: over tokens or over micro batches, and in which collective."""
 
 from bridgepack.records.messages import say
-from bridgepack.rules.judging.rule import ADVICE, ERROR, VALIDATE, WARNING, Found, fixable_rule, rule, wrong
+from bridgepack.rules.judging.rule import ADVICE, ERROR, VALIDATE, WARNING, Found, fixable_rule, place, rule, wrong
 from bridgepack.rules.judging.subject import PACKS_OFFLINE, Run
 from bridgepack.rules.run.reading import (
     DIFFUSION_DATASETS,
@@ -9,6 +9,7 @@ from bridgepack.rules.run.reading import (
     PRETRAINING_DATASETS,
     computes_loss_per_token,
     fine_tunes,
+    graph_capture,
     per_token_loss,
     splits_context,
 )
@@ -122,6 +123,26 @@ def validation_loss_weighs_packs(run: Run) -> Found:
     if run.evaluates and not run.flag(_PER_TOKEN):
         allowed_values = "true, if you compare validation losses"
         yield wrong(_PER_TOKEN, "false", allowed_values, changes=per_token_loss(run))
+
+
+@rule("BP643", ERROR, "core/full_cuda_graph.py; running/losses/packs.py")
+def losses_by_source_of_unknown_rows(run: Run) -> Found:
+    """losses.by_source or by_row is true, but what a micro batch holds, or the losses of its tokens, cannot be known.
+
+    Why: Silent without this rule: only packs that `build` wrote tell the source of each token, and inside a
+        full-iteration CUDA graph no Python code runs.
+    Bad: losses.by_source true and data that are packed in the batch. Good: losses.by_source true and packs of `build`.
+    Fix: Set losses.by_source to null, which follows losses where it can, and losses.by_row to false; or pack offline
+        without such a graph.
+    """
+    if not run.slow_facts.asks_for_losses():
+        return
+    where, allowed_values = place("losses"), "by_source null and by_row false, or packs of `build`"
+    actual = "by_source or by_row is true, and"
+    if not (run.packs_offline and run.is_text):
+        yield wrong(where, f"{actual} the run reads no packs of an artifact", allowed_values)
+    elif graph_capture(run).is_full_iteration:
+        yield wrong(where, f"{actual} a full-iteration CUDA graph computes the steps", allowed_values)
 
 
 @rule("BP027", ADVICE, "PSB027; docs/bridge-rl-integration.md:190", when=splits_context)
