@@ -121,7 +121,7 @@ def _recipe(folder: Path, changes: Mapping[str, Any]) -> SFTRecipe:
         "model": {"name": str(folder / "model")},
         "schedule": {"train_iters": NUM_STEPS, "eval_iters": 0},
         "optimizer": {"lr": 1e-2},
-        "checkpoint": {"pretrained": str(folder / "model"), "folder": str(folder / "checkpoints")},
+        "checkpoint": {"pretrained": str(folder / "model")},
         "logging": {"log_interval": 1},
         "losses": {"every_steps": 2},
         "bridge_overrides": {
@@ -148,6 +148,8 @@ def results(folder: Path, request: pytest.FixtureRequest) -> Results:
 
 def _request(folder: Path, name: str, run: Run) -> RunRequest:
     recipe, changes = folder / f"{name}.yaml", dict(run.changes)
+    if "bridge_overrides.checkpoint" in changes:
+        changes["checkpoint.folder"] = str(folder / "checkpoints")
     if board := changes.get("logging.tensorboard_dir"):
         changes["logging.tensorboard_dir"] = str(folder / board)
     recipe.write_text(recipe_to_yaml(_recipe(folder, changes)), encoding="utf-8")
