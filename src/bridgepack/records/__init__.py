@@ -29,6 +29,7 @@ from bridgepack.records.manifests import StepRatios as StepRatios
 from bridgepack.records.manifests import UnreadField as UnreadField
 from bridgepack.records.manifests import Waiting as Waiting
 from bridgepack.records.sequences import ASSISTANT as ASSISTANT
+from bridgepack.records.sequences import INLINE_ANSWER_MARKERS as INLINE_ANSWER_MARKERS
 from bridgepack.records.sequences import INLINE_THOUGHT_MARKERS as INLINE_THOUGHT_MARKERS
 from bridgepack.records.sequences import INPUT_IDS as INPUT_IDS
 from bridgepack.records.sequences import LOSS_CURES as LOSS_CURES

@@ -96,15 +96,22 @@ THOUGHT_MARKERS = (
     ("<|channel>thought\n", "<channel|>", False),
     ("<|channel|>analysis<|message|>", "<|end|>", False),
 )
-#: (opening and closing text of thoughts in answers of data sets, and of what follows them), where a template has other
-#: markers: OpenThoughts and Sky-T1; Reflection and others; Kimi.
+#: The same of answers in data sets, under a template with other markers: those of templates; OpenThoughts and Sky-T1;
+#: Reflection and others; Kimi.
 INLINE_THOUGHT_MARKERS = (
-    ("<|begin_of_thought|>", "<|end_of_thought|>", "<|begin_of_solution|>", "<|end_of_solution|>"),
-    ("<reasoning>", "</reasoning>", "<answer>", "</answer>"),
-    ("<thinking>", "</thinking>", "<output>", "</output>"),
-    ("<thought>", "</thought>", "<answer>", "</answer>"),
-    ("<scratchpad>", "</scratchpad>", "<answer>", "</answer>"),
-    ("◁think▷", "◁/think▷", "", ""),
+    *THOUGHT_MARKERS,
+    ("<|begin_of_thought|>", "<|end_of_thought|>", True),
+    *(
+        (f"<{name}>", f"</{name}>", True)
+        for name in ("reasoning", "thinking", "thought", "thoughts", "scratchpad", "reflection", "analysis", "cot")
+    ),
+    ("◁think▷", "◁/think▷", True),
+)
+#: (opening, closing text) of what follows thoughts in answers of data sets.
+INLINE_ANSWER_MARKERS = (
+    ("<|begin_of_solution|>", "<|end_of_solution|>"),
+    ("<|start|>assistant<|channel|>final<|message|>", "<|return|>"),
+    *((f"<{name}>", f"</{name}>") for name in ("answer", "output", "solution", "response", "final_answer")),
 )
 #: Kinds that are reported but never drop a row: templates may omit thoughts, and the others lose no text.
 TOLERATED_LOSSES = frozenset(
@@ -146,11 +153,12 @@ LOSS_CURES: Mapping[str, str] = {
     LostKind.CUT_HISTORY: ("on purpose, by preprocessing.over_long; raise packing.max_sequence_length to keep more"),
     LostKind.EMPTY_ANSWER: "set preprocessing.empty_answers to drop, or correct the rows",
     LostKind.INLINE_THOUGHTS: (
-        "set preprocessing.inline_thoughts to move, which puts them where the template has thoughts, or correct the "
-        "rows"
+        "set preprocessing.inline_thoughts to move, which puts them where the template has thoughts; for a template "
+        "without thoughts, set tokenizer.chat_template to another, or correct the rows"
     ),
     LostKind.MEDIA: (
-        "such rows are not text alone: set preprocessing.on_lost_content to drop (or error), or remove them"
+        "such rows are not text alone: remove them, or, if they are at most a fifth of the data (BP543), set "
+        "preprocessing.on_lost_content to drop"
     ),
     LostKind.RENDERED_CHAT: "cut the text at its turns into a column messages, and read that with layout kind chat",
     LostKind.EARLIER_REASONING: (

@@ -1,19 +1,24 @@
 """What `new` and a build say to do is done to the letter on the rows that they say it of, and builds."""
 
+import json
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bridgepack.api import new_recipe
 from bridgepack.config.detected import data_for, preprocessing_for
-from bridgepack.config.layouts.detect import Detection
+from bridgepack.config.layouts.detect import Detection, detect
+from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.planning.detecting import detect_data, detect_data_or_files
 from bridgepack.records import LOSS_CURES, SplitRecord
-from tests.support.small_builds import build, small_recipe, write_json_lines
+from tests.support.read_rows import reader_for
+from tests.support.small_builds import Command, build, small_recipe, write_json_lines
 from tests.zoo.families import FAMILIES, write_tokenizer
 
 Row = dict[str, Any]
@@ -51,6 +56,19 @@ ROWS: Mapping[str, list[Row]] = {
     "mixed": [{"messages": None, "prompt": "How deep is it?", "completion": "200 m."}, CHAT] * 2,
     "history": [{"instruction": "So?", "input": "", "output": "So.", "history": [["How deep is it?", "200 m."]]}],
     "pairs": [{"conversation": [{"input": "How deep is it?", "output": "200 m."}]}],
+    "preference after turns": [
+        {"messages": [ASKED], "chosen": SAID, "rejected": {"role": "assistant", "content": "No idea, to be frank."}}
+    ],
+    "preference of ms-swift": [{**CHAT, "rejected_response": "No idea, to be frank."}],
+    "image parts": [
+        {"messages": [{**ASKED, "content": [{"type": "image_url", "image_url": {"url": "a"}}]}, SAID]},
+        CHAT,
+    ],
+    "a place for an image": [{"messages": [{**ASKED, "content": "<image>\nWhich?"}, SAID]}, CHAT],
+    "thoughts of Magistral": [{"messages": [ASKED, {**SAID, "content": "[THINK]Hm, Uri.[/THINK]200 m."}]}],
+    "masked answers": [{"messages": [ASKED, {**SAID, "mask_loss": True}, ASKED, SAID]}],
+    "lists of a role and a text": [{"messages": [["user", "How deep is it?"], ["assistant", "It is 200 m deep."]]}],
+    "an answer beside turns": [{"messages": [ASKED], "response": "200 m."}, {**CHAT, "response": None}],
 }
 _LAYOUT, _SETTING = re.compile(r"--layout (\w+)"), re.compile(r"(?:set )?preprocessing\.(\w+) to (\w+)")
 
@@ -100,6 +118,67 @@ def _follow(path: Path, tokenizer: Path, folder: Path) -> None:
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     family = next(one for one in FAMILIES if one.name == "Qwen3")
     return write_tokenizer(tmp_path_factory.mktemp("tokenizers") / "qwen3", family)
+
+
+#: Refused layout -> its rows, and the rows that the refusal says to write.
+REWRITTEN: Mapping[str, tuple[Row, list[Row]]] = {
+    "unpaired_turns": ({**CHAT, "label": True}, [CHAT]),
+    "preference_texts": (
+        dict.fromkeys(("chosen", "rejected"), "\n\nHuman: How deep is it?\n\nAssistant: It is 200 m deep."),
+        [CHAT],
+    ),
+    "scored_answers": (
+        {"prompt": "How deep is it?", "responses": ["It is 200 m deep.", "No idea."], "scores": [4, 1]},
+        [{"prompt": "How deep is it?", "answer": "It is 200 m deep."}],
+    ),
+    "multiple_choice": ({"question": "How deep?", "choices": ["3 m", "200 m"], "answer": 1}, [CHAT]),
+    "listed_conversations": ({"conversations": [CHAT["messages"]] * 2}, [CHAT, CHAT]),
+    "listed_rows": ({"data": [CHAT, CHAT]}, [CHAT, CHAT]),
+    "listed_columns": (
+        {"question": ["How deep?", "How long?"], "answer": ["200 m", "11 km"]},
+        [{"question": "How deep?", "answer": "200 m"}, {"question": "How long?", "answer": "11 km"}],
+    ),
+    "listed_texts": ({"data": ["How deep is it?", "It is 200 m deep."]}, [CHAT]),
+    "text_of_rows": ({"text": json.dumps(CHAT)}, [CHAT]),
+    "wrapped_row": ({"row": CHAT}, [CHAT]),
+}
+
+
+@pytest.mark.parametrize("name", REWRITTEN)
+def test_rows_that_a_refusal_says_to_write_are_read(name: str) -> None:
+    row, rows = REWRITTEN[name]
+
+    with pytest.raises(ConfigError) as refused:
+        detect([row] * 2)
+
+    assert f"look like {name} (" in str(refused.value)
+    assert detect(rows).unread == ()
+
+
+def test_the_path_that_a_refusal_names_is_read() -> None:
+    reader = reader_for(layout={"kind": "chat", "messages": [{"from_column": "row.messages"}]})
+
+    assert reader.read({"row": CHAT}).columns["messages"] == CHAT["messages"]
+
+
+@pytest.mark.parametrize("name", ["preference after turns", "mixed"])
+def test_the_command_that_new_prints_writes_a_recipe_that_builds(
+    tmp_path: Path, tokenizer: Path, command: Command, name: str
+) -> None:
+    path = write_json_lines(tmp_path / "rows.jsonl", ROWS[name] * 6)
+    wish: dict[str, Any] = {"model": "Qwen/Qwen3-8B", "num_gpus": 4, "seq_length": 512}
+    wish |= {"data": str(path), "tokenizer": str(tokenizer)}
+    try:
+        made = new_recipe("mine", **wish)
+    except ConfigError as error:
+        layout = next(layout for layout in _LAYOUT.findall(str(error)) if layout != "none")
+        made = new_recipe("mine", **wish, layout=layout)
+
+    ran = command(*shlex.split(made.command)[1:], "--output", tmp_path / "mine.yaml")
+
+    assert (ran.code, (tmp_path / "mine.yaml").read_text()) == (0, made.text)
+    split = _split(load_recipe(tmp_path / "mine.yaml"), tmp_path / "out")
+    assert (split.drops, dict(split.lost_content)) == ({}, {})
 
 
 @pytest.mark.parametrize("name", ROWS)

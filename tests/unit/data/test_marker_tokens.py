@@ -1,5 +1,6 @@
 """Markers whose tokens in a rendered text are others than alone, and markers that no text has."""
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -121,6 +122,18 @@ def test_a_template_that_is_taken_for_a_family(tmp_path: Path) -> None:
         encoded(tokenizer, TURNS)
     assert trained(tokenizer, encoded(tokenizer, TURNS, **PHI_4.preprocessing)) == "Four.<|im_end|>Seven.<|im_end|>"
     assert isinstance(encoded(tokenizer, TURNS, loss_mode="full"), Encoded)
+
+
+@pytest.mark.parametrize("markers", [PLAIN_MARKERS[0], ("<|ask|>", "<|bot|>\n", "<|stop|>\n"), PLAIN_MARKERS[1]])
+def test_the_markers_said_of_an_unknown_family_find_the_answers(tmp_path: Path, markers: tuple[str, str, str]) -> None:
+    tokenizer = loaded_tokenizer(tmp_path, plain(BYTES, *markers))
+
+    with pytest.raises(TokenizerError, match="of no known family") as unknown:
+        encoded(tokenizer, TURNS)
+
+    value = json.loads(re.search(r"assistant_markers to (\{.*?\}), which", str(unknown.value))[1])
+    answers = trained(tokenizer, encoded(tokenizer, TURNS, assistant_markers=value))
+    assert [text.strip() for text in answers.split(markers[2].strip())] == ["Four.", "Seven.", ""]
 
 
 CHATML_TURNS = "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"

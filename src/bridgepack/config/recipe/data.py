@@ -224,8 +224,8 @@ class DataConfig(Section):
     max_row_bytes: Annotated[int, Field(ge=1, strict=True)] = 1 << 25
     """Maximum size of a row in bytes, of its JSON or, in columnar files, its values; larger rows are dropped unread."""
     role_aliases: dict[str, Role] = Field(default_factory=dict)
-    """Extra role name (case-insensitive) -> role, e.g. `{bard: assistant}`. Built in: human, gpt, function_call,
-    function_response, observation."""
+    """Extra role name (case-insensitive) -> role, e.g. `{agent: assistant, customer: user}`. Built in are names with
+    one meaning, such as human, gpt, bot, model, function_call, function_response and observation."""
 
     @property
     def all_sources(self) -> tuple[Source, ...]:

@@ -20,6 +20,7 @@ from bridgepack.data.reading.inputs import names_of
 from bridgepack.data.reading.json_texts import value_of_json
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
+from bridgepack.records.words import kind_of
 
 #: Role and content, or from and value; a question and its answer.
 _PLAIN_FIELDS, _PAIR_LENGTH = 2, 2
@@ -81,7 +82,7 @@ class MessageReader:
         if isinstance(turn, (list, tuple)) and len(turn) == _PAIR_LENGTH:
             turn = dict(zip(("user", "assistant"), turn, strict=True))
         if not isinstance(turn, Mapping):
-            detail = f"{where} is a {type(turn).__name__}; it must be an object, or a list of a question and its answer"
+            detail = f"{where} is {kind_of(turn)}; it must be an object, or a list of a question and its answer"
             raise RowError(DropReason.INVALID_FIELD, detail)
         # `datasets` and pyarrow give every turn the fields of all turns, with null where a turn lacks one.
         fields = {name: value for name, value in turn.items() if value is not None}
@@ -104,14 +105,17 @@ class MessageReader:
     ) -> dict[str, Any]:
         name = fields[role_name]
         if not isinstance(name, str):
-            raise RowError(DropReason.INVALID_FIELD, f"{where}: the role is a {type(name).__name__}; it must be text")
+            raise RowError(DropReason.INVALID_FIELD, f"{where}: the role is {kind_of(name)}; it must be text")
         role = self._role_aliases.get(name.lower()) or ROLE_NAMES.get(name) or ROLE_NAMES.get(name.lower(), name)
         is_renamed = role_name != "role" or content_name != "content"
         left_out = {role_name, content_name, "role", "content"} if is_renamed else {"role", "content"}
         if role == FUNCTION_CALL:
             return _turn_of_calls(fields, content_name, left_out, where, unread)
         if role not in ROLES:
-            raise RowError(DropReason.UNKNOWN_ROLE, f"{where}: role {name!r}; known: {', '.join(sorted(ROLES))}")
+            raise RowError(
+                DropReason.UNKNOWN_ROLE,
+                f"{where}: role {name!r}; known: {', '.join(sorted(ROLES))}; name it in data.role_aliases",
+            )
         content = _content_of(fields.get(content_name), role, f"{where}: content")
         if not is_renamed:
             return {**fields, "role": role, "content": content}
@@ -187,10 +191,10 @@ def _content_of(content: Any, role: str, where: str) -> Any:
     if role == "tool" and (isinstance(content, Mapping) or _is_result(content)):
         return json.dumps(content, ensure_ascii=False)
     if content is not None and not isinstance(content, list):
-        raise RowError(DropReason.INVALID_FIELD, f"{where} is a {type(content).__name__}; it must be text")
+        raise RowError(DropReason.INVALID_FIELD, f"{where} is {kind_of(content)}; it must be text")
     for number, part in enumerate(content or (), 1):
         if part is not None and not isinstance(part, (str, Mapping)):  # templates write nothing, or Python's syntax
-            detail = f"{where}: part {number} is a {type(part).__name__}; it must be text or an object"
+            detail = f"{where}: part {number} is {kind_of(part)}; it must be text or an object"
             raise RowError(DropReason.INVALID_FIELD, detail)
     return content
 

@@ -12,6 +12,7 @@ from bridgepack.data.reading.json_texts import value_of_json
 from bridgepack.data.tokenizers.texts import check_is_unicode
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
+from bridgepack.records.words import kind_of
 
 #: Between the pieces of a text.
 _BETWEEN = "\n\n"
@@ -45,7 +46,7 @@ def text_at(row: Mapping[str, Any], column: Column, *, takes_numbers: bool = Fal
     if takes_numbers and _is_number(value):
         return json.dumps(value)
     if not isinstance(value, str):
-        detail = f"{column.path} is a {type(value).__name__}; it must be text"
+        detail = f"{column.path} is {kind_of(value)}; it must be text"
         raise RowError(DropReason.INVALID_FIELD, detail)
     check_is_unicode(value)
     return value
@@ -170,7 +171,7 @@ def turns_at(row: Mapping[str, Any], column: Column) -> Sequence[Any]:
     if isinstance(value, Mapping) and TURN.names_in(value):
         return listed_turns(value) or (value,)
     if isinstance(value, (str, Mapping)) or not isinstance(value, Sequence):
-        detail = f"{column.path} is a {type(value).__name__}; it must be a list of turns"
+        detail = f"{column.path} is {kind_of(value)}; it must be a list of turns"
         raise RowError(DropReason.INVALID_FIELD, detail)
     return value
 
@@ -205,7 +206,7 @@ def variables_in(value: Any, name: str) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise RowError(DropReason.INVALID_FIELD, f"{name} is a {type(value).__name__}; it must be an object")
+        raise RowError(DropReason.INVALID_FIELD, f"{name} is {kind_of(value)}; it must be an object")
     if own_names := sorted(OWN_TEMPLATE_VARIABLES.intersection(value)):
         raise RowError(DropReason.INVALID_FIELD, f"{name} sets {', '.join(own_names)}, which is reserved")
     return {key: item for key, item in value.items() if item is not None}

@@ -1,4 +1,4 @@
-"""Finds what is odd about the answers of a conversation itself, whatever the template makes of them."""
+"""Finds what is odd about a conversation itself, whatever the template makes of it: answers, thoughts and media."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -9,17 +9,18 @@ from bridgepack.data.sequences.encoding import Loss
 from bridgepack.data.sequences.inline_thoughts import ThoughtMover
 from bridgepack.data.sequences.marked_text import OLD_CALL, REFUSAL
 from bridgepack.data.sequences.markers import ASSISTANT
+from bridgepack.data.sequences.media import media_of
 from bridgepack.records import LostKind
 
 _SAYS_SOMETHING = ("tool_calls", OLD_CALL, REFUSAL, "audio")
 
 
 class AnswerFindings:
-    """Finds answers that say nothing, and thoughts under markers that the template does not know."""
+    """Finds answers that say nothing, media, and thoughts under markers that the template does not know."""
 
     def __init__(self, template: str) -> None:
         """Take a chat template."""
-        self._find_thoughts = ThoughtMover(template).find
+        self._thoughts = ThoughtMover(template)
 
     def find(self, conversation: Conversation) -> Iterator[Loss]:
         """Yield the findings of a conversation, the first of each kind."""
@@ -27,10 +28,13 @@ class AnswerFindings:
         if first_empty >= 0:
             fault = "is empty, so the model is trained to end at once"
             yield Loss(LostKind.EMPTY_ANSWER, f"turn {first_empty + 1} (assistant) {fault}")
+        yield from media_of(conversation.messages)
         for index, message in enumerate(conversation.messages):
-            if inline := self._find_thoughts(message):
+            fault = self._thoughts.why_odd(message)
+            if inline := self._thoughts.find(message):
                 why = f", which stays text: {inline.why_kept}" if inline.why_kept else ""
                 fault = f"begins with {inline.opening!r}, which the chat template does not know{why}"
+            if fault:
                 yield Loss(LostKind.INLINE_THOUGHTS, f"turn {index + 1} (assistant) {fault}")
                 return
 

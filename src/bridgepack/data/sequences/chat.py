@@ -45,6 +45,8 @@ _ENDLESS = Loss(
     "the template writes no end after an answer, so the model does not learn to stop; set assistant_markers with a "
     "stop_token",
 )
+#: What a row with media loses beside it.
+_OF_MEDIA = frozenset({LostKind.TEXT, LostKind.CONTENT_PARTS})
 
 
 class ChatEncoder:
@@ -148,6 +150,10 @@ class ChatEncoder:
             + self._tools.find(conversation)
             + tuple(self._answers.find(conversation))
         )
+        if losses and any(
+            loss.kind == LostKind.MEDIA for loss in losses
+        ):  # its parts and texts are lost for that alone
+            losses = tuple(loss for loss in losses if loss.kind not in _OF_MEDIA)
         if losses and any(loss.kind == LostKind.NO_END for loss in losses):
             chat = chat._replace(lacks_end=True)
         return chat, losses

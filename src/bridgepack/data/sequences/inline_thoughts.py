@@ -7,7 +7,7 @@ from bridgepack.config.layouts.keys import REASONING
 from bridgepack.data.sequences.markers import ASSISTANT
 from bridgepack.data.tokenizers.templates import names_field
 from bridgepack.errors import TokenizerError
-from bridgepack.records import INLINE_THOUGHT_MARKERS, THOUGHT_MARKERS
+from bridgepack.records import INLINE_ANSWER_MARKERS, INLINE_THOUGHT_MARKERS, THOUGHT_MARKERS
 
 _FIELD = "reasoning_content"
 
@@ -26,8 +26,12 @@ class ThoughtMover:
 
     def __init__(self, template: str) -> None:
         """Take a chat template."""
-        self._markers = [marks for marks in INLINE_THOUGHT_MARKERS if marks[0] not in template]
-        self._openings = tuple(marks[0] for marks in self._markers)
+        self._markers = [
+            (first, last) for first, last, _ in INLINE_THOUGHT_MARKERS if first not in template and last not in template
+        ]
+        self._openings = tuple(first for first, _ in self._markers)
+        #: markers that the template knows and that close nothing else
+        self._own_markers = [(first, last) for first, last, is_own in THOUGHT_MARKERS if is_own and last in template]
         self._has_field = any(names_field(template, name) for name in REASONING)
         self._around = next(((first, last) for first, last, _ in THOUGHT_MARKERS if last in template), None)
 
@@ -46,11 +50,12 @@ class ThoughtMover:
         if type(content) is not str or message["role"] != ASSISTANT or not content.lstrip().startswith(self._openings):
             return None
         text = content.lstrip()
-        opening, closing, before, after = next(marks for marks in self._markers if text.startswith(marks[0]))
+        opening, closing = next(marks for marks in self._markers if text.startswith(marks[0]))
         inner, end, text_after = text[len(opening) :].partition(closing)
         answer = text_after.strip()
-        if before and answer.startswith(before):
-            answer = answer.removeprefix(before).removesuffix(after).strip()
+        for before, after in INLINE_ANSWER_MARKERS:
+            if answer.startswith(before):
+                answer = answer.removeprefix(before).removesuffix(after).strip()
         why = ""
         if not end:
             why = f"{closing!r} is missing"
@@ -59,6 +64,21 @@ class ThoughtMover:
         elif any(message.get(name) for name in REASONING):
             why = "the turn has other thoughts"
         return InlineThoughts(inner.strip(), answer, opening, why)
+
+    def why_odd(self, message: Mapping[str, Any]) -> str:
+        """Return what is wrong with the thoughts of an answer under the template's own markers; empty if nothing is."""
+        content = message["content"]
+        if type(content) is not str or message["role"] != ASSISTANT:
+            return ""
+        for opening, closing in self._own_markers:
+            text = content.lstrip()
+            if text.startswith(opening):
+                inner, end, _ = text[len(opening) :].partition(closing)
+                if not end:
+                    return f"begins with {opening!r}, and {closing!r} is missing, so it is no thought to the template"
+                if opening in inner:
+                    return f"has {opening!r} twice before {closing!r}; templates leave out what is before the last"
+        return ""
 
     def move(self, message: dict[str, Any]) -> dict[str, Any]:
         """Return an answer with its thoughts where the template has them; itself if it has none, or they stay text."""

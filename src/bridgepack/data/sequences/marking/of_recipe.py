@@ -2,7 +2,7 @@
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.sequences.markers import TurnMarkers, infer_markers, markers_from_recipe
-from bridgepack.data.sequences.marking.tokens import MarkerTokens, check_appended_turn, check_family
+from bridgepack.data.sequences.marking.tokens import MarkerTokens, check_appended_turn, check_family, markers_written
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import TokenizerError
 
@@ -22,11 +22,13 @@ def markers_for(tokenizer: ChatTokenizer, settings: ChatPreprocessing) -> TurnMa
         if not tokenizer.has_generation_blocks:
             check_family(tokenizer, MarkerTokens(tokenizer), markers.assistant_starts, markers.start_texts)
     if markers is None and settings.loss_mode != "full" and not tokenizer.has_generation_blocks:
+        markers_there = markers_written(tokenizer)
+        value = f" to {markers_there}, which it writes around an answer" if markers_there else ""
         raise TokenizerError(
             f"tokenizer.name_or_path is {tokenizer.config.name_or_path!r}; its chat template has no {{% generation %}} "
             "block and is of no known family, so it is unknown which tokens the assistant wrote (Megatron-Bridge "
-            "0.6 rejects it too). Set preprocessing.assistant_markers, set tokenizer.chat_template to a template with "
-            "generation blocks, or set preprocessing.loss_mode to full.",
+            f"0.6 rejects it too). Set preprocessing.assistant_markers{value}, set tokenizer.chat_template to a "
+            "template with generation blocks, or set preprocessing.loss_mode to full.",
             field="tokenizer.name_or_path",
         )
     return markers

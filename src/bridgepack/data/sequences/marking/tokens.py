@@ -4,6 +4,7 @@ A text has the tokens of a marker alone, or other ones: a SentencePiece tokenize
 tokens in renders of short conversations are then taken, if they are always the same.
 """
 
+import json
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import product
@@ -139,6 +140,18 @@ def check_family(
         "template writes them.",
         field="tokenizer.name_or_path",
     )
+
+
+def markers_written(tokenizer: ChatTokenizer) -> str:
+    """Return, as a value of `preprocessing.assistant_markers`, what the template writes around an answer; else empty.
+
+    Spaces at the edges are left out, because tokens of the answer often hold them.
+    """
+    gap, behind = _around_answer(tokenizer)
+    start, end = gap.strip(" ").lstrip(), behind.strip()
+    if not start.strip() or not end:
+        return ""
+    return json.dumps({"assistant_start": start, "assistant_end": end}, ensure_ascii=False)
 
 
 def _around_answer(tokenizer: ChatTokenizer) -> tuple[str, str]:
