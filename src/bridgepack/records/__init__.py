@@ -29,15 +29,12 @@ from bridgepack.records.manifests import StepRatios as StepRatios
 from bridgepack.records.manifests import UnreadField as UnreadField
 from bridgepack.records.manifests import Waiting as Waiting
 from bridgepack.records.sequences import ASSISTANT as ASSISTANT
-from bridgepack.records.sequences import INLINE_ANSWER_MARKERS as INLINE_ANSWER_MARKERS
-from bridgepack.records.sequences import INLINE_THOUGHT_MARKERS as INLINE_THOUGHT_MARKERS
 from bridgepack.records.sequences import INPUT_IDS as INPUT_IDS
 from bridgepack.records.sequences import LOSS_CURES as LOSS_CURES
 from bridgepack.records.sequences import LOSS_MASK as LOSS_MASK
 from bridgepack.records.sequences import ROW_COLUMNS as ROW_COLUMNS
 from bridgepack.records.sequences import SEQ_START_ID as SEQ_START_ID
 from bridgepack.records.sequences import SPLITS as SPLITS
-from bridgepack.records.sequences import THOUGHT_MARKERS as THOUGHT_MARKERS
 from bridgepack.records.sequences import TOLERATED_LOSSES as TOLERATED_LOSSES
 from bridgepack.records.sequences import TRAIN as TRAIN
 from bridgepack.records.sequences import VALIDATION as VALIDATION
@@ -59,4 +56,7 @@ from bridgepack.records.served import ServedKind as ServedKind
 from bridgepack.records.served import ServedRecord as ServedRecord
 from bridgepack.records.served import Shares as Shares
 from bridgepack.records.served import percent as percent
+from bridgepack.records.thought_markers import INLINE_ANSWER_MARKERS as INLINE_ANSWER_MARKERS
+from bridgepack.records.thought_markers import INLINE_THOUGHT_MARKERS as INLINE_THOUGHT_MARKERS
+from bridgepack.records.thought_markers import THOUGHT_MARKERS as THOUGHT_MARKERS
 from bridgepack.records.verdicts import HostVerdict as HostVerdict

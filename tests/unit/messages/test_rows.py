@@ -48,7 +48,10 @@ def encoder(chatml_tokenizer: Path) -> ReadingEncoder:
             "invalid_json: a \\u escape is half of a surrogate pair, which is not a character",
         ),
         (b'{"a": 1, "a": 2}', 'invalid_json: an object has the key "a" twice, and only one value can be meant'),
-        (b"[1]", "not_an_object: the row is a list; it must be an object"),
+        (
+            b"[1]",
+            'not_an_object: the row is a list; it must be an object, such as {"messages": [..]} around a list of turns',
+        ),
     ],
 )
 def test_lines_that_are_no_row(line: bytes, message: str) -> None:
@@ -63,7 +66,8 @@ def test_lines_that_are_no_row(line: bytes, message: str) -> None:
         ([ASKED], "no_assistant_mask: there is no assistant turn"),
         (
             [ASKED, {"role": "narrator", "content": "A"}],
-            "unknown_role: turn 2: role 'narrator'; known: assistant, developer, system, tool, user",
+            "unknown_role: turn 2: role 'narrator'; known: assistant, developer, system, tool, user; name it in "
+            "data.role_aliases",
         ),
         (
             [ASKED, {"role": "assistant"}],
