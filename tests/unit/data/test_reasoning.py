@@ -145,7 +145,8 @@ def test_a_split_without_thoughts_is_told(tmp_path: Path, content: str, is_found
     )
     result = build(recipe, tmp_path / "packed")
 
-    assert result.manifest.splits[0].lost_content == {"no_reasoning": 2 if is_found else 1}
+    expected = {"no_reasoning": 2} if is_found else {"no_reasoning": 1, "inline_thoughts": 1}
+    assert result.manifest.splits[0].lost_content == expected
     codes = {finding.code for finding in check_target(str(tmp_path / "packed"), CheckOptions()).findings}
     assert ("BP547" in codes) == is_found
 
