@@ -147,7 +147,9 @@ def saying_places[**P, R](function: Callable[P, R]) -> Callable[P, R]:
         except BridgepackError:
             arguments: dict[str, Any] = dict(kwargs)
             target = arguments.get("recipe", arguments.get("target", args[0] if args else None))
-            with fields_in(file_of(target), {**getattr(target, "overrides", {}), **(arguments.get("overrides") or {})}):
+            of_call = arguments.get("overrides") or {}  # which may be what the error is about
+            overrides = of_call if isinstance(of_call, Mapping) else {}
+            with fields_in(file_of(target), {**getattr(target, "overrides", {}), **overrides}):
                 raise
 
     return placing
