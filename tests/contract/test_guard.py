@@ -186,7 +186,7 @@ def _recipe(folder: Path, changes: dict[str, Any]) -> SFTRecipe:
         "model": {"name": str(folder / "model")},
         "schedule": {"train_iters": NUM_STEPS, "eval_iters": 0},
         "optimizer": {"lr": 1e-3},
-        "checkpoint": {"pretrained": str(folder / "model"), "folder": str(folder / "checkpoints")},
+        "checkpoint": {"pretrained": str(folder / "model")},
         "bridge_overrides": {
             **ON_CPU,
             "checkpoint": {"save": None, "load": None},
@@ -210,8 +210,10 @@ def _request(folder: Path, name: str, run: Run) -> RunRequest:
 
 
 def _arguments(folder: Path, name: str, run: Run) -> Sequence[str]:
-    recipe = folder / f"{name}.yaml"
-    recipe.write_text(recipe_to_yaml(_recipe(folder, run.changes)), encoding="utf-8")
+    recipe, changes = folder / f"{name}.yaml", dict(run.changes)
+    if "bridge_overrides.checkpoint" in changes:
+        changes["checkpoint.folder"] = str(folder / "checkpoints")
+    recipe.write_text(recipe_to_yaml(_recipe(folder, changes)), encoding="utf-8")
     return "--recipe", str(recipe), "--run-folder", str(folder / "runs" / name), "--artifact", str(folder / run.packs)
 
 

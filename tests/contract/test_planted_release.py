@@ -76,7 +76,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, planted: Planted) -> Path:
         model={"name": str(folder / "model")},
         parallelism={"context_parallel_size": 2, "num_gpus": 2},
         schedule={"train_iters": 2, "eval_iters": 0},
-        checkpoint={"pretrained": str(folder / "model"), "folder": str(folder / "checkpoints")},
+        checkpoint={"pretrained": str(folder / "model")},
         bridge_overrides={
             **ON_CPU,
             "checkpoint": {"save": None, "load": None},

@@ -124,7 +124,8 @@ def test_two_processes_of_torchrun_train_packs_that_are_there(desk: Desk, first:
     """The launch above imports the host in its task; these two ranks are forks (tests/support/launched_training.py)."""
     hold()
     packs = json.loads((Path(first["run_folder"]) / "artifact.json").read_text())["path"]
-    changes = {"parallelism.num_gpus": 2, "bridge_overrides.checkpoint": {"save": None, "load": None}}
+    no_saving = {"checkpoint.folder": None, "bridge_overrides.checkpoint": {"save": None, "load": None}}
+    changes = {"parallelism.num_gpus": 2, **no_saving}
     (desk.folder / "two.yaml").write_text(recipe_to_yaml(recipe_for(desk.folder, **changes)))
     code, result, errors = desk.launch("two.yaml", "--cluster", "torchrun", "--artifact", packs, "--skip", "check")
 
