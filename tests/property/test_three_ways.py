@@ -23,7 +23,7 @@ from tests.zoo.prompted import BLOCKS, PROMPTED_FAMILIES
 #: One family's template marks the answers itself, without their ends.
 FAMILIES = [family for family in PROMPTED_FAMILIES if family is not BLOCKS]
 #: Rows of each kind, and of these how many the proof judges, which is slow; multiples of the profile's examples.
-NUM_ROWS = max(settings.default.max_examples // 5, 5)
+NUM_ROWS = max(settings.default.max_examples // 12, 5)
 NUM_JUDGED = max(NUM_ROWS // 5, 2)
 _TWO_ANSWERS = [
     [{"role": "user", "content": "Go."}, {"role": "assistant", "content": text}, {"role": "assistant", "content": "B."}]
