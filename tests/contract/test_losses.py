@@ -1,11 +1,12 @@
 """Losses by source in real runs: the host's own finetune() in several topologies, on CPU and gloo.
 
 Each row has a token id of its own, so the losses of the labels can be summed by source and by row without knowing of
-packs.
+packs. It alone finds what ranks, chunks and the host's loop change in what is counted.
 """
 
 import dataclasses
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from tests.support.installed_host import host_release
 from tests.support.small_builds import small_recipe, tokenized_row, write_conversations, write_json_lines
 from tests.support.tiny_recipes import ON_CPU, VOCAB_SIZE, write_weights
 
-pytestmark = pytest.mark.bridge
+pytestmark = [pytest.mark.bridge, pytest.mark.full]
 
 #: First token id of each source; the last has too few rows to be in each interval.
 FIRST_IDS = {"a": 100, "web/b": 200, "rare": 300}
@@ -79,14 +80,12 @@ RUNS = {
     "goes-on": Run(world_size=2, changes={**SAVED, "schedule.train_iters": 4, "losses.by_row": True}),
     "fails": Run(world_size=2, changes=NO_GUARD, damage="fail in the losses"),
 }
-QUICK = ("one", "not-followed", "two-context-ranks", "other-tokens")
+#: Layouts that only `scripts/test --exhaustive` trains on.
+FURTHER = ("two-replicas", "two-stages", "two-stages-of-two-chunks", "per-token")
+NAMES = tuple(name for name in RUNS if name not in FURTHER or "BRIDGEPACK_NUM_CONFIGS" in os.environ)
 FOLLOWED = ("one", "two-context-ranks", "two-replicas", "two-stages", "two-stages-of-two-chunks", "per-token")
 
 Results = dict[str, dict[str, Any]]
-
-
-def _by_tier(names: tuple[str, ...]) -> list[Any]:
-    return [name if name in QUICK else pytest.param(name, marks=pytest.mark.full) for name in names]
 
 
 @pytest.fixture(scope="module")
@@ -136,14 +135,12 @@ def _recipe(folder: Path, changes: Mapping[str, Any]) -> SFTRecipe:
 
 
 @pytest.fixture(scope="module")
-def results(folder: Path, request: pytest.FixtureRequest) -> Results:
-    """Return how each run ended; without a test here that is `full`, only the quick runs."""
-    here = [item for item in request.session.items if item.path == request.path]
-    names = tuple(RUNS) if any(item.get_closest_marker("full") for item in here) else QUICK
-    requests = [_request(folder, name, RUNS[name]) for name in names]
+def results(folder: Path) -> Results:
+    """Return how each run ended."""
+    requests = [_request(folder, name, RUNS[name]) for name in NAMES]
     variables = {**ENVIRONMENT, "MEGATRON_CONFIG_LOCK_DIR": str(folder)}
     answers = asked("tests.support.guarded_runs", requests, folder, limit_s=900, **variables)
-    return dict(zip(names, answers, strict=True))
+    return dict(zip(NAMES, answers, strict=True))
 
 
 def _request(folder: Path, name: str, run: Run) -> RunRequest:
@@ -174,7 +171,7 @@ def _notices(folder: Path, name: str) -> dict[str, str]:
     return {record["kind"]: record["text"] for record in records}
 
 
-@pytest.mark.parametrize("name", _by_tier(FOLLOWED))
+@pytest.mark.parametrize("name", [name for name in FOLLOWED if name in NAMES])
 def test_losses_are_those_of_the_labels(results: Results, folder: Path, name: str) -> None:
     assert set(results[name]["exit_codes"]) == {0}, results[name]["outputs"][0][-3000:]
     lines, seen = _lines(folder, name), seen_losses.micro_batches(folder / "seen" / name)
@@ -201,7 +198,7 @@ def test_losses_are_those_of_the_labels(results: Results, folder: Path, name: st
     assert _notices(folder, name) == {}
 
 
-@pytest.mark.parametrize("name", _by_tier(("one", "two-context-ranks", "two-replicas")))
+@pytest.mark.parametrize("name", [name for name in FOLLOWED[:3] if name in NAMES])
 def test_losses_of_rows_are_those_of_their_labels(results: Results, folder: Path, name: str) -> None:
     seen = seen_losses.micro_batches(folder / "seen" / name)
     artifact = Artifact(folder / RUNS[name].packs)
@@ -271,7 +268,6 @@ def test_a_pack_with_equal_boundaries_is_not_taken_for_another(results: Results,
     assert _notices(folder, "other-tokens").keys() == {"doubt"}
 
 
-@pytest.mark.full
 def test_a_run_goes_on_in_the_middle_of_an_epoch_with_other_ranks(results: Results, folder: Path) -> None:
     """Two jobs in one folder, the second with twice the data-parallel ranks: the real loader of a resumed run."""
     if host_release().built_from_parts:  # it cannot load such a checkpoint, see test_guard.py
@@ -297,7 +293,6 @@ def test_a_run_goes_on_in_the_middle_of_an_epoch_with_other_ranks(results: Resul
     assert rows.loss_sum.tolist() == pytest.approx([labels[key][0] for key in keys], rel=2e-6)
 
 
-@pytest.mark.full
 def test_what_fails_in_it_does_not_end_a_run(results: Results, folder: Path) -> None:
     """The report of a run in which the sums fail on every rank from the second step on."""
     assert results["fails"]["exit_codes"] == [0, 0]
