@@ -54,7 +54,7 @@ def is_part_of_api(part: Any) -> bool:
         return False
     kind = part.get("type")
     is_thought = kind == "thinking" and isinstance(part.get("thinking"), str)
-    return is_thought or kind in {"tool_use", "tool_result"} or bool(_first(part, (*_CALLS, *_RESULTS)))
+    return is_thought or kind in ("tool_use", "tool_result") or bool(_first(part, (*_CALLS, *_RESULTS)))
 
 
 def _first(part: Mapping[str, Any], names: tuple[str, ...]) -> Mapping[str, Any]:
