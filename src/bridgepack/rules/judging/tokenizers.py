@@ -84,11 +84,11 @@ class TokenizerPair:
 
         Beside the same file, other tokens may be added, in added_tokens.json or tokenizer_config.json.
         """
-        run, model, none = self.of_run.tokens, self.of_model.tokens, frozenset[int]()
+        run, model, no_ids = self.of_run.tokens, self.of_model.tokens, frozenset[int]()
         if not (run and model):
-            return VocabularyDifference(changed=none, lacking=none, extra=none) if self.has_same_file else None
+            return VocabularyDifference(changed=no_ids, lacking=no_ids, extra=no_ids) if self.has_same_file else None
         difference = difference_of(run, model, self.of_model.more_tokens)
-        return replace(difference, changed=none) if self.has_same_file else difference
+        return replace(difference, changed=no_ids) if self.has_same_file else difference
 
     @cached_property
     def is_other_model(self) -> bool:
