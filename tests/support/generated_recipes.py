@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from bridgepack.bridge.bases import base_of, is_left_out
-from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.config.recipe.recipe import SFTRecipe, checked_object
 from bridgepack.errors import ConfigError
 from bridgepack.host import release_of
 from tests.support.generated_configs import FAULTS, TOPOLOGY_FAULTS
@@ -91,6 +91,7 @@ def generated_recipe(bases: Sequence[str], seed: int) -> GeneratedRecipe | None:
     overrides = dict(_overrides(choose, model, has_adapter=values["method"]["kind"] != "full"))
     try:
         recipe = SFTRecipe.from_mapping(values).override({**changes, "bridge_overrides": _nested(overrides)})
+        checked_object(recipe)
     except ConfigError:
         return None
     stated = {name: values[name] for name in ("parallelism", "method", "environment")}

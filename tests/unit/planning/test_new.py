@@ -205,6 +205,7 @@ def test_a_folder_with_a_config_gets_the_topology_of_its_plan(
     folder.mkdir()
     config = model_configs()[name]
     (folder / "config.json").write_text(json.dumps(config))
+    (folder / "tokenizer.json").write_text("{}")
 
     recipe = _new(entries, model=str(folder), num_gpus=num_gpus, seq_length=4096, method=method)
 
@@ -226,6 +227,7 @@ def test_a_model_of_the_hub_that_is_known_gets_the_topology_of_its_plan(entries:
 @pytest.mark.parametrize("text", ["", "[]", '{"hidden_size": 0}', '{"num_hidden_layers": "x"}'])
 def test_a_broken_config_is_refused(tmp_path: Path, entries: tuple[CatalogueEntry, ...], text: str) -> None:
     (tmp_path / "config.json").write_text(text)
+    (tmp_path / "tokenizer.json").write_text("{}")
 
     assert "config.json" in _error(entries, model=str(tmp_path))
 
