@@ -339,7 +339,6 @@ def test_keep_is_what_the_row_says(real: tuple[ChatTokenizer, str]) -> None:
 @pytest.mark.parametrize(
     ("kind", "cure"),
     [
-        ("tool_use", "write .* as tool_calls of the turn"),
         ("thinking", "write .* as reasoning_content of the turn"),
         ("image_url", "remove such parts"),
     ],
@@ -354,6 +353,9 @@ def test_parts_that_are_no_text_are_named_where_the_template_rejects_them(tmp_pa
 
     with pytest.raises(RowError, match=rf"rejects the row: .*; turn 2 .* type '{kind}': {cure}$"):
         text_of(loaded(tmp_path, "no calls"), turns)
+    parts[2]["type"] = "tool_use"
+    with pytest.raises(RowError, match="a call in content must have a name"):
+        text_of(loaded(tmp_path / "again", "no calls"), turns)
 
 
 def test_null_is_not_written_and_an_empty_answer_not_trained(tmp_path: Path) -> None:
@@ -383,7 +385,7 @@ def test_other_parts_stay_and_are_told(tmp_path: Path) -> None:
 
     user, model = "<bos><start_of_turn>user\n<start_of_image>Bern?<end_of_turn>\n", "<start_of_turn>model\nSunny."
     assert text_of(tokenizer, turns) == f"{user}{model}<end_of_turn>\n"
-    assert losses_of(tokenizer, turns) == {"content_parts"}
+    assert losses_of(tokenizer, turns) == {"media"}
 
 
 def test_calls_that_no_template_shows_stay_and_are_told(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ from typing import Any
 
 from bridgepack.config.recipe.layout import TURN_FIELD
 from bridgepack.data.layouts.calls import OtherKeys, call_of, wrapped_call
+from bridgepack.errors import RowError
+from bridgepack.records import DropReason
 
 _CALLS, _RESULTS = ("functionCall", "function_call"), ("functionResponse", "function_response")
 _PATH = f"{TURN_FIELD}content"
@@ -20,7 +22,7 @@ def messages_in_parts(message: dict[str, Any], where: str, unread: OtherKeys) ->
     Results come before what else a user's turn has. Adds the keys of such parts that nobody reads to `unread`.
 
     Raises:
-        RowError: two keys of a call mean the same.
+        RowError: two keys of a call mean the same, or a call has no name.
     """
     content = message["content"]
     if not isinstance(content, list) or not any(map(is_part_of_api, content)):
@@ -64,7 +66,10 @@ def _first(part: Mapping[str, Any], names: tuple[str, ...]) -> Mapping[str, Any]
 def _call(part: Mapping[str, Any], where: str, unread: OtherKeys) -> dict[str, Any]:
     call = _first(part, _CALLS) or {name: value for name, value in part.items() if name != "type"}
     new_call = call_of(call, _PATH, where, unread)
-    return new_call if "function" in new_call else wrapped_call(new_call)
+    new_call = new_call if "function" in new_call else wrapped_call(new_call)
+    if not isinstance(new_call["function"].get("name"), str):
+        raise RowError(DropReason.INVALID_FIELD, f"{where}: a call in content must have a name")
+    return new_call
 
 
 def _result(content: Any, other_parts: Mapping[str, Any]) -> dict[str, Any]:
