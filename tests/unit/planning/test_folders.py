@@ -64,7 +64,7 @@ def test_a_folder_without_vocabulary_wants_a_tokenizer(tmp_path: Path, entries: 
     """BP544 would refuse a recipe that names the folder."""
     folder = str(_folder(tmp_path / "mine", "Qwen/Qwen3-8B", "model.safetensors", "tokenizer_config.json"))
 
-    with pytest.raises(ConfigError, match=r"--model is .*mine', a folder .*tokenizer\.json, .* Add --tokenizer"):
+    with pytest.raises(ConfigError, match=r"--model is .*, a folder .*tokenizer\.json, .* Add --tokenizer"):
         _new(entries, folder)
     wish = Wish(name="mine", model=folder, num_gpus=16, seq_length=4096, tokenizer="Qwen/Qwen3-8B")
     assert "name_or_path: Qwen/Qwen3-8B" in new_recipe(wish, entries)
