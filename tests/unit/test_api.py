@@ -57,6 +57,7 @@ def test_every_command_has_its_function() -> None:
         "recipe",
         "bridge_version",
         "num_workers",
+        "trust_remote_code",
         "progress",
     ]
 

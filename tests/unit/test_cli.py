@@ -63,7 +63,19 @@ def commands_below(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[
 
 def test_help_has_one_vocabulary_and_summaries_that_fit_their_line(command: Command) -> None:
     allowed = {"AGE", "ARTIFACT", "CLUSTER", "CODE", "FILE", "FILE:ROW", "FOLDER", "FOLDER|URL", "GPU", "HOST:PORT"}
-    allowed |= {"MODEL", "N", "NAME", "NAME=VALUE", "PATH=VALUE", "RECIPE", "SECONDS", "SIZE", "TASK", "VERSION"}
+    allowed |= {
+        "MODEL",
+        "MODULE",
+        "N",
+        "NAME",
+        "NAME=VALUE",
+        "PATH=VALUE",
+        "RECIPE",
+        "SECONDS",
+        "SIZE",
+        "TASK",
+        "VERSION",
+    }
     shown = set()
     for words, one in commands_below(bridgepack_command):
         assert command(*words, "--help").output.startswith("Usage: "), words

@@ -172,7 +172,7 @@ REFUSED: tuple[PublicLayout, ...] = (
     PublicLayout(
         name="exported_tree",
         title="messages under their ids, with their parents, as ChatGPT exports them",
-        url="https://help.openai.com/en/articles/7260999-how-do-i-export-my-chatgpt-history-and-data",
+        url="https://help.openai.com/en/articles/7260999",
         slots={"mapping": slot("mapping", form=Form.VARIABLES)},
         layout=None,
         refusal="each row is a tree of messages, in mapping. Write one row per path from root to leaf, with its "
@@ -182,7 +182,7 @@ REFUSED: tuple[PublicLayout, ...] = (
     PublicLayout(
         name="listed_conversations",
         title="several conversations in one row",
-        url="https://github.com/ShishirPatil/gorilla/tree/main/berkeley-function-call-leaderboard",
+        url="https://github.com/ShishirPatil/gorilla",
         slots={"conversations": slot(ANY_COLUMN, form=Form.CONVERSATIONS)},
         layout=None,
         refusal=f"a column lists several conversations. {_ONE_EACH}",
