@@ -106,7 +106,7 @@ def test_all_that_the_host_saves_is_loaded(upstream_configs: dict[str, Any]) -> 
     [remote] = refused  # a class of remote code, which the host itself does not load
     assert "transformers_modules.moonshotai.Kimi" in remote
     targets = {node["_target_"] for node in saved.values() if isinstance(node, dict)}
-    assert {"torch.bfloat16", "signal.Signals"} < targets
+    assert "torch.bfloat16" in targets
     assert len(saved) > 80
 
 
