@@ -90,7 +90,7 @@ class AnswerFinder:
             return -1
         return len(first_render) if render.startswith(first_render) else -1
 
-    def _markings(self, letters: Sequence[str]) -> Iterator[Marking]:
+    def _markings(self, letters: str) -> Iterator[Marking]:
         """Yield ways of marking: cut at thoughts, at all that the template may look for, and without arguments."""
         yield Marking(cuts=self._thoughts, calls=Calls.DEEP, letters=letters)
         yield Marking(cuts=self._constants, calls=Calls.DEEP, letters=letters)

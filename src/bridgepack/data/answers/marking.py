@@ -12,13 +12,14 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from bridgepack.config.layouts.keys import REASONING
 from bridgepack.records import ASSISTANT
 
 _TANGUT = "\U00017000-\U000187f7"
-_LETTERS = [chr(code) for code in range(0x17000, 0x187F8)]
+_LETTERS = "".join(map(chr, range(0x17000, 0x187F8)))
 _LETTER = re.compile(f"[{_TANGUT}]")
 #: Letters that are left for marks where texts have others; fewer are too few words.
 _LEAST_LETTERS = 256
@@ -68,7 +69,7 @@ class Marking:
 
     cuts: re.Pattern[str]  #: where a template may cut a text
     calls: Calls
-    letters: Sequence[str] = field(default_factory=lambda: _LETTERS)
+    letters: str = _LETTERS
     texts: list[Text] = field(default_factory=list)
     #: texts of turns that have no marks
     bare: list[str] = field(default_factory=list)
@@ -95,9 +96,9 @@ class Marking:
         spots: list[Spot] = []
         starts: dict[int, int] = {}
         place = size = 0
-        place_of = {letter: index for index, letter in enumerate(self.letters)}
+        words, place_of = _words_of(self.letters)
         texts = [index for index, text in enumerate(self.texts) for _ in text.pieces]
-        for word in re.finditer(f"[{''.join(self.letters)}]{{2}}", render):
+        for word in words.finditer(render):
             first, second = (place_of[letter] for letter in word.group())
             piece, is_stop = divmod(first * len(self.letters) + second, 2)
             parts.append(render[place : word.start()])
@@ -185,13 +186,22 @@ class Marking:
         return self.letters[first] + self.letters[second]
 
 
-def free_letters(texts: Sequence[str]) -> Sequence[str]:
+@lru_cache(maxsize=8)
+def _words_of(letters: str) -> tuple[re.Pattern[str], Mapping[str, int]]:
+    """Return what finds words of two of these letters, and letter -> place among them."""
+    letters_of_texts = "".join(sorted({*_LETTERS} - {*letters}))
+    # as a range: an expression that lists thousands of letters compares each character with each of them
+    letter = f"(?![{letters_of_texts}])[{_TANGUT}]" if letters_of_texts else f"[{_TANGUT}]"
+    return re.compile(f"(?:{letter}){{2}}"), {letter: place for place, letter in enumerate(letters)}
+
+
+def free_letters(texts: Sequence[str]) -> str:
     """Return the letters for marks that texts have not; none if these are too few."""
     if all(text.isascii() for text in texts) or not any(map(_LETTER.search, texts)):
         return _LETTERS
     letters_of_texts = set(_LETTER.findall("".join(texts)))
-    letters = [letter for letter in _LETTERS if letter not in letters_of_texts]
-    return letters if len(letters) >= _LEAST_LETTERS else []
+    letters = "".join(letter for letter in _LETTERS if letter not in letters_of_texts)
+    return letters if len(letters) >= _LEAST_LETTERS else ""
 
 
 def pieces_of(text: str, cuts: re.Pattern[str]) -> Iterator[Range]:
