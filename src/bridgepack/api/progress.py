@@ -18,11 +18,11 @@ def shows_progress[**P, R](function: Callable[P, R]) -> Callable[P, R]:
     """Return the function with bars as its default `progress` in a notebook; elsewhere it stays silent."""
 
     @wraps(function)
-    def shown(*args: P.args, **kwargs: P.kwargs) -> R:
+    def function_with_bars(*args: P.args, **kwargs: P.kwargs) -> R:
         if kwargs.get("progress") is not None or not is_notebook():
             return function(*args, **kwargs)
         with NotebookProgress() as bars:
             kwargs["progress"] = bars
             return function(*args, **kwargs)
 
-    return shown
+    return function_with_bars

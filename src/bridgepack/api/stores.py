@@ -88,10 +88,10 @@ def verify_store(
 def _folder(store: str | Path | None) -> Path:
     place = default_store(Path(DEFAULT_FOLDER) / "any") if store is None else local_path(store, "store")
     if store is None and not place.exists() and STORE_VARIABLE not in os.environ:
-        found = sorted(map(str, [*Path().glob(_BESIDE_OUTPUT), *Path().glob(f"*/{_BESIDE_OUTPUT}")]))
-        where = f" Found: {', '.join(found[:_SHOWN])}." if found else ""
+        store_folders = sorted(map(str, [*Path().glob(_BESIDE_OUTPUT), *Path().glob(f"*/{_BESIDE_OUTPUT}")]))
+        where = f" Found: {', '.join(store_folders[:_SHOWN])}." if store_folders else ""
         raise StoreError(
             f"no token store in {str(place)!r}, where builds without --output keep it; with --output it is in "
-            f"{_BESIDE_OUTPUT} beside the output.{where} Set --store {found[0] if found else 'FOLDER'}."
+            f"{_BESIDE_OUTPUT} beside the output.{where} Set --store {store_folders[0] if store_folders else 'FOLDER'}."
         )
     return place

@@ -44,10 +44,10 @@ def paths_of_artifact(artifact: Path, *, has_validation: bool) -> dict[str, Any]
         }
     from bridgepack.data.artifact.discovery import find_shards
 
-    found = find_shards(artifact)
-    train = str(artifact) if is_pattern and set(found.splits) == {TRAIN} else _path_of(found, TRAIN)
-    validation = _path_of(found, VALIDATION) if has_validation else None
-    metadata = found.metadata_path()
+    shards = find_shards(artifact)
+    train = str(artifact) if is_pattern and set(shards.splits) == {TRAIN} else _path_of(shards, TRAIN)
+    validation = _path_of(shards, VALIDATION) if has_validation else None
+    metadata = shards.metadata_path()
     return {
         **({"packed_train_data_path": train} if train else {}),
         **({"packed_val_data_path": validation} if validation or not has_validation else {}),
@@ -55,8 +55,8 @@ def paths_of_artifact(artifact: Path, *, has_validation: bool) -> dict[str, Any]
     }
 
 
-def _path_of(found: FoundShards, split: str) -> str | None:
-    files = [found.folder / path for path in found.splits.get(split, ())]
+def _path_of(shards: FoundShards, split: str) -> str | None:
+    files = [shards.folder / path for path in shards.splits.get(split, ())]
     if len(files) == 1:
         return str(files[0])
     folders = {file.parent for file in files}

@@ -32,8 +32,8 @@ _UNKNOWN_VERSION = "unknown"
 def environment_here() -> Environment:
     """Return the environment of this interpreter; nothing is imported, and the listing is cached."""
     versions: dict[str, str] = {}
-    for found in distributions():
-        metadata = found.metadata
+    for distribution in distributions():
+        metadata = distribution.metadata
         if metadata["Name"]:
             versions.setdefault(canonicalize_name(metadata["Name"]), metadata["Version"])
     return Environment(
@@ -82,12 +82,12 @@ def _distribution(name: str) -> str:
 
 
 def _from_lines(text: str) -> Iterator[tuple[str, str]]:
-    noted: tuple[str, str] | None = None
+    editable: tuple[str, str] | None = None
     for raw in text.splitlines():
         line = raw.strip()
         note = _EDITABLE_NOTE.match(line)
-        pair = _line_pair(line) if noted is None or not _is_editable(line) else noted
-        noted = (note["name"], note["version"]) if note else None
+        pair = _line_pair(line) if editable is None or not _is_editable(line) else editable
+        editable = (note["name"], note["version"]) if note else None
         if pair is not None:
             yield _distribution(pair[0]), pair[1]
 
@@ -104,7 +104,7 @@ def _line_pair(line: str) -> tuple[str, str] | None:
         return None
     if requirement.url:
         return requirement.name, _version_in(requirement.url)
-    exact = (one.version for one in requirement.specifier if one.operator in ("==", "==="))
+    exact = (specifier.version for specifier in requirement.specifier if specifier.operator in ("==", "==="))
     return next(((requirement.name, text) for text in exact if not text.endswith("*")), None)
 
 

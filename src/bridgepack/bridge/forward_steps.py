@@ -47,11 +47,11 @@ def forward_step_for(target: Any) -> Any:
 
 
 def _step_of(config: Any) -> str:
-    held = config_of_container(config, place="")
-    family = family_of(held)
+    settings = config_of_container(config, place="")
+    family = family_of(settings)
     name = family.name if family is not None else ""
     if type(config.dataset).__name__ in TEXT_DATASETS:
-        facts = text_packs_of(type(config.model).__name__, release_for(held.bridge_version))
+        facts = text_packs_of(type(config.model).__name__, release_for(settings.bridge_version))
         return _VISION if facts is not None and facts.step == "vlm_step" else _TEXT_STEPS.get(name, _TEXT)
     if name in _OTHER_STEPS:
         return _OTHER_STEPS[name]

@@ -15,8 +15,8 @@ def place_in(config: Any, path: str) -> str:
     Models of one release can differ: `model.hf_model_id` is a field of providers, and an entry of
     `model.extra_checkpoint_metadata` in configs that are built from parts.
     """
-    named = name_in(installed_release(), path)
-    return path if named == path or _has(config, path) else named
+    name_of_release = name_in(installed_release(), path)
+    return path if name_of_release == path or _has(config, path) else name_of_release
 
 
 def value_in(config: Any, path: str) -> Any:
@@ -43,9 +43,9 @@ def copy_of(config: Any) -> Any:
 
 
 def _copied_by_fields(section: Any, memo: dict[int, Any]) -> Any:
-    copied = object.__new__(type(section))
-    vars(copied).update({name: copy.deepcopy(value, memo) for name, value in vars(section).items()})
-    return copied
+    section_copy = object.__new__(type(section))
+    vars(section_copy).update({name: copy.deepcopy(value, memo) for name, value in vars(section).items()})
+    return section_copy
 
 
 def _has(config: Any, path: str) -> bool:

@@ -15,13 +15,18 @@ def with_variables(config: RunConfig, variables: Mapping[str, str], *, place: st
         variables: name -> value; references to variables of another machine are left out.
         place: where they are set, for messages.
     """
-    known = {name: value for name, value in variables.items() if name.startswith(ENGINE_PREFIX) and "${" not in value}
-    if not known:
+    engine_variables = {
+        name: value for name, value in variables.items() if name.startswith(ENGINE_PREFIX) and "${" not in value
+    }
+    if not engine_variables:
         return config
-    stated = config.values.get("env_vars")
-    values = {**config.values, "env_vars": {**(stated if isinstance(stated, Mapping) else {}), **known}}
+    environment = config.values.get("env_vars")
+    values = {
+        **config.values,
+        "env_vars": {**(environment if isinstance(environment, Mapping) else {}), **engine_variables},
+    }
     return replace(
         config,
         values=values,
-        user_paths={**config.user_paths, **{f"env_vars.{name}": f"{place}.{name}" for name in known}},
+        user_paths={**config.user_paths, **{f"env_vars.{name}": f"{place}.{name}" for name in engine_variables}},
     )

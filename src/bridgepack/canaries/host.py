@@ -71,7 +71,7 @@ def open_container(request: Mapping[str, Any]) -> tuple[Any, HostFacts]:
     is_split = bool(model.sequence_parallel)
     sizes = {**cut_down(model, has_adapters=config.peft is not None), **cut_down_adapters(config)}
     specs = config.dataset.offline_packing_specs
-    installed = environment_here().versions
+    versions = environment_here().versions
     facts = HostFacts(
         provider=type(model).__name__,
         model=sizes,
@@ -80,7 +80,7 @@ def open_container(request: Mapping[str, Any]) -> tuple[Any, HostFacts]:
         pad_to_max_length=bool((config.dataset.dataset_kwargs or {}).get("pad_to_max_length", False)),
         pad_cu_seqlens=bool(specs is not None and specs.pad_cu_seqlens),
         notes=notes,
-        versions={name: installed.get(name, "not installed") for name in _DISTRIBUTIONS},
+        versions={name: versions.get(name, "not installed") for name in _DISTRIBUTIONS},
         bridge_version=version,
         num_gpus=torch.cuda.device_count(),
         has_transformer_engine=importlib.util.find_spec("transformer_engine") is not None,

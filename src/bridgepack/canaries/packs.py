@@ -89,20 +89,22 @@ def chosen_packs(
 ) -> ChosenPacks:
     """Return packs, by their numbers, as a host trains them; those longer than `max_tokens` lose sequences."""
     cut = {number: _shorten(row, max_tokens) for number, row in sorted(rows.items())}
-    known = np.unique(np.concatenate([np.asarray([eos_token_id]), *(row.input_ids for row, _, _ in cut.values())]))
-    eos = int(np.searchsorted(known, eos_token_id))
+    vocabulary = np.unique(np.concatenate([np.asarray([eos_token_id]), *(row.input_ids for row, _, _ in cut.values())]))
+    eos = int(np.searchsorted(vocabulary, eos_token_id))
     packs, num_untrained = [], 0
     for number, (row, left_out, is_cut) in cut.items():
-        renumbered = replace(row, input_ids=np.searchsorted(known, row.input_ids).astype(np.int32))
-        sequences = sequences_of(renumbered, eos, release)
-        num_untrained += int((renumbered.loss_mask != 0).sum()) - sum(int(one.loss_mask.sum()) for one in sequences)
+        compact_row = replace(row, input_ids=np.searchsorted(vocabulary, row.input_ids).astype(np.int32))
+        sequences = sequences_of(compact_row, eos, release)
+        num_untrained += int((compact_row.loss_mask != 0).sum()) - sum(
+            int(sequence.loss_mask.sum()) for sequence in sequences
+        )
         packs.append(
-            Pack(number=number, row=renumbered, sequences=sequences, num_sequences_left_out=left_out, is_cut=is_cut)
+            Pack(number=number, row=compact_row, sequences=sequences, num_sequences_left_out=left_out, is_cut=is_cut)
         )
     return ChosenPacks(
         packs=tuple(packs),
         eos_token_id=eos,
-        vocab_size=geometry.ceil_to_multiple(len(known), _VOCAB_MULTIPLE),
+        vocab_size=geometry.ceil_to_multiple(len(vocabulary), _VOCAB_MULTIPLE),
         num_untrained_eos=num_untrained,
         fingerprint=_fingerprint(packs),
     )
@@ -115,15 +117,15 @@ def sequences_of(row: PackedRow, eos_token_id: int, release: HostRelease) -> tup
     trained.
     """
     bounds = geometry.seq_boundaries(row.seq_start_id.astype(np.int64), len(row.input_ids))
-    found = []
+    sequences = []
     for start, stop in pairwise(bounds.tolist()):
         ids = row.input_ids[start:stop].astype(np.int64)
         mask = is_learned(row.loss_mask[start:stop], ids, eos_token_id=eos_token_id, release=release).astype(np.int64)
         mask[-1] = 0
         content = np.flatnonzero((ids[:-1] != eos_token_id) | (mask[:-1] != 0))
         end = int(content[-1]) + 2 if len(content) else 2
-        found.append(TokenSequence(input_ids=ids[:end], loss_mask=mask[:end]))
-    return tuple(found)
+        sequences.append(TokenSequence(input_ids=ids[:end], loss_mask=mask[:end]))
+    return tuple(sequences)
 
 
 def laid_out(sequences: Sequence[TokenSequence], multiple: int, eos_token_id: int) -> PackedRow:
@@ -132,10 +134,10 @@ def laid_out(sequences: Sequence[TokenSequence], multiple: int, eos_token_id: in
     Example: lengths 3 and 2, multiple 4 -> stored lengths 5 and 5.
     """
     ids, masks, starts = [], [], [0]
-    for one in sequences:
-        padding = geometry.ceil_to_multiple(one.runtime_length, multiple) - one.runtime_length
-        ids.append(np.pad(one.input_ids, (0, padding), constant_values=eos_token_id))
-        masks.append(np.pad(one.loss_mask, (0, padding)))
+    for sequence in sequences:
+        padding = geometry.ceil_to_multiple(sequence.runtime_length, multiple) - sequence.runtime_length
+        ids.append(np.pad(sequence.input_ids, (0, padding), constant_values=eos_token_id))
+        masks.append(np.pad(sequence.loss_mask, (0, padding)))
         starts.append(starts[-1] + len(ids[-1]))
     return PackedRow(
         input_ids=np.concatenate(ids).astype(np.int32),
@@ -150,17 +152,19 @@ def _shorten(row: PackedRow, max_tokens: int) -> tuple[PackedRow, int, bool]:
     What is compared is where sequences meet: two are cut to half where the first whole one would be left alone.
     """
     lengths = lengths_of(row)
-    kept = np.minimum(lengths, max_tokens)
-    if len(kept) > 1 and kept[:2].sum() > max_tokens:
+    new_lengths = np.minimum(lengths, max_tokens)
+    if len(new_lengths) > 1 and new_lengths[:2].sum() > max_tokens:
         half = max_tokens // 2
-        kept = np.minimum(lengths, max(half - half % _CUT_MULTIPLE, min(half, _CUT_MULTIPLE), 1))
-    num_kept = max(int(np.searchsorted(np.cumsum(kept), max_tokens, side="right")), 1)
-    is_cut = bool((kept < lengths)[:num_kept].any())
+        new_lengths = np.minimum(lengths, max(half - half % _CUT_MULTIPLE, min(half, _CUT_MULTIPLE), 1))
+    num_kept = max(int(np.searchsorted(np.cumsum(new_lengths), max_tokens, side="right")), 1)
+    is_cut = bool((new_lengths < lengths)[:num_kept].any())
     if num_kept == len(lengths) and not is_cut:
         return row, 0, False
-    kept, starts = kept[:num_kept], row.seq_start_id[:num_kept].astype(np.int64)
-    places = np.concatenate([np.arange(first, first + length + 1) for first, length in zip(starts, kept, strict=True)])
-    stops, mask = np.cumsum(kept + 1), row.loss_mask[places]
+    new_lengths, starts = new_lengths[:num_kept], row.seq_start_id[:num_kept].astype(np.int64)
+    places = np.concatenate(
+        [np.arange(first, first + length + 1) for first, length in zip(starts, new_lengths, strict=True)]
+    )
+    stops, mask = np.cumsum(new_lengths + 1), row.loss_mask[places]
     mask[stops - 1] = 0
     starts = np.append(0, stops[:-1]).astype(row.seq_start_id.dtype)
     shorter = PackedRow(input_ids=row.input_ids[places], loss_mask=mask, seq_start_id=starts)

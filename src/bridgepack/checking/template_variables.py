@@ -11,8 +11,11 @@ def check_template_variables(recipe: SFTRecipe | None) -> str:
     """
     if recipe is None:
         return ""
-    given = {"tokenizer": recipe.tokenizer.chat_template_kwargs, "serving": recipe.serving.chat_template_kwargs}
-    fields = [f"{section}.chat_template_kwargs" for section, variables in given.items() if variables]
+    variables_by_section = {
+        "tokenizer": recipe.tokenizer.chat_template_kwargs,
+        "serving": recipe.serving.chat_template_kwargs,
+    }
+    fields = [f"{section}.chat_template_kwargs" for section, variables in variables_by_section.items() if variables]
     if not fields:
         return ""
     from bridgepack.data.tokenizers.local_template import LocalTemplate, local_template  # jinja2 is slow to import

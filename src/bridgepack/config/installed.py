@@ -14,8 +14,8 @@ def installed_version() -> str | None:
     None if there is none, or one that is older than every supported release, which no recipe can be for.
     """
     try:
-        found = version(BRIDGE).partition("+")[0]
-        release_of(found)
+        public_version = version(BRIDGE).partition("+")[0]
+        release_of(public_version)
     except (PackageNotFoundError, ConfigError):
         return None
-    return found
+    return public_version

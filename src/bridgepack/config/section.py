@@ -51,24 +51,24 @@ class Section(BaseModel):
         if isinstance(value, str | Mapping | list | tuple):
             for path, text, is_name in _texts_in(value):
                 if kind := _impossible(text):
-                    what = f"{'has a name' if is_name else 'is'} {repr(text)[:_SHOWN]}"
-                    raise ValueError(f"{path} {what}; allowed: text without {kind}. Remove them.")
+                    claim = f"{'has a name' if is_name else 'is'} {repr(text)[:_SHOWN]}"
+                    raise ValueError(f"{path} {claim}; allowed: text without {kind}. Remove them.")
         return value
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """Return the section's JSON Schema with the meanings of its fields; `kind` is always required."""
         schema = handler(core_schema)
-        found = handler.resolve_ref_schema(schema)
+        section_schema = handler.resolve_ref_schema(schema)
         if cls.__doc__:
-            found["description"] = _on_lines(cls.__doc__)
-        properties = found.get("properties", {})
+            section_schema["description"] = _on_lines(cls.__doc__)
+        properties = section_schema.get("properties", {})
         for name, meaning in meanings_of(cls).items():
             if name in properties:
                 properties[name].setdefault("description", meaning)
         is_tag = "kind" in properties and cls.model_fields["kind"].default is not None
-        if is_tag and "kind" not in found.setdefault("required", []):
-            found["required"].append("kind")
+        if is_tag and "kind" not in section_schema.setdefault("required", []):
+            section_schema["required"].append("kind")
         return schema
 
 
@@ -104,7 +104,7 @@ def younger_fields(section: type[BaseModel]) -> Mapping[str, Any]:
         name: [mark for mark in field.metadata if isinstance(mark, Before)]
         for name, field in section.model_fields.items()
     }
-    return {name: found[0].value for name, found in marks.items() if found}
+    return {name: marks_of_field[0].value for name, marks_of_field in marks.items() if marks_of_field}
 
 
 def without_younger(section: type[BaseModel] | None, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,8 +123,8 @@ def _inner_sections(section: type[BaseModel]) -> Mapping[str, type[BaseModel]]:
     kinds = {name: (field.annotation, *get_args(field.annotation)) for name, field in section.model_fields.items()}
     return {
         name: kind
-        for name, found in kinds.items()
-        for kind in found
+        for name, alternatives in kinds.items()
+        for kind in alternatives
         if isinstance(kind, type) and issubclass(kind, BaseModel)
     }
 
@@ -136,8 +136,12 @@ def meanings_of(section: type[BaseModel]) -> Mapping[str, str]:
         return {}
     kinds = get_args(section.model_fields["kind"].annotation) if "kind" in section.model_fields else ()
     kind = {"kind": f"`{kinds[0]}`"} if len(kinds) == 1 else {}
-    inherited = [meanings_of(base) for base in reversed(section.__bases__) if issubclass(base, BaseModel)]
-    return {name: meaning for known in (kind, *inherited, _own_meanings(section)) for name, meaning in known.items()}
+    base_meanings = [meanings_of(base) for base in reversed(section.__bases__) if issubclass(base, BaseModel)]
+    return {
+        name: meaning
+        for meanings in (kind, *base_meanings, _own_meanings(section))
+        for name, meaning in meanings.items()
+    }
 
 
 def _own_meanings(section: type[BaseModel]) -> dict[str, str]:

@@ -45,9 +45,9 @@ def pretend_gpu_host(gpu: str = "h100") -> Iterator[None]:
 
 
 def _put_module(undone: ExitStack, name: str, module: ModuleType) -> None:
-    found = sys.modules.get(name)
+    previous = sys.modules.get(name)
     restore: Callable[[], Any] = (
-        partial(sys.modules.pop, name, None) if found is None else partial(sys.modules.__setitem__, name, found)
+        partial(sys.modules.pop, name, None) if previous is None else partial(sys.modules.__setitem__, name, previous)
     )
     undone.callback(restore)
     sys.modules[name] = module

@@ -55,13 +55,13 @@ class ReferenceAttention(DotProductAttention):  # type: ignore[misc]
         num_ranks, rank = self._context_group.size(), self._context_group.rank()
         num_tokens = num_ranks * len(key)
         places = torch.from_numpy(thd_positions(offsets.flatten().cpu().numpy(), num_tokens, num_ranks)).to(key.device)
-        whole = [
+        key_and_value = [
             torch.zeros(num_tokens, *part.shape[1:], dtype=part.dtype, device=part.device).index_copy(
                 0, places.flatten(), _Gathered.apply(part, self._context_group).flatten(0, 1)
             )
             for part in (key, value)
         ]
-        return places[rank], whole[0], whole[1]
+        return places[rank], key_and_value[0], key_and_value[1]
 
 
 def packed_attention(
@@ -78,19 +78,19 @@ def packed_attention(
     output = torch.zeros_like(query)
     for start, end in pairwise(offsets):
         stop = min(end, start + max_seqlen)
-        own = torch.nonzero((positions >= start) & (positions < stop)).flatten()
-        if stop <= start or not len(own):
+        queries = torch.nonzero((positions >= start) & (positions < stop)).flatten()
+        if stop <= start or not len(queries):
             continue
-        is_seen = torch.arange(start, stop, device=query.device)[None, :] <= positions[own][:, None]
+        is_seen = torch.arange(start, stop, device=query.device)[None, :] <= positions[queries][:, None]
         part = scaled_dot_product_attention(
-            query[own].transpose(0, 1),
+            query[queries].transpose(0, 1),
             key[start:stop].transpose(0, 1),
             value[start:stop].transpose(0, 1),
             attn_mask=is_seen,
             scale=scale,
             enable_gqa=True,
         )
-        output = output.index_copy(0, own, part.transpose(0, 1))
+        output = output.index_copy(0, queries, part.transpose(0, 1))
     return output
 
 
@@ -98,11 +98,11 @@ class _Gathered(torch.autograd.Function):  # type: ignore[misc]
     """The same tensor of every rank; shape [ranks, *shape]. Each rank's gradient is the sum of what all ranks want."""
 
     @staticmethod
-    def forward(context: Any, own: Any, group: Any) -> Any:
+    def forward(context: Any, tensor: Any, group: Any) -> Any:
         """Return the tensors of all ranks."""
         context.group = group
-        parts = [torch.empty_like(own) for _ in range(group.size())]
-        torch.distributed.all_gather(parts, own.contiguous(), group=group)
+        parts = [torch.empty_like(tensor) for _ in range(group.size())]
+        torch.distributed.all_gather(parts, tensor.contiguous(), group=group)
         return torch.stack(parts)
 
     @staticmethod
@@ -131,11 +131,11 @@ def local_spec_with(attention: type, config: Any, vp_stage: int | None = None) -
     )
     spec.layer_norm = _norm
     for layer in spec.layer_specs:
-        parts, own = layer.submodules, layer.submodules.self_attention.submodules
-        own.core_attention = attention
+        parts, attention_parts = layer.submodules, layer.submodules.self_attention.submodules
+        attention_parts.core_attention = attention
         parts.input_layernorm = parts.pre_mlp_layernorm = _norm
         if config.qk_layernorm:
-            own.q_layernorm = own.k_layernorm = _norm
+            attention_parts.q_layernorm = attention_parts.k_layernorm = _norm
     return spec
 
 

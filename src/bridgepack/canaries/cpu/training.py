@@ -100,12 +100,12 @@ class _CudaMeansCpu(TorchFunctionMode):  # type: ignore[misc]
             return str(function(*arguments)).replace("torch.", "torch.cuda.")
         if self._is_wide and function is torch.Tensor.float:
             return arguments[0].double()
-        options = {name: self._changed(value) for name, value in (options or {}).items()}
+        options = {name: self._on_cpu(value) for name, value in (options or {}).items()}
         if options.get("pin_memory"):
             options["pin_memory"] = False
-        return function(*map(self._changed, arguments), **options)
+        return function(*map(self._on_cpu, arguments), **options)
 
-    def _changed(self, value: Any) -> Any:
+    def _on_cpu(self, value: Any) -> Any:
         if self._is_wide and value is torch.float32:
             return torch.float64
         if isinstance(value, str) and value.startswith("cuda"):

@@ -63,8 +63,8 @@ def processes_of(
 
 def _one_process(executor: Executor, task: Task, own_fields: Collection[str], place: str) -> Processes:
     launcher, facts = executor.launcher.kind, executor.facts
-    limited = {facts.processes, "torchrun_nproc_per_node", *([] if launcher == "slurm_ray" else [facts.nodes])}
-    for name in sorted(limited & set(own_fields)):
+    count_fields = {facts.processes, "torchrun_nproc_per_node", *([] if launcher == "slurm_ray" else [facts.nodes])}
+    for name in sorted(count_fields & set(own_fields)):
         value = executor.value(name)
         if value not in {None, 1}:
             raise ConfigError(
@@ -104,14 +104,14 @@ def _fill(nodes: int | None, per_node: int | None, num_gpus: int, executor: Exec
             f"{place}.{facts.gpus} is not set; the recipe needs {num_gpus} GPUs, more than one node "
             f"usually has. Set it to the GPUs per node, e.g. {facts.gpus}: 8."
         )
-    known = nodes or per_node or 1
-    if num_gpus % known:
-        what = f"{place}.{facts.nodes} is {nodes}" if nodes else f"{place} has {known} GPUs or processes per node"
+    divisor = nodes or per_node or 1
+    if num_gpus % divisor:
+        problem = f"{place}.{facts.nodes} is {nodes}" if nodes else f"{place} has {divisor} GPUs or processes per node"
         raise ConfigError(
-            f"{what}; the recipe needs {num_gpus} GPUs, which do not fill equal nodes. Set "
+            f"{problem}; the recipe needs {num_gpus} GPUs, which do not fill equal nodes. Set "
             f"{facts.nodes} and {facts.processes}, or change the recipe's topology."
         )
-    return (known, num_gpus // known) if nodes else (num_gpus // known, known)
+    return (divisor, num_gpus // divisor) if nodes else (num_gpus // divisor, divisor)
 
 
 def _gpus_to_ask_for(executor: Executor, processes: int | None, per_node: int | None) -> int | None:

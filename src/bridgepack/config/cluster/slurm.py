@@ -182,5 +182,5 @@ class SlurmExecutor(ExecutorSection):
 
     def gpus_in_gres(self) -> int | None:
         """Return the GPUs per node that `gres` requests, or None."""
-        found = _GRES_GPUS.search(self.gres or "")
-        return int(found.group(1) or 1) if found else None
+        match = _GRES_GPUS.search(self.gres or "")
+        return int(match.group(1) or 1) if match else None

@@ -44,20 +44,20 @@ def are_arguments(text: str, *, expands: bool = False) -> bool:
     return not _SYNTAX.search(_VARIABLE.sub("", bare) if expands else bare)
 
 
-def _matching(pattern: re.Pattern[str], allowed: str, correction: str = "Correct it.") -> AfterValidator:
+def _matching(pattern: re.Pattern[str], description: str, correction: str = "Correct it.") -> AfterValidator:
     def check(value: Any) -> Any:
         if isinstance(value, str) and not pattern.fullmatch(value):
-            raise ValueError(f" is {value!r}; allowed: {allowed}. {correction}")
+            raise ValueError(f" is {value!r}; allowed: {description}. {correction}")
         return value
 
     return AfterValidator(check)
 
 
-def _word(allowed: str, *, expands: bool = False) -> AfterValidator:
+def _word(description: str, *, expands: bool = False) -> AfterValidator:
     def check(value: str) -> str:
         if not is_word(value, expands=expands):
             raise ValueError(
-                f" is {value!r}; nemo-run writes it unquoted into a shell script; allowed: {allowed}. Rename it."
+                f" is {value!r}; nemo-run writes it unquoted into a shell script; allowed: {description}. Rename it."
             )
         return value
 

@@ -80,8 +80,8 @@ def edited_text(
                 _refuse_toml(edit)
             new = body
         case _:
-            what = f"a {suffix} file" if suffix else "a file without an ending"
-            raise CannotEditError(f"{what} cannot be edited; allowed: .yaml or .yml.")
+            file_type = f"a {suffix} file" if suffix else "a file without an ending"
+            raise CannotEditError(f"{file_type} cannot be edited; allowed: .yaml or .yml.")
     return text[: len(text) - len(body)] + new
 
 
@@ -149,15 +149,15 @@ def _refuse_python(text: str, edit: Change, function: str | None, kind: Kind) ->
         tree: ast.AST = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError) as error:
         raise CannotEditError(f"the file is not Python: {error}. Correct it first.") from None
-    named = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == function)
-    found = [
+    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == function)
+    lines = [
         f"line {value.lineno}, which has {ast.unparse(value)}"
-        for path, value in _values(next(named, tree), "", edit.path.split(".")[0])
+        for path, value in _values(next(functions, tree), "", edit.path.split(".")[0])
         if path == edit.path
     ]
     new = f"Path({str(edit.value)!r})" if isinstance(edit.value, PurePath) else repr(edit.value)
-    if found:
-        advice = f"Write {new} in {' and '.join(found)}."
+    if lines:
+        advice = f"Write {new} in {' and '.join(lines)}."
     elif kind == "recipe":
         advice = f"Return the recipe with .override({{{edit.path!r}: {new}}})."
     else:

@@ -52,15 +52,15 @@ class AssistantMarkers(Section):
 
     @model_validator(mode="after")
     def _check_end(self) -> Self:
-        given = [name for name in ("assistant_end", "stop_token", "learns_no_end") if getattr(self, name)]
-        if not given:
+        fields = [name for name in ("assistant_end", "stop_token", "learns_no_end") if getattr(self, name)]
+        if not fields:
             raise ValueError(
                 "assistant_end is not set, so it is unknown what the model learns to stop with. Set assistant_end to "
                 "the text that ends a turn. If the next turn's marker ends it, set stop_token to that token, e.g. "
                 '"<|user|>", or learns_no_end to true.'
             )
-        if len(given) > 1:
-            raise ValueError(f"{' and '.join(given)} are set; a turn has one kind of end. Remove all but one.")
+        if len(fields) > 1:
+            raise ValueError(f"{' and '.join(fields)} are set; a turn has one kind of end. Remove all but one.")
         if self.assistant_end is None and self.assistant_end_fallbacks:
             raise ValueError(
                 f"assistant_end_fallbacks is {list(self.assistant_end_fallbacks)!r} and assistant_end is not set. Set "
@@ -68,8 +68,8 @@ class AssistantMarkers(Section):
             )
         if self.assistant_end is None and not self.other_role_starts:
             raise ValueError(
-                f"{given[0]} is set and other_role_starts is empty, so it is unknown where a turn ends. Give the start "
-                'of every other turn, e.g. {user: "<|user|>", tool: "<|observation|>"}.'
+                f"{fields[0]} is set and other_role_starts is empty, so it is unknown where a turn ends. Give the "
+                'start of every other turn, e.g. {user: "<|user|>", tool: "<|observation|>"}.'
             )
         return self
 

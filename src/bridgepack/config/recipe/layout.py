@@ -47,13 +47,13 @@ def parts_of(text: str) -> tuple[str | Column, ...]:
     """
     parts: list[str | Column] = []
     place = 0
-    for found in _BRACES.finditer(text):
-        parts.append(text[place : found.start()])
-        place = found.end()
-        if found["column"] is not None and not found["column"].isspace():
-            parts.append(Column(found["column"]))
-        elif found[0] in {"{{", "}}"}:
-            parts.append(found[0][0])
+    for brace in _BRACES.finditer(text):
+        parts.append(text[place : brace.start()])
+        place = brace.end()
+        if brace["column"] is not None and not brace["column"].isspace():
+            parts.append(Column(brace["column"]))
+        elif brace[0] in {"{{", "}}"}:
+            parts.append(brace[0][0])
         else:
             raise ValueError(f" is {text!r}; a column is written {{name}}, any other brace doubled: {{{{ and }}}}.")
     parts.append(text[place:])
@@ -100,8 +100,8 @@ def pieces_of(texts: str | tuple[str, ...]) -> tuple[str, ...]:
 def _refuse_constant(texts: str | tuple[str, ...] | None, field: str, *, is_constant_allowed: bool = False) -> None:
     pieces = pieces_of(texts or ())
     if pieces and not is_constant_allowed and not any(map(columns_in, pieces)):
-        found = texts if isinstance(texts, str) else list(pieces)
-        raise ValueError(f"{field} is {found!r}; it must name a column of the data in braces, e.g. {{question}}.")
+        constants = texts if isinstance(texts, str) else list(pieces)
+        raise ValueError(f"{field} is {constants!r}; it must name a column of the data in braces, e.g. {{question}}.")
 
 
 def _checked_name(name: str) -> str:
@@ -127,10 +127,10 @@ class TurnsFromColumn(Section):
     @model_validator(mode="before")
     @classmethod
     def _refuse_a_turn(cls, value: Any) -> Any:
-        others = [name for name in TurnFromColumns.model_fields if isinstance(value, dict) and name in value]
-        if others:
+        fields = [name for name in TurnFromColumns.model_fields if isinstance(value, dict) and name in value]
+        if fields:
             raise ValueError(
-                f" has from_column and {', '.join(others)}; allowed: either from_column, whose turns have their own "
+                f" has from_column and {', '.join(fields)}; allowed: either from_column, whose turns have their own "
                 "role and content, or one turn made from columns. Split it into two entries."
             )
         return value
@@ -219,9 +219,11 @@ class ChatLayout(Section):
     @model_validator(mode="after")
     def _check_variables(self) -> Self:
         _refuse_ignored(self)
-        given = self.chat_template_kwargs
-        if isinstance(given, dict) and (own := sorted(OWN_TEMPLATE_VARIABLES.intersection(given))):
-            raise ValueError(f"chat_template_kwargs sets {', '.join(own)}, which bridgepack sets itself. Remove it.")
+        variables = self.chat_template_kwargs
+        if isinstance(variables, dict) and (reserved_names := sorted(OWN_TEMPLATE_VARIABLES.intersection(variables))):
+            raise ValueError(
+                f"chat_template_kwargs sets {', '.join(reserved_names)}, which bridgepack sets itself. Remove it."
+            )
         return self
 
 
@@ -322,7 +324,9 @@ def _columns_of(layout: AnyLayout) -> Iterator[Column]:
                 yield Column(item.tool_calls)
         variables = layout.chat_template_kwargs
         columns += pieces_of(layout.tools or ())
-        columns += [variables] if isinstance(variables, str) else [one.column for one in (variables or {}).values()]
+        columns += (
+            [variables] if isinstance(variables, str) else [variable.column for variable in (variables or {}).values()]
+        )
     for text in filter(None, texts):
         yield from columns_in(text)
     yield from map(Column, filter(None, columns))

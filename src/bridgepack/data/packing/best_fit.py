@@ -39,24 +39,24 @@ def best_fit_steps(distinct: list[int], counts: list[int], size: int, cap: int) 
     """
     open_packs = _OpenPacks(cap)
     num_packs = 0
-    for length, left in zip(distinct, counts, strict=True):
-        while left:
-            found = open_packs.take_fullest(length)
-            if found is None:
+    for length, num_left in zip(distinct, counts, strict=True):
+        while num_left:
+            open_run = open_packs.take_fullest(length)
+            if open_run is None:
                 per_pack = min(size // length, cap)
-                found = size, 0, num_packs, -(-left // per_pack)
-                num_packs += found[3]
-            room, already, first, num = found
+                open_run = size, 0, num_packs, -(-num_left // per_pack)
+                num_packs += open_run[3]
+            room, already, first, num = open_run
             per_pack = min(room // length, cap - already)
-            full = min(num, left // per_pack)
-            rest = left - full * per_pack if full < num else 0
-            placed = full * per_pack + rest
-            used = full + (rest > 0)
-            left -= placed
-            yield first, per_pack, already, placed
+            full = min(num, num_left // per_pack)
+            remainder = num_left - full * per_pack if full < num else 0
+            num_placed = full * per_pack + remainder
+            num_used = full + (remainder > 0)
+            num_left -= num_placed
+            yield first, per_pack, already, num_placed
             open_packs.put(room - per_pack * length, already + per_pack, first, full)
-            open_packs.put(room - rest * length, already + rest, first + full, used - full)
-            open_packs.put(room, already, first + used, num - used)
+            open_packs.put(room - remainder * length, already + remainder, first + full, num_used - full)
+            open_packs.put(room, already, first + num_used, num - num_used)
 
 
 class _OpenPacks:
@@ -92,23 +92,23 @@ class _OpenPacks:
 
 def longest_first(lengths: IntArray, size: int, seed: int) -> IntArray:
     """Return sequence indices, longest first, equal lengths ordered by the seed; shape [num_sequences], int64."""
-    shuffled = seeded_order(len(lengths), seed)
+    seed_order = seeded_order(len(lengths), seed)
     missing = size - lengths
     if size <= _SHORT:
         missing = missing.astype(np.uint16)
-    return shuffled[np.argsort(missing[shuffled], kind="stable")]
+    return seed_order[np.argsort(missing[seed_order], kind="stable")]
 
 
 def _lay_out(order: IntArray, steps: IntArray, seed: int) -> tuple[IntArray, IntArray]:
     narrow: Any = np.int32 if len(order) < _NARROW else np.int64
-    first, per_pack, already, placed = steps.astype(narrow).T
+    first, per_pack, already, num_placed = steps.astype(narrow).T
     position = np.arange(len(order), dtype=narrow)
-    position -= np.repeat(np.cumsum(placed, dtype=narrow) - placed, placed)
-    pack, slot = np.divmod(position, np.repeat(per_pack, placed))
+    position -= np.repeat(np.cumsum(num_placed, dtype=narrow) - num_placed, num_placed)
+    pack, slot = np.divmod(position, np.repeat(per_pack, num_placed))
     del position
-    pack += np.repeat(first, placed)
-    slot += np.repeat(already, placed)
-    num_packs = int((first + -(-placed // per_pack)).max(initial=0))
+    pack += np.repeat(first, num_placed)
+    slot += np.repeat(already, num_placed)
+    num_packs = int((first + -(-num_placed // per_pack)).max(initial=0))
     pack = seeded_labels(num_packs, seed).astype(narrow)[pack]
     offsets = np.zeros(num_packs + 1, dtype=np.int64)
     np.cumsum(np.bincount(pack, minlength=num_packs), out=offsets[1:])
@@ -135,17 +135,17 @@ def equal_cost(lengths: IntArray, size: int, cap: int, seed: int) -> tuple[IntAr
     packs with room.
     """
     best_order, best_offsets = best_fit_decreasing(lengths, size, cap, seed)
-    needed = len(best_offsets) - 1
+    num_needed = len(best_offsets) - 1
     order = longest_first(lengths, size, seed)
     descending = lengths[order].tolist()
     for closing in _CLOSING:
-        packs = _Packs(size, cap, needed)
-        num_spread = max(round(len(descending) * (1 - closing)), needed)
+        packs = _Packs(size, cap, num_needed)
+        num_spread = max(round(len(descending) * (1 - closing)), num_needed)
         packs.lay_cheapest_first(descending[:num_spread])
         packs.lay_fullest_first(descending[num_spread:])
-        if len(packs.rooms) <= needed * (1 + _EXTRA_PACKS):
+        if len(packs.rooms) <= num_needed * (1 + _EXTRA_PACKS):
             return order, np.array(packs.chosen, dtype=np.int64)
-    return best_order, np.repeat(np.arange(needed), np.diff(best_offsets))
+    return best_order, np.repeat(np.arange(num_needed), np.diff(best_offsets))
 
 
 @dataclass
@@ -189,8 +189,8 @@ class _Packs:
         for pack in range(len(self.rooms)):
             put(pack)
         for length in descending:
-            found = open_packs.take_fullest(length)
-            pack = len(self.rooms) if found is None else found[2]
+            open_run = open_packs.take_fullest(length)
+            pack = len(self.rooms) if open_run is None else open_run[2]
             self._lay(length, pack)
             put(pack)
 

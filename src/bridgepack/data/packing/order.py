@@ -30,10 +30,10 @@ def seeded_hash(values: npt.NDArray[np.uint64], seed: int) -> npt.NDArray[np.uin
 
     Source: the finaliser of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014).
     """
-    mixed = values + np.uint64((seed + 1) * _GAMMA % 2**64)  # wraps around, as do the operations below
-    mixed ^= mixed >> np.uint64(30)
-    mixed *= _FIRST
-    mixed ^= mixed >> np.uint64(27)
-    mixed *= _SECOND
-    mixed ^= mixed >> np.uint64(31)
-    return mixed
+    hashes = values + np.uint64((seed + 1) * _GAMMA % 2**64)  # wraps around, as do the operations below
+    hashes ^= hashes >> np.uint64(30)
+    hashes *= _FIRST
+    hashes ^= hashes >> np.uint64(27)
+    hashes *= _SECOND
+    hashes ^= hashes >> np.uint64(31)
+    return hashes

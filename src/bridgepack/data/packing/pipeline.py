@@ -34,8 +34,8 @@ def step_times(costs: npt.NDArray[Any], num_stages: int) -> npt.NDArray[Any]:
         forward = np.arange(max(first, tick % 2), min(tick + 1, num_stages), 2)
         first = 2 * num_stages - 1 - tick
         backward = np.arange(max(first, first % 2), min(first + 2 * num_packs - 1, num_stages), 2)
-        arrived = np.maximum(ends[forward + 1], ends[forward]), np.maximum(ends[backward + 1], ends[backward + 2])
-        ends[forward + 1] = arrived[0] + packs[(tick - forward) // 2]
-        ends[backward + 1] = arrived[1] + _BACKWARD * packs[(tick + backward + 1) // 2 - num_stages]
+        arrivals = np.maximum(ends[forward + 1], ends[forward]), np.maximum(ends[backward + 1], ends[backward + 2])
+        ends[forward + 1] = arrivals[0] + packs[(tick - forward) // 2]
+        ends[backward + 1] = arrivals[1] + _BACKWARD * packs[(tick + backward + 1) // 2 - num_stages]
     times: npt.NDArray[Any] = ends[1] / (1 + _BACKWARD)
     return times

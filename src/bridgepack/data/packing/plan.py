@@ -81,13 +81,13 @@ def _first_fit_shuffle(lengths: IntArray, size: int, cap: int, seed: int) -> tup
     Source: megatron-bridge 0.6.2, data/packing/algorithms.py, create_packing_strategy and fill_packing_strategy.
     """
     generator = np.random.RandomState(seed)
-    shuffled = np.sort(lengths)
-    generator.shuffle(shuffled)
-    bins = _first_fit(shuffled, size, cap)
+    seeded_lengths = np.sort(lengths)
+    generator.shuffle(seeded_lengths)
+    bins = _first_fit(seeded_lengths, size, cap)
     by_length = np.argsort(lengths, kind="stable")
     order = np.empty(len(lengths), dtype=np.int64)
     dealt = np.argsort(bins, kind="stable")
-    slots = dealt[np.argsort(shuffled[dealt], kind="stable")]
+    slots = dealt[np.argsort(seeded_lengths[dealt], kind="stable")]
     for _, start, stop in _runs(lengths[by_length]):
         members = by_length[start:stop][generator.permutation(stop - start)]
         order[slots[start:stop]] = members[::-1]

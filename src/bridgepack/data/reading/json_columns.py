@@ -33,17 +33,17 @@ def json_decoder(schema: Any) -> RowDecoder | None:
         return None
 
     def decode_columns(row: Mapping[str, Any]) -> Mapping[str, Any] | RowError:
-        found = dict(row)
+        values = dict(row)
         for name, decode in columns.items():
             if name in row:
                 try:
-                    found[name] = decode(row[name])
+                    values[name] = decode(row[name])
                 except RepeatedKey as error:
                     return RowError(DropReason.INVALID_JSON, f"column {name} is of type JSON: {error}")
                 except (ValueError, RecursionError) as error:
                     detail = f"column {name} is of type JSON, and holds a text that is not JSON: {error}"
                     return RowError(DropReason.INVALID_JSON, detail)
-        return found
+        return values
 
     return decode_columns
 
@@ -51,10 +51,10 @@ def json_decoder(schema: Any) -> RowDecoder | None:
 def _features(schema: Any) -> dict[str, Any]:
     """Return the features that `datasets` notes in a schema; columns that other writers changed may lack the type."""
     try:
-        found = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
+        features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
     except (KeyError, ValueError, TypeError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return features if isinstance(features, dict) else {}
 
 
 def _decoder(field: Any, feature: Any) -> Decode | None:
@@ -67,7 +67,9 @@ def _decoder(field: Any, feature: Any) -> Decode | None:
         return _text_decoder(is_of_datasets=is_of_datasets) if field.name in _TEXT_FIELDS else _value
     if pa.types.is_struct(kind):
         inside = feature if isinstance(feature, dict) else {}
-        return _struct_decoder({one.name: decode for one in kind if (decode := _decoder(one, inside.get(one.name)))})
+        return _struct_decoder(
+            {member.name: decode for member in kind if (decode := _decoder(member, inside.get(member.name)))}
+        )
     if pa.types.is_map(kind):
         return _map_decoder(_decoder(kind.item_field.with_name(""), None))
     if hasattr(kind, "value_field"):

@@ -30,18 +30,18 @@ def saved_splits(folder: Path, field: str) -> list[str]:
     return [str(name) for name in _saved_json(folder / DICT_FILE, "splits", field)]
 
 
-def split_folder(folder: Path, field: str, wanted: tuple[str, ...]) -> Path:
+def split_folder(folder: Path, field: str, split_names: tuple[str, ...]) -> Path:
     """Return the folder of a saved DatasetDict's split, the first that it has of those wanted.
 
     Raises:
         DataError: it has none of them, or is damaged.
     """
     names = saved_splits(folder, field)
-    name = next((name for name in wanted if name in names), None)
+    name = next((name for name in split_names if name in names), None)
     if name is None:
         raise DataError(
             f"{field} is {str(folder)!r}, a saved DatasetDict with splits {', '.join(names) or 'none'}; none of them "
-            f"is {' or '.join(wanted)}. Name the folder of a split, e.g. {str(folder / 'NAME')!r}."
+            f"is {' or '.join(split_names)}. Name the folder of a split, e.g. {str(folder / 'NAME')!r}."
         )
     return folder / name
 

@@ -30,17 +30,17 @@ class FilesBelow:
 
     def without(self, read: Sequence[Readable]) -> SkippedFiles | None:
         """Return what is beside the files that are read; None if nothing."""
-        known = {file.url if isinstance(file, CloudFile) else str(file) for file in read}
-        other: list[str] = []
-        hidden: list[str] = []
+        read_places = {file.url if isinstance(file, CloudFile) else str(file) for file in read}
+        other_names: list[str] = []
+        hidden_names: list[str] = []
         for place, name in dict(self._places_and_names()).items():
-            if place not in known and _last(name) not in FILES_WITHOUT_ROWS:
+            if place not in read_places and _last(name) not in FILES_WITHOUT_ROWS:
                 is_hidden = any(part.startswith(".") for part in PurePosixPath(name).parts)
-                (hidden if is_hidden else other).append(name)
-        if not other and not hidden:
+                (hidden_names if is_hidden else other_names).append(name)
+        if not other_names and not hidden_names:
             return None
-        names = [name.encode(errors="backslashreplace").decode() for name in sorted(other or hidden)]
-        return SkippedFiles(num_other=len(other), num_hidden=len(hidden), examples=tuple(names[:_EXAMPLES]))
+        names = [name.encode(errors="backslashreplace").decode() for name in sorted(other_names or hidden_names)]
+        return SkippedFiles(num_other=len(other_names), num_hidden=len(hidden_names), examples=tuple(names[:_EXAMPLES]))
 
     def _places_and_names(self) -> Iterator[tuple[str, str]]:
         for folder, entries in self._folders:
