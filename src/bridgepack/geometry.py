@@ -106,13 +106,13 @@ def runtime_segment_lengths(seq_start_id: IntArray, stored_row_length: int) -> I
     return np.diff(seq_boundaries(seq_start_id, stored_row_length)) - 1
 
 
-def first_difference(stored: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> int | None:
+def first_difference(numbers: npt.NDArray[Any], reference: npt.NDArray[Any]) -> int | None:
     """Return the first index at which two rows of numbers differ: [1 2 3] and [1 5] -> 1; None if equal."""
-    shared = min(len(stored), len(wanted))
-    places = np.flatnonzero(stored[:shared] != wanted[:shared])
+    num_shared = min(len(numbers), len(reference))
+    places = np.flatnonzero(numbers[:num_shared] != reference[:num_shared])
     if len(places):
         return int(places[0])
-    return None if len(stored) == len(wanted) else shared
+    return None if len(numbers) == len(reference) else num_shared
 
 
 def cu_seqlens(runtime_lengths: IntArray) -> IntArray:

@@ -34,8 +34,8 @@ EDITS = (
     _edit(
         "mixture:max-rows-of-a-part",
         _MIXTURE,
-        "return num_aside if is_aside else most - num_aside",
-        "return num_aside if is_aside else most",
+        "return num_aside if is_aside else max_rows - num_aside",
+        "return num_aside if is_aside else max_rows",
         "max_rows of a source counts twice: in training and in the part set aside for validation",
     ),
     _edit(
@@ -69,22 +69,22 @@ EDITS = (
     _edit(
         "mixture:nearest-row",
         _MIXTURE,
-        "after - rest <= rest - before and rest > 0",
-        "rest > 0",
+        "after - remainder <= remainder - before and remainder > 0",
+        "remainder > 0",
         "a part of a pass always ends behind the row that reaches the target, never before it",
     ),
     _edit(
         "mixture:passes",
         _MIXTURE,
-        'return taken[np.argsort(passes, kind="stable")]',
-        "return taken",
+        'return indices[np.argsort(passes, kind="stable")]',
+        "return indices",
         "a repeated row stands beside its copy instead of one pass later",
     ),
     _edit(
         "mixture:num-repeated",
         _MIXTURE,
-        "num_repeated=len(taken) - num_kept",
-        "num_repeated=len(taken) - len(counts)",
+        "num_repeated=len(indices) - num_kept",
+        "num_repeated=len(indices) - len(counts)",
         "the number of repeated sequences is too low by those that are left out",
     ),
     _edit(

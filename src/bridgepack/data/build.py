@@ -80,7 +80,7 @@ def build_artifact(
     how: dict[str, Any] = {"output": output, "artifacts": artifacts, "progress": display, "balance": balance}
     with ExitStack() as stack:
         plan = stack.enter_context(planned_build(recipe, options=options, copy=copy, **how))
-        result = plan.reused(options)
+        result = plan.existing_result(options)
         if result is None:
             with workplace(plan, options.store or default_store(plan.output), display) as place:
                 result = finish_build(plan, place, options)

@@ -129,7 +129,7 @@ def repack_artifact(
     """
     display, options = progress or SilentProgress(), options or BuildOptions()
     plan = plan_repack(artifact, changes, output=output, balance=balance)
-    if (earlier_result := plan.reused(options)) is not None:
+    if (earlier_result := plan.existing_result(options)) is not None:
         return earlier_result
     store = existing_store(options.store or default_store(artifact)).folder
     staging.refuse_unwritable(plan.output, store)

@@ -59,13 +59,13 @@ class ArtifactPlan(Result):
         if self.existing is None or not self._holds_this:
             return {}
         shards = [shard for split in self.existing.splits for shard in split.shards]
-        found = changed_files(self.output, self.existing)
+        damage_by_path = changed_files(self.output, self.existing)
         with ThreadPoolExecutor(_NUM_THREADS) as threads:
             problems = threads.map(partial(shard_problem, self.output), shards)
-            found |= {shard.path: problem for shard, problem in zip(shards, problems, strict=True) if problem}
-        return found
+            damage_by_path |= {shard.path: problem for shard, problem in zip(shards, problems, strict=True) if problem}
+        return damage_by_path
 
-    def reused(self, options: "BuildOptions") -> "BuildResult | None":
+    def existing_result(self, options: "BuildOptions") -> "BuildResult | None":
         """Return the result if the output already holds this artifact; None if it has to be made.
 
         Raises:
@@ -87,16 +87,16 @@ class ArtifactPlan(Result):
             {path: value for path, value in leaves(recipe) if path != "name"}
             for recipe in (existing.recipe, self.spec.resolved.recipe.model_dump(mode="json"))
         )
-        changed = [path for path in new if old.get(path) != new[path]] + sorted(old.keys() - new.keys())
+        changes = [path for path in new if old.get(path) != new[path]] + sorted(old.keys() - new.keys())
         hashes = {split.name: [record.sha256 for record in split.inputs] for split in existing.splits}
         inputs = {name: [record.sha256 for record in records] for name, records in self.spec.inputs.items()}
-        changed += [f"the {name} files" for name, found in inputs.items() if hashes.get(name) != found]
-        shown = [
+        changes += [f"the {name} files" for name, digests in inputs.items() if hashes.get(name) != digests]
+        examples = [
             f"{path} {json.dumps(old.get(path))[:40]} -> {json.dumps(new.get(path))[:40]}" if path in new else path
-            for path in changed[:_MAX_CHANGES]
+            for path in changes[:_MAX_CHANGES]
         ]
-        more = [f"{len(changed) - len(shown)} more"] if len(changed) > len(shown) else []
-        return f"what differs: {', '.join([*shown, *more])}" if shown else "the tokenizer or versions differ"
+        more = [f"{len(changes) - len(examples)} more"] if len(changes) > len(examples) else []
+        return f"what differs: {', '.join([*examples, *more])}" if examples else "the tokenizer or versions differ"
 
     def headline(self) -> str:
         """Return what came out, in one line."""
@@ -118,7 +118,7 @@ class ArtifactPlan(Result):
 
     def table(self) -> list[dict[str, Any]]:
         """Return the input files, with the split of each."""
-        return [{"split": split, **asdict(one)} for split, inputs in self.spec.inputs.items() for one in inputs]
+        return [{"split": split, **asdict(file)} for split, inputs in self.spec.inputs.items() for file in inputs]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,18 +41,19 @@ class Workplace:
     progress: Progress  #: is told about progress
 
     def finish(
-        self, runner: Runner, results: dict[str, list[RangeResult]], served: ServedRecord | None = None
+        self, runner: Runner, results: dict[str, list[RangeResult]], served_record: ServedRecord | None = None
     ) -> BuildResult:
         """Return the result of the build, after writing the artifact from the results and moving it into place.
 
-        Empties `results`, to free their memory. `served` compares a sample of the answers with what a server sends.
+        Empties `results`, to free their memory. `served_record` compares a sample of the answers with what a server
+        sends.
         """
         plan = self.plan
         write_build_record(self.store, plan.output, plan.spec.fingerprint, results)
         writer = ArtifactWriter(
             spec=plan.spec, folder=self.folder, runner=runner, progress=self.progress, watch=self.kept.add_shard
         )
-        manifest = writer.write(results, served)
+        manifest = writer.write(results, served_record)
         staging.move_into_place(self.folder / staging.ARTIFACT, plan.output)
         return BuildResult(
             output=plan.output,
@@ -72,14 +73,14 @@ def workplace(plan: ArtifactPlan, store_folder: Path, progress: Progress) -> Ite
         ArtifactError: a file cannot be written.
         BuildInterrupted: on Ctrl-C; says what is kept.
     """
-    kept = Kept(output=str(plan.output), store=str(store_folder))
+    kept_work = Kept(output=str(plan.output), store=str(store_folder))
     with (
-        kept_on_errors(kept),
+        kept_on_errors(kept_work),
         staging.staging(plan.output, f"{plan.spec.fingerprint}-{code_digest()}") as folder,
         opened_store(store_folder) as store,
     ):
         make_folders(folder / staging.WORK)
-        yield Workplace(plan=plan, folder=folder, store=store, kept=kept, progress=progress)
+        yield Workplace(plan=plan, folder=folder, store=store, kept=kept_work, progress=progress)
 
 
 @contextmanager
@@ -92,19 +93,23 @@ def complete_on_interrupt(output: Path) -> Iterator[None]:
 
 
 @contextmanager
-def kept_on_errors(kept: Kept) -> Iterator[None]:
+def kept_on_errors(kept_work: Kept) -> Iterator[None]:
     """Turn Ctrl-C (BuildInterrupted) and failed writes (ArtifactError) into messages that say what is kept."""
     try:
         yield
     except KeyboardInterrupt:
-        raise BuildInterrupted(str(kept)) from None
+        raise BuildInterrupted(str(kept_work)) from None
     except OSError as error:
-        place = str(error.filename) if error.filename else kept.output
-        root = kept.store if Path(place).absolute().is_relative_to(Path(kept.store).absolute()) else kept.output
-        what = "free space" if error.errno in _NO_SPACE else "make it writable"
+        place = str(error.filename) if error.filename else kept_work.output
+        root = (
+            kept_work.store
+            if Path(place).absolute().is_relative_to(Path(kept_work.store).absolute())
+            else kept_work.output
+        )
+        cure = "free space" if error.errno in _NO_SPACE else "make it writable"
         raise ArtifactError(
-            f"{root!r} cannot be written: {error.strerror or error} ({place}). Kept: {kept}. First "
-            f"{what}, or choose another --output or --store."
+            f"{root!r} cannot be written: {error.strerror or error} ({place}). Kept: {kept_work}. First "
+            f"{cure}, or choose another --output or --store."
         ) from error
 
 

@@ -76,12 +76,12 @@ def documented_objects(source: bytes, module_name: str) -> tuple[DocumentedObjec
             tree = ast.parse(source)
     except (SyntaxError, ValueError):
         return ()
-    found = {module_name: _document(tree, module_name, "", "module")}
+    documents = {module_name: _document(tree, module_name, "", "module")}
     for name, owner, definition in _iter_definitions(tree.body, module_name):
         kind: Kind = "function" if owner == module_name else "method"
         kind = "class" if isinstance(definition, ast.ClassDef) else kind
-        found.setdefault(name, _document(definition, name, owner, kind))
-    return tuple(entry for entry in found.values() if entry is not None)
+        documents.setdefault(name, _document(definition, name, owner, kind))
+    return tuple(entry for entry in documents.values() if entry is not None)
 
 
 def _iter_source_files(root: Path) -> Iterator[Path]:
@@ -103,8 +103,8 @@ def _iter_definitions(body: Iterable[ast.stmt], owner: str) -> Iterator[tuple[st
             if isinstance(statement, ast.ClassDef):
                 yield from _iter_definitions(statement.body, name)
         elif isinstance(statement, ast.If | ast.Try | ast.With):
-            nested = (node for node in ast.iter_child_nodes(statement) if isinstance(node, ast.stmt))
-            yield from _iter_definitions(nested, owner)
+            statements = (node for node in ast.iter_child_nodes(statement) if isinstance(node, ast.stmt))
+            yield from _iter_definitions(statements, owner)
 
 
 def _document(node: ast.Module | _Definition, name: str, owner: str, kind: Kind) -> DocumentedObject | None:
@@ -211,7 +211,7 @@ def iter_module_conversations(objects: Sequence[DocumentedObject]) -> Iterator[C
             yield _lookup_conversation([entry, rng.choice(objects)] if rng.random() < 0.3 else [entry], rng)
         else:
             yield _conversation([*_question(rng.choice(QUESTIONS[entry.kind]), entry, rng)], rng)
-        methods = [other for other in objects if other.owner == entry.name and other.kind == "method"]
+        methods = [method for method in objects if method.owner == entry.name and method.kind == "method"]
         if entry.kind == "class" and methods:
             yield _class_conversation(entry, methods, rng)
     if len(objects) >= MIN_OBJECTS_FOR_REFERENCE:

@@ -96,22 +96,22 @@ def end_processes(variable: str, value: str) -> None:
     deadline = time.monotonic() + _GRACE_S
     for process in _processes_with(variable, value):
         _send(process, signal.SIGTERM)
-    while left := _processes_with(variable, value):
+    while survivors := _processes_with(variable, value):
         if time.monotonic() > deadline:
-            for process in left:
+            for process in survivors:
                 _send(process, signal.SIGKILL)
             return
         time.sleep(_POLL_S)
 
 
 def _processes_with(variable: str, value: str) -> list[int]:
-    wanted = f"{variable}={value}".encode()
-    found = []
+    entry = f"{variable}={value}".encode()
+    process_ids = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
-            if wanted in path.read_bytes().split(b"\0") and int(path.parent.name) != os.getpid():
-                found.append(int(path.parent.name))
-    return found
+            if entry in path.read_bytes().split(b"\0") and int(path.parent.name) != os.getpid():
+                process_ids.append(int(path.parent.name))
+    return process_ids
 
 
 def _send(process: int, number: int) -> None:

@@ -46,23 +46,23 @@ class Kept:
     parts: tuple[Part, ...]  #: what of the layer can be recomputed alone
 
     @classmethod
-    def from_layer(cls, hidden: int, parts: tuple[Part, ...], *, has_mixer: bool, has_feed_forward: bool) -> Kept:
+    def from_layer(cls, hidden_size: int, parts: tuple[Part, ...], *, has_mixer: bool, has_feed_forward: bool) -> Kept:
         """Return what a layer keeps, from its hidden size and the modules of its feed-forward part."""
         num_norms = has_mixer + has_feed_forward
-        norms = Part(module="layernorm", freed=_NORM_OUTPUT * hidden * num_norms)
+        norms = Part(module="layernorm", freed=_NORM_OUTPUT * hidden_size * num_norms)
         inside = max((part.freed for part in parts), default=0.0)
         return cls(
-            whole=_KEPT_BY[has_mixer, has_feed_forward] * hidden + inside,
-            unsplit=_NORM * hidden * num_norms,
+            whole=_KEPT_BY[has_mixer, has_feed_forward] * hidden_size + inside,
+            unsplit=_NORM * hidden_size * num_norms,
             parts=(norms, *parts),
         )
 
     def freed_bytes(self, modules: tuple[str, ...]) -> float:
         """Return the bytes that recomputing modules frees; a module inside another one counts once."""
-        freed = {part.module: part.freed for part in self.parts if part.module in modules}
-        if "moe" in freed:
-            freed.pop("moe_act", None)
-        return sum(freed.values())
+        bytes_of_modules = {part.module: part.freed for part in self.parts if part.module in modules}
+        if "moe" in bytes_of_modules:
+            bytes_of_modules.pop("moe_act", None)
+        return sum(bytes_of_modules.values())
 
 
 def dense_parts(width: float, weights: float) -> tuple[Part, ...]:
@@ -71,16 +71,17 @@ def dense_parts(width: float, weights: float) -> tuple[Part, ...]:
 
 
 def expert_parts(
-    *, width: float, shared: float, sent: float, weights: float, routed: float, is_grouped: bool
+    *, width: float, shared_width: float, num_sent: float, weights: float, routed_weights: float, is_grouped: bool
 ) -> tuple[Part, ...]:
     """Return what can be recomputed of experts, from numbers and weights of one token in the experts that it uses.
 
-    `width` is inside routed experts, `shared` inside shared ones, `sent` are the numbers sent to routed ones; `weights`
-    are of shared experts, `routed` of the others. `is_grouped` says whether their matrices are multiplied together.
+    `width` is inside routed experts, `shared_width` inside shared ones, `num_sent` are the numbers sent to routed ones;
+    `weights` are of shared experts, `routed_weights` of the others. `is_grouped` says whether their matrices are
+    multiplied together.
     """
-    kept = _FEED_FORWARD * (width + shared) + _SENT * sent
-    whole = Part(module="moe", freed=kept, weights=weights, routed=routed)
-    return (whole, Part(module="moe_act", freed=_ACTIVATED * width)) if is_grouped else (whole,)
+    kept_bytes = _FEED_FORWARD * (width + shared_width) + _SENT * num_sent
+    moe = Part(module="moe", freed=kept_bytes, weights=weights, routed=routed_weights)
+    return (moe, Part(module="moe_act", freed=_ACTIVATED * width)) if is_grouped else (moe,)
 
 
 def logit_bytes(values: Mapping[str, Any]) -> float:

@@ -44,7 +44,7 @@ class Candidate:
             name: part / self.tokens_per_s - best.parts[name] / best.tokens_per_s for name, part in self.parts.items()
         }
         worst = max(grown, key=lambda name: grown[name])
-        lost = f"loses {self.lost_fraction:.1%} of the tokens" if self.lost_fraction > best.lost_fraction else ""
+        lost_tokens = f"loses {self.lost_fraction:.1%} of the tokens" if self.lost_fraction > best.lost_fraction else ""
         short = "fewer packs than the global batch" if self.is_short and not best.is_short else ""
         slower = f"{-share:.0%} slower: {worst}" if share < 0 else ""
-        return ", ".join(filter(None, (slower, lost, short))) or "as fast"
+        return ", ".join(filter(None, (slower, lost_tokens, short))) or "as fast"

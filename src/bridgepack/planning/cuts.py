@@ -51,10 +51,10 @@ def cuts_exchanges(recipe: SFTRecipe) -> bool:
     return getattr(recipe.chat_preprocessing, "over_long", "") in ("truncate_history", "split_exchanges")
 
 
-def cost_of_cutting(whole: Totals, cut: Totals) -> tuple[float, float]:
+def cost_of_cutting(uncut: Totals, cut: Totals) -> tuple[float, float]:
     """Return `lost_fraction` and `added_fraction` as of `CutLengths`."""
-    lost = 1 - cut.num_trained / max(whole.num_trained, 1.0)
-    return max(lost, 0.0), max(cut.num_tokens / max(whole.num_tokens, 1.0) - 1, 0.0)
+    lost_fraction = 1 - cut.num_trained / max(uncut.num_trained, 1.0)
+    return max(lost_fraction, 0.0), max(cut.num_tokens / max(uncut.num_tokens, 1.0) - 1, 0.0)
 
 
 def totals(sources: Iterable[SampledSource], splits: Sequence[str]) -> Totals:
@@ -84,18 +84,20 @@ def cut_lengths(
     Raises:
         DataError: when a file cannot be read.
     """
-    whole, found = totals(sources, [TRAIN]), {}
+    uncut, lengths_by_limit = totals(sources, [TRAIN]), {}
     for limit in sorted(set(limits)):
         place = folder / f"cut-{limit}"
         make_folders(place)
-        sized = recipe.override({**UNLIMITED, "packing.max_sequence_length": limit})
-        sampler = Sampler.from_recipe(sized, dict.fromkeys(source.split for source in sources), place)
+        recipe_with_limit = recipe.override({**UNLIMITED, "packing.max_sequence_length": limit})
+        sampler = Sampler.from_recipe(recipe_with_limit, dict.fromkeys(source.split for source in sources), place)
         cut = sampler.again(sources, shorter=limit, splits=False)
-        lost, added = cost_of_cutting(whole, totals(cut, [TRAIN]))
-        lengths = [one for source in cut for one in source.lengths([TRAIN])]
+        lost_fraction, added_fraction = cost_of_cutting(uncut, totals(cut, [TRAIN]))
+        lengths = [sample for source in cut for sample in source.lengths([TRAIN])]
         runtime = population(lengths, scale) - 1
-        found[limit] = CutLengths(runtime=runtime, lost_fraction=lost, added_fraction=added)
-    return found
+        lengths_by_limit[limit] = CutLengths(
+            runtime=runtime, lost_fraction=lost_fraction, added_fraction=added_fraction
+        )
+    return lengths_by_limit
 
 
 def whole_totals(
@@ -106,10 +108,10 @@ def whole_totals(
     sampler = Sampler.from_recipe(recipe.override(UNLIMITED), dict.fromkeys(source.split for source in sources), folder)
     shorter = recipe.resolve().max_sequence_length.value
     splits_rows = getattr(recipe.chat_preprocessing, "over_long", "") == "split_exchanges"
-    return [totals([one], splits) for one in sampler.again(sources, shorter=shorter, splits=splits_rows)]
+    return [totals([source], splits) for source in sampler.again(sources, shorter=shorter, splits=splits_rows)]
 
 
 def as_many(runtime: IntArray, share: float) -> IntArray:
     """Return a share (0-1) of sequences, chosen alike in every run."""
-    chosen = np.random.default_rng(0).choice(len(runtime), round(len(runtime) * share), replace=False)
-    return runtime[np.sort(chosen)]
+    indices = np.random.default_rng(0).choice(len(runtime), round(len(runtime) * share), replace=False)
+    return runtime[np.sort(indices)]

@@ -79,12 +79,12 @@ class StepCost:
 @lru_cache(maxsize=256)
 def cost_of(shape: ModelShape) -> StepCost:
     """Return the FLOPs of a model with a shape."""
-    used = sum(layer.weights + layer.routed_used + layer.scan for layer in shape.layers)
+    weights = sum(layer.weights + layer.routed_used + layer.scan for layer in shape.layers)
     squares: defaultdict[int, float] = defaultdict(float)  # 0 for no window
     for layer in shape.layers:
         squares[layer.window or 0] += _OPERATIONS * layer.width
     return StepCost(
-        per_token=_OPERATIONS * (used + shape.embedding),
+        per_token=_OPERATIONS * (weights + shape.embedding),
         per_square=squares.pop(0, 0.0),
         windows=tuple(sorted(squares.items())),
     )
@@ -106,16 +106,16 @@ class Work:
     attention: FloatArray  #: FLOPs of attention, forward and backward
 
     @classmethod
-    def from_packs(cls, packed: PackedLengths, cost: StepCost, context: int = 1) -> Work:
+    def from_packs(cls, packs: PackedLengths, cost: StepCost, context: int = 1) -> Work:
         """Return the work of packs for a model cost and a number of context-parallel ranks.
 
         Attention is computed in whole tiles of tokens for each part of a sequence.
         """
-        lengths = np.concatenate([np.empty(0), *packed.packs])
+        lengths = np.concatenate([np.empty(0), *packs.packs])
         tile = _TILE * (2 * context if context > 1 else 1)
-        tiled = np.ceil(lengths / tile) * tile
-        squares = cost.sequence_flops(tiled) - cost.per_token * tiled
-        starts = np.cumsum([0, *(len(pack) for pack in packed.packs)])[:-1]
+        tile_lengths = np.ceil(lengths / tile) * tile
+        squares = cost.sequence_flops(tile_lengths) - cost.per_token * tile_lengths
+        starts = np.cumsum([0, *(len(pack) for pack in packs.packs)])[:-1]
         return cls(tokens=np.add.reduceat(lengths, starts), attention=np.add.reduceat(squares, starts))
 
     @property
@@ -152,12 +152,14 @@ class Arithmetic:
 
     def linear_s[T: (float, FloatArray)](self, tokens: T) -> T:
         """Return the seconds of the operations that grow linearly with tokens, of one pack or of each."""
-        routed = _OPERATIONS * self._sums.routed_used
+        expert_flops = _OPERATIONS * self._sums.routed_used
         passes, speed = self._passes / 3, self._per_second * self.speed.linear
-        of_experts = _at_least(self._least_of_experts_s if routed else 0.0, tokens * routed / ROUTED * passes / speed)
+        of_experts = _at_least(
+            self._least_of_experts_s if expert_flops else 0.0, tokens * expert_flops / ROUTED * passes / speed
+        )
         of_others = _at_least(
             self._moved_s(self._sums.others / self.layout.tensor),
-            tokens * (self.cost.per_token - routed) * passes / speed,
+            tokens * (self.cost.per_token - expert_flops) * passes / speed,
         )
         again = self._sums.recomputed * _OPERATIONS / 3
         return of_others + of_experts + tokens * again / speed
@@ -188,9 +190,11 @@ class Arithmetic:
         layout, shape = self.layout, self.shape
         width, groups = shape.hidden_size, shape.num_query_groups / shape.num_attention_heads
         num_layers = len(shape.layers)
-        tensor = _TENSOR_EXCHANGES * num_layers * width * _others(layout.tensor) / self._link(layout.tensor)
+        tensor = _TENSOR_EXCHANGES * num_layers * width * _share_of_others(layout.tensor) / self._link(layout.tensor)
         ranks = layout.tensor * layout.context
-        context = _CONTEXT_EXCHANGES * num_layers * 2 * width * groups * _others(layout.context) / self._link(ranks)
+        context = (
+            _CONTEXT_EXCHANGES * num_layers * 2 * width * groups * _share_of_others(layout.context) / self._link(ranks)
+        )
         again = ("moe" in layout.modules) / 3  # tokens are sent once more
         expert = _EXPERT_EXCHANGES * (1 + again) * width * self._sent_copies(self._sums.num_used)
         messages = _TENSOR_EXCHANGES * (layout.tensor > 1) + _EXPERT_EXCHANGES * (layout.expert > 1)
@@ -202,18 +206,18 @@ class Arithmetic:
         between *= 2 * layout.virtual  # activations there, gradients back
         return (bytes_s + messages * _MESSAGE_S) * passes / layout.pipeline + between * (layout.pipeline > 1)
 
-    def _sent_copies(self, used: float) -> float:
+    def _sent_copies(self, num_experts: float) -> float:
         """Return the copies of a token that go to other ranks of its experts, each divided by the GB/s of its link.
 
-        `used` are experts of a token in all layers. Both links work at a time. Some dispatchers send a token to each
-        node once, and copy it there.
+        `num_experts` are experts of a token in all layers. Both links work at a time. Some dispatchers send a token to
+        each node once, and copy it there.
         """
         ranks, in_node = self.layout.expert, min(self.layout.expert, self.gpu.per_node)
         num_nodes, num_layers = ranks / in_node, self._sums.num_mixtures
-        away = used * (1 - 1 / num_nodes)
+        away = num_experts * (1 - 1 / num_nodes)
         if self.shape.sends_once and num_nodes > 1:
-            away = num_layers * (num_nodes - 1) * (1 - (1 - 1 / num_nodes) ** (used / num_layers))
-        return max(used * _others(in_node) / self.gpu.link_gb_s, away / self.gpu.network_gb_s)
+            away = num_layers * (num_nodes - 1) * (1 - (1 - 1 / num_nodes) ** (num_experts / num_layers))
+        return max(num_experts * _share_of_others(in_node) / self.gpu.link_gb_s, away / self.gpu.network_gb_s)
 
     def gradients_s(self) -> float:
         """Return the seconds of exchanging gradients and weights between data-parallel ranks."""
@@ -226,7 +230,7 @@ class Arithmetic:
         per_node = max(self.gpu.per_node // layout.tensor, 1)  # each has its own network card
         network = min(self.gpu.network_gb_s * per_node, self.gpu.link_gb_s)
         speed = self.gpu.link_gb_s if layout.num_gpus <= self.gpu.per_node else network
-        return weights * _GRADIENT_BYTES * _others(ranks) / speed / 1e9
+        return weights * _GRADIENT_BYTES * _share_of_others(ranks) / speed / 1e9
 
     def _link(self, ranks: int) -> float:
         return self.gpu.link_gb_s if ranks <= self.gpu.per_node else self.gpu.network_gb_s
@@ -240,11 +244,11 @@ class Arithmetic:
         linear, attention = float(self.linear_s(work.tokens).mean()), float(self.attention_s(work.attention).mean())
         return self._imbalance(linear, attention, float(self.exchange_s(work.tokens).mean()))
 
-    def _imbalance(self, linear: float, attention: float, others: float) -> float:
+    def _imbalance(self, linear: float, attention: float, exchange: float) -> float:
         stages = self.layout.pipeline
         loads = loads_of(self.shape, stages, self.layout.layers)
         slowest = float((linear * loads.linear + attention * loads.attention).max()) * stages
-        return (slowest + others) / (linear + attention + others)
+        return (slowest + exchange) / (linear + attention + exchange)
 
     def mean_step_s(self, mean: Work, num_micro: int) -> float:
         """Return the seconds of a step of mean packs, as `Work.mean` has one, `num_micro` of them per copy."""
@@ -275,7 +279,7 @@ def _at_least[T: (float, FloatArray)](least: float, values: T) -> T:
     return max(values, least) if isinstance(values, float) else np.maximum(values, least)
 
 
-def _others(ranks: int) -> float:
+def _share_of_others(ranks: int) -> float:
     return (ranks - 1) / ranks
 
 
@@ -304,21 +308,21 @@ def waiting_of(costs: FloatArray, recipe: SFTRecipe) -> Waiting:
     """
     topology, balance = recipe.parallelism, recipe.packing.balance
     stages, has_experts = topology.pipeline_model_parallel_size, topology.expert_model_parallel_size > 1
-    whole = np.rint(costs / costs.mean() * _UNITS).astype(np.int64)
+    units = np.rint(costs / costs.mean() * _UNITS).astype(np.int64)
     slots = PackOrder(_settings(recipe, len(costs))).first_pass()[:_MAX_STEPS]
     order = balanced_order(
-        whole,
+        units,
         slots,
         window_batches=balance.window_batches if balance.kind == "across_batches" else 1,
         seed=balance.seed,
         matches_micro_batches=has_experts or stages > 1,
         begins_cheap=has_experts or stages > 1,
     )
-    straggler, balanced = (
-        float(straggler_ratios(one, slots, num_stages=stages, has_experts=has_experts).mean())
-        for one in (whole, whole[order])
+    straggler, balanced_ratio = (
+        float(straggler_ratios(unit_costs, slots, num_stages=stages, has_experts=has_experts).mean())
+        for unit_costs in (units, units[order])
     )
-    return Waiting(straggler_ratio=straggler, balanced_ratio=balanced)
+    return Waiting(straggler_ratio=straggler, balanced_ratio=balanced_ratio)
 
 
 def packs_of_steps(recipe: SFTRecipe, num_packs: int, steps: Iterable[int] | None = None) -> list[IntArray]:
@@ -332,8 +336,8 @@ def packs_of_steps(recipe: SFTRecipe, num_packs: int, steps: Iterable[int] | Non
     settings = _settings(recipe, num_packs)
     order, ranks = PackOrder(settings), settings.topology.data_parallel_size
     num_steps = min(_MAX_STEPS, max(num_packs // settings.global_batch_size, 1), settings.num_steps or _MAX_STEPS)
-    wanted = range(order.first_step, order.first_step + num_steps) if steps is None else steps
-    return [np.stack([order.packs_at(step, rank) for rank in range(ranks)]) for step in wanted]
+    step_numbers = range(order.first_step, order.first_step + num_steps) if steps is None else steps
+    return [np.stack([order.packs_at(step, rank) for rank in range(ranks)]) for step in step_numbers]
 
 
 def _settings(recipe: SFTRecipe, num_packs: int) -> ReplaySettings:

@@ -49,23 +49,27 @@ def limits_of(recipe: SFTRecipe, gpu_name: str = "") -> Limits:
     except CannotJudgeError:
         facts = None
     is_unpadded = _has_no_kernel_for_padding(run, gpu_name)
-    taken = "no context parallelism" + (" or padding of sequences" if is_unpadded or (facts and facts.empty) else "")
-    whose = "its heads on this GPU" if is_unpadded else "its class" if facts and (facts.context or facts.empty) else ""
+    restriction = "no context parallelism" + (
+        " or padding of sequences" if is_unpadded or (facts and facts.empty) else ""
+    )
+    subject = (
+        "its heads on this GPU" if is_unpadded else "its class" if facts and (facts.context or facts.empty) else ""
+    )
     return Limits(
         has_one_context=is_unpadded or bool(facts and facts.context),
         keeps_rows=is_unpadded or bool(facts and (facts.empty or facts.tensor)),
         takes_one_pack=bool(facts and facts.empty),
         is_mixture=bool(run.stated("model.num_moe_experts")),
-        because=whose and f"{whose} {'take' if is_unpadded else 'takes'} {taken}",
+        because=subject and f"{subject} {'take' if is_unpadded else 'takes'} {restriction}",
     )
 
 
 def _has_no_kernel_for_padding(run: Run, gpu_name: str) -> bool:
-    most = _PADDED_HEADS.get(gpu_name.partition("-")[0], LARGEST_HEAD)
+    largest = _PADDED_HEADS.get(gpu_name.partition("-")[0], LARGEST_HEAD)
     try:
         if not uses_engine_attention(run):
             return False
         is_latent, (_, head) = run.stated("model.multi_latent_attention"), largest_head(run)
     except CannotJudgeError:
         return False
-    return head > (max(most, _LATENT_HEAD) if is_latent and most else most)
+    return head > (max(largest, _LATENT_HEAD) if is_latent and largest else largest)

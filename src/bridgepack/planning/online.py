@@ -59,18 +59,18 @@ def packs_in_order(lengths: Sequence[int], *, capacity: int, multiple: int) -> l
     Source: Megatron-LM cebc2592 (#6684), core/datasets/data_schedule.py (DpBalancedScheduler).
     """
     packs: list[list[int]] = [[]]
-    used = 0
+    num_tokens = 0
     for index, length in enumerate(lengths):
-        if packs[-1] and used + length > capacity:
+        if packs[-1] and num_tokens + length > capacity:
             packs.append([])
-            used = 0
+            num_tokens = 0
         packs[-1].append(index)
-        used += length
-    wanted = -(-len(packs) // multiple) * multiple
+        num_tokens += length
+    num_packs = -(-len(packs) // multiple) * multiple
     last = len(packs) - 1
-    while len(packs) < wanted:
+    while len(packs) < num_packs:
         if last <= 0:
-            raise ValueError(f"{len(lengths)} sequences do not make {wanted} packs")
+            raise ValueError(f"{len(lengths)} sequences do not make {num_packs} packs")
         if len(packs[last]) > 1:
             packs.append([packs[last].pop()])
         else:
@@ -97,17 +97,19 @@ def packed_online(
     num_packs, seconds, ratios = 0, 0.0, []
     for lengths in steps:
         try:
-            found = packs_in_order(lengths.tolist(), capacity=size, multiple=multiple)
+            step_packs = packs_in_order(lengths.tolist(), capacity=size, multiple=multiple)
         except ValueError:
             return None
-        work = Work.from_packs(_packed_like(packs, [lengths[pack] for pack in found]), arithmetic.cost, layout.context)
+        work = Work.from_packs(
+            _packed_like(packs, [lengths[pack] for pack in step_packs]), arithmetic.cost, layout.context
+        )
         costs = arithmetic.packs_s(work)
         ratio = _ratio(costs.reshape(-1, layout.data).T, layout.pipeline, has_experts=layout.expert > 1)
-        num_micro = len(found) // layout.data
+        num_micro = len(step_packs) // layout.data
         busy_s = arithmetic.step_s(float(costs.mean()), num_micro, arithmetic.imbalance(work.mean))
         seconds += busy_s * max(ratio, 1.0)
         ratios.append(ratio)
-        num_packs += len(found)
+        num_packs += len(step_packs)
     per_step = num_packs / len(steps)
     return _result(
         candidate, packs, steps, DP_BALANCED, packs_per_step=per_step, seconds=seconds, ratio=float(np.mean(ratios))
@@ -131,7 +133,7 @@ def grouped_online(
     layout = candidate.layout
     num_ranks, longest = layout.data * layout.context, candidate.packed_sequence_size // layout.context
     steps = list(_steps(packs, candidate.global_batch_size, seed))
-    num_groups, seconds, exposed, even = 0, 0.0, 0.0, 0.0
+    num_groups, seconds, exposed_s, even = 0, 0.0, 0.0, 0.0
     for lengths in steps:
         work = Work.from_packs(
             _packed_like(packs, [lengths[index : index + 1] for index in range(len(lengths))]), arithmetic.cost
@@ -144,7 +146,7 @@ def grouped_online(
                 sharing[index] += 1
         busy_s = sum(max(sum(costs[index] / sharing[index] for index in rank) for rank in group) for group in groups)
         seconds += busy_s
-        exposed += arithmetic.exposed_s(busy_s / len(groups))
+        exposed_s += arithmetic.exposed_s(busy_s / len(groups))
         even += float(costs.sum()) / num_ranks
         num_groups += len(groups)
     return _result(
@@ -153,7 +155,7 @@ def grouped_online(
         steps,
         DYNAMIC_CONTEXT,
         packs_per_step=num_groups / len(steps) * layout.data,
-        seconds=seconds + exposed,
+        seconds=seconds + exposed_s,
         ratio=seconds / even,
     )
 
@@ -169,7 +171,7 @@ def _result(
     ratio: float,
 ) -> OnlinePacking:
     layout, size = candidate.layout, candidate.packed_sequence_size
-    aligned = sum(int(lengths.sum()) for lengths in steps)
+    num_aligned_tokens = sum(int(lengths.sum()) for lengths in steps)
     share = packs.num_tokens / sum(int(pack.sum()) for pack in packs.packs)  # of tokens that are no alignment padding
     room = packs_per_step * len(steps) * size
     return OnlinePacking(
@@ -177,11 +179,11 @@ def _result(
         max_seqlen_per_dp_cp_rank=size // layout.context,
         sequences_per_step=len(steps[0]),
         packs_per_step=packs_per_step,
-        fill_fraction=aligned * share / room,
-        padding_fraction=aligned * (1 - share) / room,
+        fill_fraction=num_aligned_tokens * share / room,
+        padding_fraction=num_aligned_tokens * (1 - share) / room,
         straggler_ratio=ratio,
         step_s=seconds / len(steps),
-        tokens_per_s=aligned * share / seconds / layout.num_gpus,
+        tokens_per_s=num_aligned_tokens * share / seconds / layout.num_gpus,
     )
 
 
@@ -190,16 +192,16 @@ def _steps(packs: PackedLengths, batch: int, seed: int) -> Iterator[IntArray]:
     lengths = np.concatenate(packs.packs)
     per_step = max(round(batch * len(lengths) / len(packs.packs)), 1)
     num_steps = max(min(len(lengths) // per_step, _MAX_STEPS), 1)
-    shuffled = np.random.default_rng(seed).permutation(lengths)
-    yield from np.resize(shuffled, (num_steps, per_step))
+    seeded_lengths = np.random.default_rng(seed).permutation(lengths)
+    yield from np.resize(seeded_lengths, (num_steps, per_step))
 
 
-def _packed_like(packs: PackedLengths, found: Sequence[IntArray]) -> PackedLengths:
-    return replace(packs, packs=tuple(found))
+def _packed_like(packs: PackedLengths, lengths_of_packs: Sequence[IntArray]) -> PackedLengths:
+    return replace(packs, packs=tuple(lengths_of_packs))
 
 
 def _ratio(costs: npt.NDArray[np.float64], stages: int, *, has_experts: bool) -> float:
     """Return the time of a step over that of mean packs; `costs` have shape [ranks, packs]."""
-    whole = np.rint(costs / costs.mean() * _UNITS).astype(np.int64)
-    slots = np.arange(whole.size).reshape(1, *whole.shape)
-    return float(straggler_ratios(whole.ravel(), slots, num_stages=stages, has_experts=has_experts)[0])
+    units = np.rint(costs / costs.mean() * _UNITS).astype(np.int64)
+    slots = np.arange(units.size).reshape(1, *units.shape)
+    return float(straggler_ratios(units.ravel(), slots, num_stages=stages, has_experts=has_experts)[0])

@@ -99,11 +99,11 @@ class SampledSource:
 
     def lengths(self, splits: Iterable[str]) -> list[tuple[npt.NDArray[Any], float]]:
         """Return stored lengths of the sequences of splits, and the sequences that each stands for, file by file."""
-        names, none = tuple(splits), np.empty(0, int)
+        names, no_lengths = tuple(splits), np.empty(0, int)
         return [
             (
                 np.concatenate(
-                    [none, *(part.sequences["stored_length"] for name in names for part in file.parts(name))]
+                    [no_lengths, *(part.sequences["stored_length"] for name in names for part in file.parts(name))]
                 ),
                 file.factor * self.share,
             )
@@ -117,21 +117,23 @@ def sampled_sources(files: Mapping[str, Sequence[InputFile]], *, max_row_bytes: 
     Raises:
         DataError: when a file cannot be read.
     """
-    found = []
+    sources = []
     for split, members in files.items():
-        sampled = [
+        sample_files = [
             SampledFile(
                 file=members[index], index=index, found=file_windows(members[index], max_row_bytes=max_row_bytes)
             )
             for index in pick_evenly(range(len(members)), _MAX_FILES)
         ]
         if len(members) <= _MAX_FILES:
-            found += [SampledSource(split=split, num_files=1, share=1.0, files=(one,)) for one in sampled]
+            sources += [
+                SampledSource(split=split, num_files=1, share=1.0, files=(sample_file,)) for sample_file in sample_files
+            ]
         else:
-            num_bytes = sum(one.file.num_bytes for one in sampled)
+            num_bytes = sum(sample_file.file.num_bytes for sample_file in sample_files)
             share = sum(file.num_bytes for file in members) / max(num_bytes, 1)
-            found.append(SampledSource(split=split, num_files=len(members), share=share, files=tuple(sampled)))
-    return tuple(found)
+            sources.append(SampledSource(split=split, num_files=len(members), share=share, files=tuple(sample_files)))
+    return tuple(sources)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -156,12 +158,12 @@ class Sampler:
             num_input_bytes=0,
             max_text_bytes=_TEXT_BYTES,
         )
-        stage, resolved = how.stage(), recipe.resolve()
+        stage, resolution = how.stage(), recipe.resolve()
         refuse_unread_variables(recipe, stage.tokenizer)
-        spec = ArtifactSpec(resolved=resolved, fingerprint="", tokenizer=stage.identity(), versions={}, inputs={})
+        spec = ArtifactSpec(resolved=resolution, fingerprint="", tokenizer=stage.identity(), versions={}, inputs={})
         settings = {split: without_stops(spec.finish_settings(split, folder)) for split in splits}
-        for one in settings.values():
-            make_folders(one.folder)
+        for split_settings in settings.values():
+            make_folders(split_settings.folder)
         return cls(how=how, settings=settings, folder=folder)
 
     def read(self, sources: Iterable[SampledSource], *, times: int = 1) -> bool:
@@ -201,7 +203,7 @@ class Sampler:
         Raises:
             DataError: when a file cannot be read.
         """
-        found = []
+        new_sources = []
         for source in sources:
             files = [replace(file, taken=[]) for file in source.files]
             for file, before in zip(files, source.files, strict=True):
@@ -210,8 +212,8 @@ class Sampler:
                         token_file=result.place.token_file, tokenization=None, shorter=shorter, splits=splits
                     )
                     file.taken.append((window, self._tokenize(source.split, file, window, earlier)))
-            found.append(replace(source, files=tuple(files)))
-        return tuple(found)
+            new_sources.append(replace(source, files=tuple(files)))
+        return tuple(new_sources)
 
     def _tokenize(
         self, split: str, file: SampledFile, window: Window, earlier: EarlierTokens | None = None
@@ -244,9 +246,9 @@ def projected_packs(packing: PackingConfig, multiple: int, samples: Sequence[tup
     if not total:
         return 0
     scale = min(1.0, _MAX_SEQUENCES / total)
-    stored = population(samples, scale)
+    stored_lengths = population(samples, scale)
     plan = plan_packs(
-        aligned_runtime_lengths(stored - 1, multiple),
+        aligned_runtime_lengths(stored_lengths - 1, multiple),
         packed_sequence_size=packing.packed_sequence_size,
         algorithm=packing.algorithm,
         max_sequences_per_pack=packing.max_sequences_per_pack,
@@ -257,10 +259,10 @@ def projected_packs(packing: PackingConfig, multiple: int, samples: Sequence[tup
 
 def population(samples: Sequence[tuple[IntArray, float]], scale: float = 1.0) -> IntArray:
     """Return the lengths of samples, each repeated by its weight times a scale; int64."""
-    repeated = [
+    lengths_of_samples = [
         np.resize(lengths, max(round(len(lengths) * weight * scale), 1)) for lengths, weight in samples if len(lengths)
     ]
-    return np.concatenate([np.empty(0, dtype=np.int64), *repeated]).astype(np.int64)
+    return np.concatenate([np.empty(0, dtype=np.int64), *lengths_of_samples]).astype(np.int64)
 
 
 def without_stops(settings: FinishSettings) -> FinishSettings:

@@ -338,10 +338,10 @@ def _feed_forward(values: Mapping[str, Any], kind: str) -> tuple[float, float, f
         weights = matrices * hidden_size * shared_width + 2 * hidden_size * (latent or 0)
         parts = expert_parts(
             width=width * topk,
-            shared=shared_width,
-            sent=topk * (latent or hidden_size),
+            shared_width=shared_width,
+            num_sent=topk * (latent or hidden_size),
             weights=weights,
-            routed=expert * topk,
+            routed_weights=expert * topk,
             is_grouped=bool(values.get("moe_grouped_gemm")),
         )
         return weights, expert * values["num_moe_experts"], expert * topk, parts

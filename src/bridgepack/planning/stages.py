@@ -65,25 +65,25 @@ def loads_of(shape: ModelShape, pipeline: int, counts: tuple[int, ...], modules:
     counts = counts or _spread(len(shape.layers), pipeline, loss=1)
     rank = np.repeat(np.arange(len(counts)) % pipeline, counts)
 
-    def summed(values: Sequence[float]) -> FloatArray:
+    def sum_by_rank(values: Sequence[float]) -> FloatArray:
         return np.bincount(rank, weights=np.asarray(values, dtype=np.float64), minlength=pipeline)
 
     layers = shape.layers
-    kept, again = [layer.kept.whole for layer in layers], [layer.kept.freed_bytes(modules) for layer in layers]
+    kept_bytes, again = [layer.kept.whole for layer in layers], [layer.kept.freed_bytes(modules) for layer in layers]
     largest, most_again = np.zeros(pipeline), np.zeros(pipeline)
-    np.maximum.at(largest, rank, kept)
+    np.maximum.at(largest, rank, kept_bytes)
     np.maximum.at(most_again, rank, again)
-    linear = summed([layer.weights + layer.scan + layer.routed_used / ROUTED for layer in layers])
+    linear = sum_by_rank([layer.weights + layer.scan + layer.routed_used / ROUTED for layer in layers])
     linear[-1] += shape.embedding
-    attention = summed([layer.width for layer in layers])
+    attention = sum_by_rank([layer.width for layer in layers])
     return Loads(
-        weights=summed([layer.weights for layer in layers]),
-        routed=summed([layer.routed for layer in layers]),
-        activations=summed(kept) - summed(again),
-        unsplit=summed([layer.kept.unsplit for layer in layers]),
+        weights=sum_by_rank([layer.weights for layer in layers]),
+        routed=sum_by_rank([layer.routed for layer in layers]),
+        activations=sum_by_rank(kept_bytes) - sum_by_rank(again),
+        unsplit=sum_by_rank([layer.kept.unsplit for layer in layers]),
         largest=largest,
         again=most_again,
-        num_layers=summed([1.0] * len(layers)),
+        num_layers=sum_by_rank([1.0] * len(layers)),
         linear=linear / linear.sum(),
         attention=attention / max(attention.sum(), 1.0),
     )
@@ -95,13 +95,13 @@ def splits(shape: ModelShape, num_gpus: int, base: Mapping[str, Any]) -> Iterato
     `base` are the model's settings without the recipe's topology; a split that they state for its number of stages is
     the only one of that number.
     """
-    stated = stated_split(base, len(shape.layers))
-    if stated is not None and num_gpus % stated.pipeline == 0:
-        yield stated
-    most = min(_MOST_STAGES, len(shape.layers), num_gpus)
-    for pipeline in (one for one in range(1, most + 1) if num_gpus % one == 0):
+    base_split = stated_split(base, len(shape.layers))
+    if base_split is not None and num_gpus % base_split.pipeline == 0:
+        yield base_split
+    max_stages = min(_MOST_STAGES, len(shape.layers), num_gpus)
+    for pipeline in (size for size in range(1, max_stages + 1) if num_gpus % size == 0):
         for virtual in _VIRTUAL if pipeline > 1 else (1,):
-            is_stated = stated is not None and (stated.pipeline, stated.virtual) == (pipeline, virtual)
+            is_stated = base_split is not None and (base_split.pipeline, base_split.virtual) == (pipeline, virtual)
             if pipeline * virtual <= len(shape.layers) and not is_stated:
                 yield _split(shape, pipeline, virtual)
 
@@ -111,16 +111,16 @@ def _split(shape: ModelShape, pipeline: int, virtual: int) -> Split:
     if num_layers % stages == 0 and not (shape.pattern and virtual > 1):
         return Split(pipeline=pipeline, counts=(num_layers // stages,) * stages)
     if not shape.pattern and (num_layers + 2) % stages == 0 and num_layers + 2 > stages:
-        each = (num_layers + 2) // stages
-        counts = (each - 1, *[each] * (stages - 2), each - 1)
+        per_stage = (num_layers + 2) // stages
+        counts = (per_stage - 1, *[per_stage] * (stages - 2), per_stage - 1)
         return Split(pipeline=pipeline, counts=counts, settings=tuple(dict.fromkeys(_ACCOUNTS, True).items()))
     mean = sum(layer.weights + layer.routed_used for layer in shape.layers) / num_layers
     counts = _spread(num_layers, stages, loss=max(round(shape.embedding / mean), 1))
     if shape.pattern:
-        main, slash, predicted = shape.pattern.partition("/")
+        main, slash, mtp_pattern = shape.pattern.partition("/")
         ends = np.cumsum(counts)
         parts = [main[end - count : end] for end, count in zip(ends, counts, strict=True)]
-        return Split(pipeline=pipeline, counts=counts, settings=((_PATTERN, "|".join(parts) + slash + predicted),))
+        return Split(pipeline=pipeline, counts=counts, settings=((_PATTERN, "|".join(parts) + slash + mtp_pattern),))
     stages_text = [_layers_text(count) for count in counts]
     text = f"E{'|'.join(stages_text)}L"
     return Split(pipeline=pipeline, counts=counts, settings=((_LAYOUT, text),))
@@ -139,13 +139,13 @@ def _spread(num_layers: int, stages: int, *, loss: int) -> tuple[int, ...]:
     if num_layers % stages == 0:
         return (num_layers // stages,) * stages
     loss = min(loss, num_layers // stages)
-    least, rest = divmod(num_layers + loss, stages)
+    least, remainder = divmod(num_layers + loss, stages)
     while least - loss < 1:
         loss -= 1
-        least, rest = divmod(num_layers + loss, stages)
+        least, remainder = divmod(num_layers + loss, stages)
     counts = [least] * stages
     counts[-1] -= loss
-    for index in range(rest):
+    for index in range(remainder):
         counts[-2 - index % (stages - 1)] += 1
     return tuple(counts)
 
@@ -179,15 +179,15 @@ def _stated_counts(values: Mapping[str, Any], pipeline: int, virtual: int, num_l
     if pipeline == 1:
         return None
     if any(ends):
-        middle = pipeline - sum(one is not None for one in ends)
-        each = (num_layers - sum(one or 0 for one in ends)) // max(middle, 1)
-        of_ranks = [ends[0] or each, *[each] * (pipeline - 2), ends[1] or each]
-        return [one // virtual for one in of_ranks] * virtual
+        middle = pipeline - sum(count is not None for count in ends)
+        per_stage = (num_layers - sum(count or 0 for count in ends)) // max(middle, 1)
+        of_ranks = [ends[0] or per_stage, *[per_stage] * (pipeline - 2), ends[1] or per_stage]
+        return [count // virtual for count in of_ranks] * virtual
     first, last = (bool(values.get(name)) for name in _ACCOUNTS)
     if not (first or last):
         return None
-    each = (num_layers + first + last) // stages
-    return [each - first, *[each] * (stages - 2), each - last]
+    per_stage = (num_layers + first + last) // stages
+    return [per_stage - first, *[per_stage] * (stages - 2), per_stage - last]
 
 
 def split_changes(split: Split, base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -198,11 +198,11 @@ def split_changes(split: Split, base: Mapping[str, Any], overrides: Mapping[str,
     if split.is_base:
         return {}
     is_for_base = (base.get(STAGES[0]) or 1, base.get(STAGES[1]) or 1) == (split.pipeline, split.virtual)
-    wanted = dict(split.settings)
+    settings = dict(split.settings)
     for name, off in OFF.items():
         if overrides.get(name) or (is_for_base and base.get(name)):
-            wanted.setdefault(name, off)
+            settings.setdefault(name, off)
     pattern = overrides.get(_PATTERN, base.get(_PATTERN)) or ""
     if "|" in pattern:
-        wanted.setdefault(_PATTERN, pattern.replace("|", ""))
-    return {f"bridge_overrides.model.{name}": value for name, value in wanted.items()}
+        settings.setdefault(_PATTERN, pattern.replace("|", ""))
+    return {f"bridge_overrides.model.{name}": value for name, value in settings.items()}

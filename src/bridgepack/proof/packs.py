@@ -68,8 +68,8 @@ def opened_artifact(folder: Path, *, may_be_changed: bool = False) -> Artifact:
         ArtifactError: it has no manifest, like packs of other tools; the manifest lacks the tokenizer; or it changed.
     """
     artifact = Artifact(folder, may_be_changed=may_be_changed)
-    known = artifact.manifest.tokenizer
-    if type(known.get("eos_token_id")) is not int or not isinstance(known.get("name_or_path"), str):
+    tokenizer = artifact.manifest.tokenizer
+    if type(tokenizer.get("eos_token_id")) is not int or not isinstance(tokenizer.get("name_or_path"), str):
         raise ArtifactError(
             f"{folder / MANIFEST_FILE}: tokenizer has no name_or_path or no eos_token_id. Build the artifact again."
         )
@@ -90,12 +90,12 @@ def read_packs(artifact: Artifact, split: str, packs: Iterable[int]) -> dict[int
     """
     index, shards = shard_index(artifact, split), {shard.path: shard for shard in artifact.split(split).shards}
     places = sorted((index.place_of(pack), pack) for pack in set(packs))
-    found: dict[int, PackedRow] = {}
+    rows_by_pack: dict[int, PackedRow] = {}
     for name, members in groupby(places, key=lambda item: item[0].shard):
         packs_of = {place.row: pack for place, pack in members}
         rows = read_shard_rows(artifact.path_of(shards[name]), name, packs_of)
-        found |= {pack: rows[row] for row, pack in packs_of.items()}
-    return found
+        rows_by_pack |= {pack: rows[row] for row, pack in packs_of.items()}
+    return rows_by_pack
 
 
 def drawn_of_each(sizes: Sequence[int], num_drawn: int, seed: int) -> Iterator[list[int]]:
@@ -104,9 +104,9 @@ def drawn_of_each(sizes: Sequence[int], num_drawn: int, seed: int) -> Iterator[l
     Example: sizes [2, 3], 5 drawn -> [0, 1], [0, 1, 2].
     """
     total = sum(sizes)
-    drawn = np.sort(np.random.default_rng(seed).choice(total, size=min(num_drawn, total), replace=False))
+    places = np.sort(np.random.default_rng(seed).choice(total, size=min(num_drawn, total), replace=False))
     for first, size in zip(accumulate(sizes, initial=0), sizes, strict=False):
-        yield (drawn[(drawn >= first) & (drawn < first + size)] - first).tolist()
+        yield (places[(places >= first) & (places < first + size)] - first).tolist()
 
 
 #: Settings for the location of sources, which do not affect rows.
@@ -160,8 +160,8 @@ class TracedRun:
     @property
     def version(self) -> str:
         """Version of Megatron-Bridge that the run uses."""
-        stated = self.options.bridge_version
-        return self.source.bridge_version or TARGET.bridge if stated is None else stated
+        bridge_version = self.options.bridge_version
+        return self.source.bridge_version or TARGET.bridge if bridge_version is None else bridge_version
 
     @property
     def release(self) -> HostRelease:

@@ -32,8 +32,8 @@ class GroupSizes:
             ("context rank", place.context, self.context),
             ("data-parallel rank", place.data, self.data),
         )
-        named = ", ".join(f"{name} {value} of 0-{size - 1}" for name, value, size in kinds if size > 1)
-        return f"rank {place.rank} ({named})" if named else f"rank {place.rank}"
+        coordinates = ", ".join(f"{name} {value} of 0-{size - 1}" for name, value, size in kinds if size > 1)
+        return f"rank {place.rank} ({coordinates})" if coordinates else f"rank {place.rank}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,10 +98,10 @@ class StepFacts:
 
     def replicas(self) -> dict[int, tuple[RankFacts, ...]]:
         """Return data-parallel rank -> the ranks of that copy of the model."""
-        found: dict[int, list[RankFacts]] = {}
+        ranks_by_replica: dict[int, list[RankFacts]] = {}
         for facts in self.ranks:
-            found.setdefault(facts.place.data, []).append(facts)
-        return {data: tuple(ranks) for data, ranks in sorted(found.items())}
+            ranks_by_replica.setdefault(facts.place.data, []).append(facts)
+        return {data: tuple(ranks) for data, ranks in sorted(ranks_by_replica.items())}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

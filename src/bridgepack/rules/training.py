@@ -44,9 +44,9 @@ def stage_trained_without_boundaries(step: StepFacts) -> Found:
             details = facts.details
             parts = f" ({', '.join(details.without)})" if details.without else ""
             loader = f"; the loader gave {details.from_loader}" if details.from_loader else ""
-            found = f"{facts.num_without} of {facts.num_calls} forward passes without boundaries{parts}{loader}"
-            allowed = "boundaries in every forward pass of packs"
-            yield wrong(step.describe(facts), found, allowed, group=f"stage {facts.place.pipeline}")
+            actual = f"{facts.num_without} of {facts.num_calls} forward passes without boundaries{parts}{loader}"
+            allowed_values = "boundaries in every forward pass of packs"
+            yield wrong(step.describe(facts), actual, allowed_values, group=f"stage {facts.place.pipeline}")
 
 
 @step_rule("BP891", ERROR, noticed="never, or a crash in a kernel", evidence="executed with 2 tensor ranks")
@@ -60,18 +60,18 @@ def boundaries_differ_between_ranks(step: StepFacts) -> Found:
     Source: Megatron-LM issue 4092; bridge/training/gpt_step.py:320-396
     """
     for ranks in step.replicas().values():
-        known = [facts for facts in ranks if facts.boundaries]
-        digests = Counter(facts.boundaries for facts in known)
+        ranks_with_boundaries = [facts for facts in ranks if facts.boundaries]
+        digests = Counter(facts.boundaries for facts in ranks_with_boundaries)
         if len(digests) < 2:
             continue
-        most = max(digests.values())
-        usual = next(facts for facts in known if digests[facts.boundaries] == most)
-        for facts in known:
+        largest_count = max(digests.values())
+        usual = next(facts for facts in ranks_with_boundaries if digests[facts.boundaries] == largest_count)
+        for facts in ranks_with_boundaries:
             if facts.boundaries != usual.boundaries:
-                own, other = _first_difference(facts.details.boundaries, usual.details.boundaries)
-                found = own or "different boundaries"
-                allowed = f"those of {step.sizes.describe(usual.place)}{f': {other}' if other else ''}"
-                yield wrong(step.describe(facts), found, allowed, group=f"replica {facts.place.data}")
+                boundaries_text, usual_text = _first_difference(facts.details.boundaries, usual.details.boundaries)
+                actual = boundaries_text or "different boundaries"
+                allowed_values = f"those of {step.sizes.describe(usual.place)}{f': {usual_text}' if usual_text else ''}"
+                yield wrong(step.describe(facts), actual, allowed_values, group=f"replica {facts.place.data}")
 
 
 @step_rule("BP892", ERROR, "bridge/data/packing/gpt_sft.py:151-331; bridge/data/samplers.py", noticed="never")
@@ -90,10 +90,12 @@ def boundaries_not_those_of_the_plan(step: StepFacts) -> Found:
         for facts in ranks:
             if facts.planned_boundaries and facts.boundaries and facts.boundaries != facts.planned_boundaries:
                 details = facts.details
-                own, planned = _first_difference(details.boundaries, details.planned_boundaries, details.packs)
-                found = own or "other boundaries"
-                allowed = planned or "those of the packs planned for this step"
-                yield wrong(step.describe(facts), found, allowed, group=f"replica {facts.place.data}")
+                boundaries_text, planned_text = _first_difference(
+                    details.boundaries, details.planned_boundaries, details.packs
+                )
+                actual = boundaries_text or "other boundaries"
+                allowed_values = planned_text or "those of the packs planned for this step"
+                yield wrong(step.describe(facts), actual, allowed_values, group=f"replica {facts.place.data}")
 
 
 @step_rule("BP893", ERROR, "bridge/data/packing/gpt_sft.py:151-331; bridge/training/losses.py:60-115", noticed="never")
@@ -117,10 +119,10 @@ def trained_tokens_not_those_of_the_plan(step: StepFacts) -> Found:
             has_other_labels = planner.planned_labels >= 0 <= min(labels) and sum(labels) != planner.planned_labels
             if tokens == planner.planned_tokens and not has_other_labels:
                 continue
-            found = f"{tokens} trained tokens{' with other labels' if tokens == planner.planned_tokens else ''}"
+            actual = f"{tokens} trained tokens{' with other labels' if tokens == planner.planned_tokens else ''}"
             yield wrong(
                 step.describe(group[0]),
-                f"{found}{_per_micro_batch(group, planner)}",
+                f"{actual}{_per_micro_batch(group, planner)}",
                 f"{planner.planned_tokens} trained tokens, with the labels of the packs",
                 group=f"replica {planner.place.data} tensor {tensor}",
             )
@@ -142,8 +144,8 @@ def loss_not_finite(step: StepFacts) -> Found:
             losses, packs = facts.details.losses, facts.details.packs
             bad = [index for index, loss in enumerate(losses) if loss in {"nan", "inf", "-inf"}]
             texts = [f"micro batch {index}: {losses[index]}{_pack_note(packs, index)}" for index in bad[:3]]
-            found = f"{facts.num_not_finite} losses that are not finite{': ' if texts else ''}{'; '.join(texts)}"
-            yield wrong(step.describe(facts), found, "finite losses", group="loss")
+            actual = f"{facts.num_not_finite} losses that are not finite{': ' if texts else ''}{'; '.join(texts)}"
+            yield wrong(step.describe(facts), actual, "finite losses", group="loss")
 
 
 @step_rule("BP897", ERROR, "bridge/peft/recompute.py:40-120; core/pipeline_parallel/schedules.py:570", noticed="never")
@@ -167,17 +169,20 @@ def trained_weights_without_gradient(step: StepFacts) -> Found:
     still = {stage: _without_gradient(ranks) for stage, ranks in stages.items()}
     if sum(map(len, still.values())) == total:
         names = [name for ranks in stages.values() for _, name in ranks[0].details.still]
-        found = f"no gradient in any of the {total} modules with trained weights{_listed(names, total)}"
-        yield wrong(f"step {step.step}", found, "a gradient that is not 0", group="all")
+        actual = f"no gradient in any of the {total} modules with trained weights{_names_text(names, total)}"
+        yield wrong(f"step {step.step}", actual, "a gradient that is not 0", group="all")
     elif step.settles_gradients:
         for stage, positions in still.items():
             if positions:
                 facts = stages[stage][0]
                 names = [name for position, name in facts.details.still if position in positions]
-                found = f"{len(positions)} of {facts.num_modules} modules had no gradient in any step so far"
-                allowed = "a gradient in every module with trained weights"
+                actual = f"{len(positions)} of {facts.num_modules} modules had no gradient in any step so far"
+                allowed_values = "a gradient in every module with trained weights"
                 yield wrong(
-                    step.describe(facts), f"{found}{_listed(names, len(positions))}", allowed, group=f"stage {stage}"
+                    step.describe(facts),
+                    f"{actual}{_names_text(names, len(positions))}",
+                    allowed_values,
+                    group=f"stage {stage}",
                 )
 
 
@@ -194,9 +199,9 @@ def resumed_with_another_artifact(resume: ResumeFacts) -> Found:
     """
     before, now = resume.before, resume.now
     if before.fingerprint and before.fingerprint != now.fingerprint:
-        found = f"artifact {now.artifact} with fingerprint {now.fingerprint[:12] or 'unknown'}"
-        allowed = f"artifact {before.artifact} with fingerprint {before.fingerprint[:12]}, as before"
-        yield wrong(resume.checkpoint, found, allowed)
+        actual = f"artifact {now.artifact} with fingerprint {now.fingerprint[:12] or 'unknown'}"
+        allowed_values = f"artifact {before.artifact} with fingerprint {before.fingerprint[:12]}, as before"
+        yield wrong(resume.checkpoint, actual, allowed_values)
 
 
 @resume_rule("BP896", ERROR, "bridge/data/samplers.py; design: resumed runs", noticed="never")
@@ -239,39 +244,39 @@ def _order_settings(order: DataOrder) -> Iterator[str]:
 
 
 def _by_stage(ranks: Sequence[RankFacts]) -> dict[int, list[RankFacts]]:
-    found = defaultdict(list)
+    stages = defaultdict(list)
     for facts in ranks:
-        found[facts.place.pipeline].append(facts)
-    return found
+        stages[facts.place.pipeline].append(facts)
+    return stages
 
 
 def _without_gradient(ranks: Sequence[RankFacts]) -> set[int]:
     """Return the modules of a stage that have a gradient on none of its ranks, by position."""
-    seen = 0
+    with_gradient = 0
     for facts in ranks:
-        seen |= facts.with_gradient
-    return {position for position in range(ranks[0].num_modules) if not seen >> position & 1}
+        with_gradient |= facts.with_gradient
+    return {position for position in range(ranks[0].num_modules) if not with_gradient >> position & 1}
 
 
-def _listed(names: Sequence[str], total: int) -> str:
+def _names_text(names: Sequence[str], total: int) -> str:
     """Return up to four names as ` (layer 1 mlp.linear_fc1, ... and 3 more)`; empty without names."""
-    shown = names[:4]
-    more = f" and {total - len(shown)} more" if total > len(shown) else ""
-    return f" ({', '.join(shown)}{more})" if shown else ""
+    examples = names[:4]
+    more = f" and {total - len(examples)} more" if total > len(examples) else ""
+    return f" ({', '.join(examples)}{more})" if examples else ""
 
 
 def _losses_by_tensor_rank(ranks: Sequence[RankFacts]) -> dict[int, list[RankFacts]]:
     """Return tensor rank -> its ranks that computed a loss, one per context-parallel part of the sequences."""
-    found = defaultdict(list)
+    ranks_by_tensor_rank = defaultdict(list)
     for facts in ranks:
         if facts.trained_tokens >= 0:
-            found[facts.place.tensor].append(facts)
-    return found
+            ranks_by_tensor_rank[facts.place.tensor].append(facts)
+    return ranks_by_tensor_rank
 
 
-def _first_difference(own: Sequence[str], other: Sequence[str], packs: Sequence[str] = ()) -> tuple[str, str]:
+def _first_difference(texts: Sequence[str], references: Sequence[str], packs: Sequence[str] = ()) -> tuple[str, str]:
     """Return the first micro batch that differs, as (own text, other text); empty strings without details."""
-    for index, (first, second) in enumerate(zip_longest(own, other, fillvalue="no such micro batch")):
+    for index, (first, second) in enumerate(zip_longest(texts, references, fillvalue="no such micro batch")):
         if first != second:
             return f"micro batch {index}{_pack_note(packs, index)}: {first}", second
     return "", ""
@@ -280,9 +285,11 @@ def _first_difference(own: Sequence[str], other: Sequence[str], packs: Sequence[
 def _per_micro_batch(group: Sequence[RankFacts], planner: RankFacts) -> str:
     """Return text on the first micro batch whose count differs from the plan; empty without details."""
     counts = [sum(numbers) for numbers in zip(*(facts.details.trained for facts in group), strict=False)]
-    for index, (own, planned) in enumerate(zip(counts, planner.details.planned, strict=False)):
-        if own != planned:
-            return f"; micro batch {index}{_pack_note(planner.details.packs, index)}: {own} instead of {planned}"
+    for index, (count, planned_count) in enumerate(zip(counts, planner.details.planned, strict=False)):
+        if count != planned_count:
+            return (
+                f"; micro batch {index}{_pack_note(planner.details.packs, index)}: {count} instead of {planned_count}"
+            )
     return f"; packs {', '.join(planner.details.packs)}" if planner.details.packs else ""
 
 

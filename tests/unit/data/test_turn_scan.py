@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers, scan_turns
-from bridgepack.data.tokenizers.engines import joined
+from bridgepack.data.tokenizers.engines import join_ids
 from tests.support.examples import examples
 
 #: 1 begins a turn, 2 and 3 say whose; 4 ends one, 5 may follow it.
@@ -73,7 +73,7 @@ def _places(ids: list[int], marker: Sequence[int], step: int = 1) -> list[int]:
     markers=st.sampled_from((PLAIN, OVERLAPPING, OPENING, SHARED)),
 )
 def test_same_as_one_by_one(texts: list[list[int]], counts: list[int], markers: TurnMarkers) -> None:
-    flat = joined(texts)
+    flat = join_ids(texts)
 
     found = scan_turns(flat, markers, np.array(counts[: len(texts)]))
 

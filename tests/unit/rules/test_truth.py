@@ -49,7 +49,7 @@ def test_overlap_counts_distinct_sequences_of_the_smaller_split() -> None:
     assert (shared.split, shared.other) == ("validation", "training")
     assert (shared.num_sequences, shared.num_distinct) == (1, 3)
     assert shared.where == "t pack 0, sequence 1"
-    assert shared.found == "1 of 3 distinct sequences of validation"
+    assert shared.share == "1 of 3 distinct sequences of validation"
 
 
 @pytest.mark.parametrize(

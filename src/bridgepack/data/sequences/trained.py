@@ -13,7 +13,7 @@ from bridgepack.data.answers.segments import Kind, Segments
 from bridgepack.data.sequences.blocks import BlockAnswers
 from bridgepack.data.sequences.markers import TurnMarkers
 from bridgepack.data.sequences.masks import ChatAnswers, RenderedChat, trained_in_part, turns_of
-from bridgepack.data.tokenizers.engines import FlatIds, joined
+from bridgepack.data.tokenizers.engines import FlatIds, join_ids
 from bridgepack.data.tokenizers.limits import TimeLimit
 from bridgepack.data.tokenizers.templates import Span
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
@@ -69,7 +69,7 @@ class TrainedAnswers:
             except RowError as error:
                 errors[index] = error
                 ranges.append([])
-        return joined([encoding.ids for encoding in encodings]), ranges
+        return join_ids([encoding.ids for encoding in encodings]), ranges
 
     def _last_turns(self, segments: Segments, rows: Sequence[RenderedChat]) -> Segments:
         """Return the segments of each conversation's last answer."""

@@ -76,11 +76,13 @@ def mix_sources(
 
     def members_of(source: Source) -> tuple[int, str]:
         index = len(members)
-        own = slice(bounds[index], bounds[index + 1])
+        rows_of_source = slice(bounds[index], bounds[index + 1])
         if hashes is None:
-            members.append(own)
+            members.append(rows_of_source)
         else:
-            members.append(own.start + np.argsort(hashes[own], kind="stable")[: _most_rows(source, aside)])
+            members.append(
+                rows_of_source.start + np.argsort(hashes[rows_of_source], kind="stable")[: _most_rows(source, aside)]
+            )
         return int(units[members[-1]].sum()), first_drops.get(index, "")
 
     tree = [_node(source, (), members_of, is_whole=aside[1]) for source in sources]
@@ -108,23 +110,23 @@ def _units(split: TokenizedSplit, firsts: IntArray, unit: str) -> IntArray:
 
 def _first_drops(split: TokenizedSplit) -> dict[int, str]:
     """Return source -> why its first row was dropped, for messages."""
-    found: dict[int, str] = {}
+    reasons: dict[int, str] = {}
     for drop in split.drops.examples:
-        found.setdefault(split.inputs[drop.file_index].source, f"row {drop.row}: {drop.detail}")
-    return found
+        reasons.setdefault(split.inputs[drop.file_index].source, f"row {drop.row}: {drop.detail}")
+    return reasons
 
 
 def _counts(
     split: TokenizedSplit, amounts: Sequence[_Amount], members: Sequence[_Members], units: IntArray, unit: str
 ) -> IntArray:
     counts = np.zeros(len(units), dtype=np.int64)
-    for amount, chosen in zip(amounts, members, strict=True):
-        uses = counts[chosen] = _uses(amount, units[chosen])
+    for amount, rows in zip(amounts, members, strict=True):
+        uses = counts[rows] = _uses(amount, units[rows])
         if amount.node.settings and not uses.any():
-            asked = (
+            amount_text = (
                 f"{float(amount.target):.1f} {unit}" if amount.target is not None else f"{float(amount.epochs)} epochs"
             )
-            why = f"gives no sequences: its settings ask for {asked} of its {len(uses)}"
+            why = f"gives no sequences: its settings ask for {amount_text} of its {len(uses)}"
             raise _nothing_of(amount.node, f"{why}. Raise its weight or epochs, or data.mixture.total")
     if not counts.any():
         raise DataError(
@@ -173,12 +175,12 @@ def _node(
 
 
 def _most_rows(source: Source, aside: tuple[float, bool]) -> int | None:
-    most = source.max_rows if isinstance(source, DataSource) else None
-    if most is None:
+    max_rows = source.max_rows if isinstance(source, DataSource) else None
+    if max_rows is None:
         return None
     fraction, is_aside = aside
-    num_aside = int(most * fraction)
-    return num_aside if is_aside else most - num_aside
+    num_aside = int(max_rows * fraction)
+    return num_aside if is_aside else max_rows - num_aside
 
 
 def _natural(nodes: Sequence[_Node]) -> Fraction:
@@ -190,11 +192,13 @@ def _natural(nodes: Sequence[_Node]) -> Fraction:
 
 
 def _amounts(nodes: Sequence[_Node], total: int | None) -> Iterator[_Amount]:
-    weighted = [node for node in nodes if node.weight is not None]
-    shared = (Fraction(total) if total is not None else _natural(weighted)) if weighted else Fraction(0)
-    whole = sum((node.weight or Fraction(0) for node in weighted), Fraction(0))
+    nodes_with_weight = [node for node in nodes if node.weight is not None]
+    shared_total = (
+        (Fraction(total) if total is not None else _natural(nodes_with_weight)) if nodes_with_weight else Fraction(0)
+    )
+    sum_of_weights = sum((node.weight or Fraction(0) for node in nodes_with_weight), Fraction(0))
     for node in nodes:
-        target = None if node.weight is None else shared * node.weight / whole
+        target = None if node.weight is None else shared_total * node.weight / sum_of_weights
         yield from _spread(node, target, Fraction(1))
 
 
@@ -211,9 +215,9 @@ def _spread(node: _Node, target: Fraction | None, epochs: Fraction) -> Iterator[
     if target is None and weights[0] is not None:
         target = epochs * _natural(node.parts)
     shares = [part.size if weight is None else weight for part, weight in zip(node.parts, weights, strict=True)]
-    whole = sum(shares) or 1
+    sum_of_shares = sum(shares) or 1
     for part, share in zip(node.parts, shares, strict=True):
-        yield from _spread(part, None if target is None else target * share / whole, epochs)
+        yield from _spread(part, None if target is None else target * share / sum_of_shares, epochs)
 
 
 def _uses(amount: _Amount, units: IntArray) -> IntArray:
@@ -221,11 +225,11 @@ def _uses(amount: _Amount, units: IntArray) -> IntArray:
     sums = np.cumsum(units) if amount.target is not None else np.arange(1, len(units) + 1)
     if not len(sums):
         return sums
-    whole = int(sums[-1])
-    passes, rest = divmod(amount.target if amount.target is not None else amount.epochs * whole, whole)
-    num_more = int(np.searchsorted(sums, float(rest)))
+    num_units = int(sums[-1])
+    passes, remainder = divmod(amount.target if amount.target is not None else amount.epochs * num_units, num_units)
+    num_more = int(np.searchsorted(sums, float(remainder)))
     before, after = (int(sums[num_more - 1]) if num_more else 0), int(sums[min(num_more, len(sums) - 1)])
-    num_more += after - rest <= rest - before and rest > 0
+    num_more += after - remainder <= remainder - before and remainder > 0
     uses = sums  # reuses its memory
     uses[:] = int(passes)
     uses[:num_more] += 1
@@ -243,31 +247,31 @@ def _take_rows(split: TokenizedSplit, firsts: IntArray, uses: IntArray) -> Token
     counts = _of_sequences(split, firsts, uses)
     num_left_out, num_kept = int((uses == 0).sum()), int((counts > 0).sum())
     drops = dict(split.drops.counts) | ({DropReason.NOT_SAMPLED: num_left_out} if num_left_out else {})
-    taken = _in_passes(counts)
+    indices = _in_passes(counts)
     return replace(
         with_piece_counts(split, firsts, uses > 0),
-        sequences=split.sequences[taken],
-        num_repeated=len(taken) - num_kept,
+        sequences=split.sequences[indices],
+        num_repeated=len(indices) - num_kept,
         drops=replace(split.drops, counts=dict(sorted(drops.items(), key=lambda item: -item[1]))),
     )
 
 
 def _in_passes(counts: IntArray) -> IntArray:
     """Return sequence indices, each as often as its count, one pass after the other: [2 0 1] -> [0 2 0]."""
-    taken = np.repeat(np.arange(len(counts)), counts)
+    indices = np.repeat(np.arange(len(counts)), counts)
     if counts.max(initial=0) <= 1:
-        return taken
-    passes = np.arange(len(taken))
+        return indices
+    passes = np.arange(len(indices))
     passes -= np.repeat(np.cumsum(counts) - counts, counts)
-    return taken[np.argsort(passes, kind="stable")]
+    return indices[np.argsort(passes, kind="stable")]
 
 
 def _of_sequences(split: TokenizedSplit, firsts: IntArray, values: IntArray) -> IntArray:
     """Return a value of each row as a value of each of its sequences."""
     if len(firsts) == split.num_sequences:
         return values
-    repeated: IntArray = np.repeat(values, np.diff(firsts, append=split.num_sequences))
-    return repeated
+    values_of_sequences: IntArray = np.repeat(values, np.diff(firsts, append=split.num_sequences))
+    return values_of_sequences
 
 
 def _records(
@@ -282,21 +286,25 @@ def _records(
     uses_of = _of_sequences(split, firsts, counts)
     starts = [int(firsts[row]) if row < len(firsts) else split.num_sequences for row in bounds]
     rows = np.bincount([record.source for record in split.inputs], split.num_rows_of_files, len(amounts))
-    asked = [
+    targets = [
         item.epochs * item.node.size / item.node.epochs if item.target is None else item.target for item in amounts
     ]
-    has_weights, used, whole = any(item.target is not None for item in amounts), int((counts * units).sum()), sum(asked)
+    has_weights, num_units, sum_of_targets = (
+        any(item.target is not None for item in amounts),
+        int((counts * units).sum()),
+        sum(targets),
+    )
     for index, amount in enumerate(amounts):
         rows_of_source = slice(bounds[index], bounds[index + 1])
-        own = slice(starts[index], starts[index + 1])
-        uses = uses_of[own]
+        sequences = slice(starts[index], starts[index + 1])
+        uses = uses_of[sequences]
         yield SourceRecord(
             name=amount.node.name,
             num_rows_in=int(rows[index]),
             num_sequences=int(uses.sum()),
             num_repeated=int(np.maximum(uses - 1, 0).sum()),
-            num_tokens=int((uses * (split.sequences["stored_length"][own] - 1)).sum()),
-            num_trained_tokens=int((uses * split.sequences["num_trained"][own]).sum()),
-            share_asked=float(asked[index] / whole) if has_weights else None,
-            share_got=int((counts[rows_of_source] * units[rows_of_source]).sum()) / used,
+            num_tokens=int((uses * (split.sequences["stored_length"][sequences] - 1)).sum()),
+            num_trained_tokens=int((uses * split.sequences["num_trained"][sequences]).sum()),
+            share_asked=float(targets[index] / sum_of_targets) if has_weights else None,
+            share_got=int((counts[rows_of_source] * units[rows_of_source]).sum()) / num_units,
         )

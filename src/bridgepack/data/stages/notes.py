@@ -64,11 +64,11 @@ def write_ledger(path: Path, parts: Iterable[Drops | Losses]) -> None:
 
 
 def _first_of_each[Item: (Drop, LostContent)](items: Iterable[Item], field: str) -> tuple[Item, ...]:
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     examples = []
     for item in items:
         kind = getattr(item, field)
-        seen[kind] += 1
-        if seen[kind] <= _EXAMPLES_PER_KIND:
+        counts[kind] += 1
+        if counts[kind] <= _EXAMPLES_PER_KIND:
             examples.append(item)
     return tuple(examples)

@@ -43,7 +43,7 @@ class RowFates(NamedTuple):
     piece_drops: tuple[PieceNote, ...]
 
 
-def row_fates(index: TokenIndex, counts: IntArray, num_parts: IntArray, dropped: Iterable[DroppedSequence]) -> RowFates:
+def row_fates(index: TokenIndex, counts: IntArray, num_parts: IntArray, drops: Iterable[DroppedSequence]) -> RowFates:
     """Return what becomes of rows.
 
     A piece that trains nothing is left out; any other piece that is dropped while others stay is noted.
@@ -52,33 +52,33 @@ def row_fates(index: TokenIndex, counts: IntArray, num_parts: IntArray, dropped:
         index: of the token file.
         counts: shape [num_sequences], sequences that are packed of each one in the token file.
         num_parts: shape [num_sequences], parts that each one is split into, 0 if it is not split.
-        dropped: sequences of which nothing is packed, each once.
+        drops: sequences of which nothing is packed, each once.
     """
     rows, firsts, row_of, sizes = np.unique(
         index.row_offsets, return_index=True, return_inverse=True, return_counts=True
     )
     first_tokens = first_tokens_of(index.row_offsets, index.stored_lengths)
-    kept = np.bincount(row_of, counts, len(rows)).astype(np.int64)
+    num_kept = np.bincount(row_of, counts, len(rows)).astype(np.int64)
     of_rows: dict[int, list[DroppedSequence]] = {}
     num_lost, is_lost = np.zeros(len(rows), dtype=np.int64), np.zeros(len(counts), dtype=np.bool_)
     piece_drops = []
-    for item in sorted(dropped):
+    for item in sorted(drops):
         row = int(row_of[item.position])
-        if not kept[row]:
+        if not num_kept[row]:
             of_rows.setdefault(row, []).append(item)
         elif item.reason != DropReason.NO_TRAINED_TOKEN:
             num_lost[row] += 1
             is_lost[item.position] = True
-            which = f"piece {item.position - int(firsts[row]) + 1} of {sizes[row]}: {item.detail}"
+            detail = f"piece {item.position - int(firsts[row]) + 1} of {sizes[row]}: {item.detail}"
             first_token = int(first_tokens[item.position])
-            piece_drops.append(PieceNote(int(rows[row]), item.reason, which, first_token))
+            piece_drops.append(PieceNote(int(rows[row]), item.reason, detail, first_token))
     is_several = (sizes > 1) | (np.bincount(row_of, num_parts, len(rows)) > 0)
-    untrained = np.maximum(num_parts, 1) - counts - is_lost
+    num_untrained = np.maximum(num_parts, 1) - counts - is_lost
     return RowFates(
         first_tokens=first_tokens,
-        num_pieces=np.where(is_several, kept + num_lost, 0)[row_of],
+        num_pieces=np.where(is_several, num_kept + num_lost, 0)[row_of],
         is_earlier=np.diff(row_of, append=-1) == 0,
-        num_left_out=np.where(is_several & (kept > 0), np.bincount(row_of, untrained, len(rows)), 0)[row_of],
+        num_left_out=np.where(is_several & (num_kept > 0), np.bincount(row_of, num_untrained, len(rows)), 0)[row_of],
         row_drops=tuple(_of_row(int(rows[row]), members) for row, members in sorted(of_rows.items())),
         piece_drops=tuple(piece_drops),
     )
@@ -91,15 +91,15 @@ def first_tokens_of(row_offsets: npt.NDArray[np.int32], stored_lengths: npt.NDAr
     """
     starts = np.cumsum(stored_lengths, dtype=np.int64) - stored_lengths
     _, firsts, row_of = np.unique(row_offsets, return_index=True, return_inverse=True)
-    found: IntArray = starts - starts[firsts][row_of]
-    return found
+    first_tokens: IntArray = starts - starts[firsts][row_of]
+    return first_tokens
 
 
 def _of_row(row: int, members: list[DroppedSequence]) -> tuple[int, str, str]:
     """Return the drop of a row, for the reason of the first piece that is lost: it would train what no other does."""
     number, first = min(enumerate(members, start=1), key=lambda item: _LEAST_LOST.get(item[1].reason, 0))
-    which = f"all of its {len(members)} pieces are dropped, piece {number} because: " if len(members) > 1 else ""
-    return row, first.reason, f"{which}{first.detail}"
+    prefix = f"all of its {len(members)} pieces are dropped, piece {number} because: " if len(members) > 1 else ""
+    return row, first.reason, f"{prefix}{first.detail}"
 
 
 def of_duplicates(duplicates: Mapping[int, str]) -> list[DroppedSequence]:

@@ -78,7 +78,7 @@ def reference_engine(backend: Any) -> Engine:
     """Return a `tokenizers.Tokenizer` as an engine."""
 
     def encode(texts: Sequence[str]) -> FlatIds:
-        return joined([found.ids for found in backend.encode_batch_fast(list(texts), add_special_tokens=False)])
+        return join_ids([encoding.ids for encoding in backend.encode_batch_fast(list(texts), add_special_tokens=False)])
 
     return Engine(REFERENCE, encode)
 
@@ -111,17 +111,17 @@ def load_engine(tokenizer_json: bytes) -> Engine:
 
 
 @contextmanager
-def _failing_as(kind: type[Exception], what: str) -> Iterator[None]:
+def _failing_as(kind: type[Exception], problem: str) -> Iterator[None]:
     """Raise the engine's errors as `kind`; its panics are no `Exception`."""
     try:
         yield
     except BaseException as error:  # it raises errors of several kinds for tokenizers that it does not support
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        raise kind(f"{what}: {' '.join(str(error).split())[:200]}") from None
+        raise kind(f"{problem}: {' '.join(str(error).split())[:200]}") from None
 
 
-def joined(parts: Sequence[Any]) -> FlatIds:
+def join_ids(parts: Sequence[Any]) -> FlatIds:
     """Return the ids of several texts, concatenated: [[5, 6], [7]] -> [5, 6, 7] and offsets [0, 2, 3]."""
     offsets = np.zeros(len(parts) + 1, dtype=np.int64)
     np.cumsum(np.fromiter(map(len, parts), dtype=np.int64, count=len(parts)), out=offsets[1:])
@@ -139,13 +139,13 @@ def reference_where_unicode_differs(engine: Engine, reference: Engine) -> Engine
 
     def encode(texts: Sequence[str]) -> FlatIds:
         flat = engine.encode_flat(texts)
-        disputed = [index for index, text in enumerate(texts) if not text.isascii() and _is_disputed(text)]
-        if not disputed:
+        indices = [index for index, text in enumerate(texts) if not text.isascii() and _is_disputed(text)]
+        if not indices:
             return flat
         parts = flat.split()
-        for index, ids in zip(disputed, reference.encode_flat([texts[i] for i in disputed]).split(), strict=True):
+        for index, ids in zip(indices, reference.encode_flat([texts[i] for i in indices]).split(), strict=True):
             parts[index] = ids
-        return joined(parts)
+        return join_ids(parts)
 
     return Engine(engine.name, encode)
 
@@ -161,17 +161,17 @@ def _disputed_characters() -> npt.NDArray[np.bool_]:
 
     Shape [_NUM_CODE_POINTS]. Unassigned is what Unicode 15.0, that of Python 3.12, lacks: no engine is older there.
     """
-    old, found = unicodedata.ucd_3_2_0, np.zeros(_NUM_CODE_POINTS, dtype=np.bool_)
+    old, is_disputed = unicodedata.ucd_3_2_0, np.zeros(_NUM_CODE_POINTS, dtype=np.bool_)
     for code in range(_NUM_CODE_POINTS):
         character = chr(code)
         parts = unicodedata.decomposition(character)
         if unicodedata.category(character) == "Cn" or unicodedata.combining(character) != old.combining(character):
-            found[code] = True
+            is_disputed[code] = True
         elif parts != old.decomposition(character):
-            found[code] = True
+            is_disputed[code] = True
             if " " in parts and not parts.startswith("<"):  # its parts are composed, too
-                found[[int(part, 16) for part in parts.split()]] = True
-    return found
+                is_disputed[[int(part, 16) for part in parts.split()]] = True
+    return is_disputed
 
 
 def checked_engine(engine: Engine, reference: Engine) -> Engine:
@@ -183,10 +183,10 @@ def checked_engine(engine: Engine, reference: Engine) -> Engine:
     def encode(texts: Sequence[str]) -> FlatIds:
         flat = engine.encode_flat(texts)
         if len(texts) >= _MIN_TEXTS:
-            chosen = [len(texts) * number // _COMPARED for number in range(_COMPARED)]
-            expected = reference.encode_flat([texts[index] for index in chosen])
-            found = [flat.input_ids[flat.offsets[index] : flat.offsets[index + 1]] for index in chosen]
-            if not np.array_equal(np.concatenate(found), expected.input_ids):
+            indices = [len(texts) * number // _COMPARED for number in range(_COMPARED)]
+            reference_ids = reference.encode_flat([texts[index] for index in indices])
+            engine_ids = [flat.input_ids[flat.offsets[index] : flat.offsets[index + 1]] for index in indices]
+            if not np.array_equal(np.concatenate(engine_ids), reference_ids.input_ids):
                 raise EngineDiffersError(
                     f"tokenizer.engine: {engine.name} and tokenizers give different tokens for this data. Set it to "
                     "tokenizers."
@@ -204,12 +204,12 @@ def probe_texts(tokenizer: ChatTokenizer) -> list[str]:
     return [*texts, "".join(_TEXTS) * 3]
 
 
-def use_engine(tokenizer: ChatTokenizer, wanted: str, num_input_bytes: int) -> EngineReport:
+def use_engine(tokenizer: ChatTokenizer, choice: str, num_input_bytes: int) -> EngineReport:
     """Set the tokenizer's engine to the fast one if its ids equal those of `tokenizers`; return which is used.
 
     `auto` keeps `tokenizers`, the tokenizer's initial engine, for small inputs. No thread is left behind.
     """
-    if wanted == REFERENCE or tokenizer.backend is None or (wanted == "auto" and num_input_bytes < MIN_INPUT_BYTES):
+    if choice == REFERENCE or tokenizer.backend is None or (choice == "auto" and num_input_bytes < MIN_INPUT_BYTES):
         return EngineReport(REFERENCE)
     reference = reference_engine(tokenizer.backend)
     try:
@@ -237,8 +237,10 @@ def check_texts(tokenizer: ChatTokenizer, texts: Sequence[str]) -> EngineReport:
 
 def _are_equal(engine: Engine, reference: Engine, texts: Sequence[str]) -> bool:
     try:
-        found = engine.encode_flat(texts)
+        engine_ids = engine.encode_flat(texts)
     except EngineDiffersError:
         return False
-    expected = reference.encode_flat(texts)
-    return np.array_equal(found.offsets, expected.offsets) and np.array_equal(found.input_ids, expected.input_ids)
+    reference_ids = reference.encode_flat(texts)
+    return np.array_equal(engine_ids.offsets, reference_ids.offsets) and np.array_equal(
+        engine_ids.input_ids, reference_ids.input_ids
+    )

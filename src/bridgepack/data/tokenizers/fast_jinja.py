@@ -42,11 +42,11 @@ def rewritten(source: str) -> ast.Module:
 
 def _named_tests(tree: ast.Module) -> frozenset[str]:
     """Return the variables that hold the test `defined`: `t_3` for `t_3 = environment.tests['defined']`."""
-    defined = ast.unparse(ast.parse("environment.tests['defined']"))
+    lookup = ast.unparse(ast.parse("environment.tests['defined']"))
     return frozenset(
         target.id
         for node in ast.walk(tree)
-        if isinstance(node, ast.Assign) and ast.unparse(node.value) == defined
+        if isinstance(node, ast.Assign) and ast.unparse(node.value) == lookup
         for target in node.targets
         if isinstance(target, ast.Name)
     )
@@ -88,11 +88,11 @@ class _Rewriter(ast.NodeTransformer):
         """Return an expression with the same truth value; a missing key need not become an Undefined."""
         if isinstance(node, ast.BoolOp):
             return ast.BoolOp(node.op, [self._truth(value) for value in node.values])
-        found = _attribute_of(node)
-        if found is None or _is_loop(*found):
-            visited: ast.expr = self.visit(node)
-            return visited
-        owner, name = self.visit(found[0]), found[1]
+        attribute = _attribute_of(node)
+        if attribute is None or _is_loop(*attribute):
+            expression: ast.expr = self.visit(node)
+            return expression
+        owner, name = self.visit(attribute[0]), attribute[1]
         return self._key(
             owner, name, f"value if has_key else None if type(owner) is dict else {GET_ATTRIBUTE}(owner, name)"
         )
@@ -112,12 +112,12 @@ class _Rewriter(ast.NodeTransformer):
 
     def _is_defined(self, node: ast.Call) -> ast.AST:
         """Return code for `x.name is defined` that makes no Undefined for a dictionary without the key."""
-        found = _attribute_of(node.args[0])
-        if found is None:
+        attribute = _attribute_of(node.args[0])
+        if attribute is None:
             return self.generic_visit(node)
         ask = f"False if type(owner) is dict else is_defined({_ASK})"
         code = f"is_defined(value) if has_key else {ask}"
-        return self._key(self.visit(found[0]), found[1], code, is_defined=node.func)
+        return self._key(self.visit(attribute[0]), attribute[1], code, is_defined=node.func)
 
     def _key(self, owner: ast.expr, name: str, code: str, **parts: ast.expr) -> ast.expr:
         """Return code for a key of an object that may be a dictionary.
@@ -150,9 +150,9 @@ class _Rewriter(ast.NodeTransformer):
         """Return code that calls `short` without sandbox and context if `is_short`, else `long` with both."""
         arguments = [self.visit(argument) for argument in node.args[2:]]
         keywords = [self.visit(keyword) for keyword in node.keywords]
-        own = [keyword for keyword in keywords if keyword.arg not in _CONTEXT_KEYWORDS]
+        short_keywords = [keyword for keyword in keywords if keyword.arg not in _CONTEXT_KEYWORDS]
         long_way = ast.Call(node.func, [node.args[0], long, *arguments], keywords)
-        return ast.IfExp(is_short, ast.Call(short, arguments, own), long_way)
+        return ast.IfExp(is_short, ast.Call(short, arguments, short_keywords), long_way)
 
     def _bound(self, node: ast.expr) -> tuple[ast.expr, ast.expr]:
         """Return an expression for the first use, and one for later uses that does not compute it again."""
@@ -176,8 +176,8 @@ class _Filling(ast.NodeTransformer):
 
 def _code(source: str, **parts: ast.expr) -> ast.expr:
     """Return an expression in which some names are replaced with other expressions."""
-    found: ast.expr = _Filling(parts).visit(ast.parse(source, mode="eval").body)
-    return found
+    expression: ast.expr = _Filling(parts).visit(ast.parse(source, mode="eval").body)
+    return expression
 
 
 def _is_environment(node: ast.AST, method: str) -> bool:

@@ -26,11 +26,11 @@ def import_transformers() -> None:
     """Import transformers' tokenizers, in a process that loads no models; frameworks can still be imported later."""
     from bridgepack.data.tokenizers.load import quiet_transformers
 
-    known, read, cached = set(sys.modules), importlib.metadata.packages_distributions, functools.lru_cache
+    modules, read, cache = set(sys.modules), importlib.metadata.packages_distributions, functools.lru_cache
 
-    def keeping_all(maxsize: Any = 128, typed: bool = False) -> Any:
+    def keeping_all(maxsize: Any = 128, *flags: Any, **options: Any) -> Any:
         """Return `lru_cache` without its limit of 128, for which transformers reads the files of 480 models twice."""
-        return cached(None)(maxsize) if callable(maxsize) else cached(maxsize, typed)
+        return cache(None)(maxsize) if callable(maxsize) else cache(maxsize, *flags, **options)
 
     quiet_transformers()
     hide_frameworks()
@@ -38,7 +38,7 @@ def import_transformers() -> None:
     try:
         from transformers import AutoTokenizer, PreTrainedTokenizerFast  # noqa: F401
     finally:
-        importlib.metadata.packages_distributions, functools.lru_cache = read, cached
-        for name in set(sys.modules) - known:
+        importlib.metadata.packages_distributions, functools.lru_cache = read, cache
+        for name in set(sys.modules) - modules:
             if sys.modules[name] is None:
                 del sys.modules[name]

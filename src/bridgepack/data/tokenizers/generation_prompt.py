@@ -34,10 +34,10 @@ def fixed_prompt(tokenizer: ChatTokenizer, kwargs: Mapping[str, Any]) -> str | N
         return None
     try:
         before = tokenizer.render_text(_QUESTION, None, kwargs)
-        served = tokenizer.render_served(_QUESTION, None, kwargs)
+        with_prompt = tokenizer.render_served(_QUESTION, None, kwargs)
     except RowError:
         return None
-    return served[len(before) :] if served.startswith(before) else None
+    return with_prompt[len(before) :] if with_prompt.startswith(before) else None
 
 
 def _is_fixed(template: nodes.Template) -> bool:
@@ -45,19 +45,19 @@ def _is_fixed(template: nodes.Template) -> bool:
     asking = [index for index, node in enumerate(body) if _names(node, "load", "store", "param") & {_NAME}]
     if not asking:
         return True
-    asked, *others = asking
-    prompt = body[asked]
-    stored = {name for node in body for name in _names(node, "store", "param")}
-    stored |= {macro.name for macro in template.find_all(nodes.Macro)}
+    place, *more_places = asking
+    prompt = body[place]
+    assigned_names = {name for node in body for name in _names(node, "store", "param")}
+    assigned_names |= {macro.name for macro in template.find_all(nodes.Macro)}
     return (
-        not others
+        not more_places
         and isinstance(prompt, nodes.If)
         and not prompt.elif_
         and not prompt.else_
         and _is_needed(prompt.test)
         and all(isinstance(node, _FIXED) for node in _within(prompt))
-        and not _names(prompt, "load") & (stored | _OF_ROWS)
-        and not _writes(body[asked + 1 :])
+        and not _names(prompt, "load") & (assigned_names | _OF_ROWS)
+        and not _writes(body[place + 1 :])
     )
 
 
@@ -66,9 +66,9 @@ def _is_dead(node: nodes.Node) -> bool:
     if not isinstance(node, nodes.If) or node.elif_ or node.else_:
         return False
     test, is_negated = (node.test.node, True) if isinstance(node.test, nodes.Not) else (node.test, False)
-    wanted = "defined" if is_negated else "undefined"
+    test_name = "defined" if is_negated else "undefined"
     asks = isinstance(test, nodes.Test) and isinstance(test.node, nodes.Name) and test.node.name == _NAME
-    return asks and isinstance(test, nodes.Test) and test.name == wanted
+    return asks and isinstance(test, nodes.Test) and test.name == test_name
 
 
 def _is_needed(test: nodes.Node) -> bool:
@@ -97,5 +97,5 @@ def _within(node: nodes.Node) -> Iterable[nodes.Node]:
 
 
 def _names(node: nodes.Node, *contexts: str) -> set[str]:
-    found = (node, *node.find_all(nodes.Name)) if isinstance(node, nodes.Name) else node.find_all(nodes.Name)
-    return {name.name for name in found if name.ctx in contexts}
+    name_nodes = (node, *node.find_all(nodes.Name)) if isinstance(node, nodes.Name) else node.find_all(nodes.Name)
+    return {name.name for name in name_nodes if name.ctx in contexts}

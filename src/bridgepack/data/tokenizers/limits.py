@@ -80,8 +80,8 @@ class MemoryLimit:
         """Set the limit by the memory that the process has now."""
         assert self._given is not None
         self._num_bytes = _num_private_bytes()
-        most, soft = self._num_bytes + MAX_ROW_BYTES, self._given[0]
-        self._limited = most if soft == resource.RLIM_INFINITY else min(most, soft)
+        max_bytes, soft = self._num_bytes + MAX_ROW_BYTES, self._given[0]
+        self._limited = max_bytes if soft == resource.RLIM_INFINITY else min(max_bytes, soft)
 
 
 def _num_private_bytes() -> int:
@@ -143,15 +143,15 @@ class TimeLimit:
             return self._memory(function, argument)
         except _TooSlowError:
             detail = f"the chat template takes more than {MAX_ROW_S:g} seconds of CPU time"
-            raise self._counted(RowError(DropReason.TIME_OUT, detail)) from None
+            raise self._error_of_stop(RowError(DropReason.TIME_OUT, detail)) from None
         except RowError as error:
             if error.reason in STOPPED:
-                raise self._counted(error) from None
+                raise self._error_of_stop(error) from None
             raise
         finally:
             self._is_running = False
 
-    def _counted(self, error: RowError) -> RowError | DataError:
+    def _error_of_stop(self, error: RowError) -> RowError | DataError:
         """Return a row's error, or the one for too many rows."""
         self._num_stopped += 1
         if self._num_stopped <= MAX_STOPPED:

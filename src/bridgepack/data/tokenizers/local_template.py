@@ -34,12 +34,12 @@ def local_template(config: TokenizerConfig) -> LocalTemplate | None:
     Source: transformers 5.12, tokenization_utils_base.py, from_pretrained and _from_pretrained.
     """
     folder = Path(config.name_or_path)
-    own = folder / _TEMPLATE
+    template_file = folder / _TEMPLATE
     if config.trust_remote_code or not folder.is_dir() or (folder / _NAMED_TEMPLATES).exists():
         return None
     try:
         settings = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))
-        file = own if config.chat_template is None and own.is_file() else config.chat_template
+        file = template_file if config.chat_template is None and template_file.is_file() else config.chat_template
         text = settings.get("chat_template") if file is None else Path(file).read_text(encoding="utf-8")
         if not isinstance(text, str):
             return None

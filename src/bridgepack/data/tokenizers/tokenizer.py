@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 from jinja2.exceptions import TemplateError
 
 from bridgepack.config.recipe.data import TokenizerConfig
-from bridgepack.data.tokenizers.engines import REFERENCE, Engine, joined, reference_engine
+from bridgepack.data.tokenizers.engines import REFERENCE, Engine, join_ids, reference_engine
 from bridgepack.data.tokenizers.forms import Forms, forms_of
 from bridgepack.data.tokenizers.probe import (
     drops_tool_names,
@@ -80,7 +80,7 @@ class ChatTokenizer:
     def use_reference_engine(self) -> None:
         """Encode texts with `tokenizers`, or with the tokenizer's own Python code."""
         if self.backend is None:
-            self.engine = Engine(REFERENCE, lambda texts: joined([self.encode(text) for text in texts]))
+            self.engine = Engine(REFERENCE, lambda texts: join_ids([self.encode(text) for text in texts]))
         else:
             self.engine = reference_engine(self.backend)
 

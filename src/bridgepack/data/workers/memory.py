@@ -39,10 +39,10 @@ class MemoryPlan:
 
 def parse_size(text: str, option: str) -> int:
     """Return a size in bytes: `8G`, `512MiB`, `1.5T`; raises ConfigError if it is not a size."""
-    found = _SIZE.fullmatch(text.strip())
-    if found is None:
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
         raise ConfigError(f"{option} is {text!r}; allowed: a number with K, M, G or T, e.g. 8G. Correct it.")
-    return int(float(found[1]) * _UNITS[found[2].upper()])
+    return int(float(match[1]) * _UNITS[match[2].upper()])
 
 
 def parse_memory(text: str) -> int:
@@ -63,10 +63,10 @@ def plan_memory(memory_bytes: int | None, num_workers: int) -> MemoryPlan:
     """Return how a build divides its memory, by default a share of the free memory, among its workers."""
     available = memory_share(memory_bytes)
     for_workers = available - max(_OWN_BYTES, available // 8)
-    allowed = max(1, min(num_workers, for_workers // MIN_WORKER_BYTES))
-    text_bytes = for_workers // allowed // _BYTES_PER_TEXT_BYTE
+    num_fitting = max(1, min(num_workers, for_workers // MIN_WORKER_BYTES))
+    text_bytes = for_workers // num_fitting // _BYTES_PER_TEXT_BYTE
     return MemoryPlan(
-        num_workers=allowed,
+        num_workers=num_fitting,
         workers_bytes=for_workers,
         text_bytes=min(max(text_bytes, _MIN_TEXT_BYTES), _MAX_TEXT_BYTES),
     )
@@ -80,12 +80,12 @@ def memory_share(memory_bytes: int | None) -> int:
 def free_bytes() -> int:
     """Return the free memory in bytes, of the machine and within this process's control group."""
     available = re.search(r"MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text(encoding="utf-8"))
-    found = [int(available[1]) << 10 if available else 4 << 30]
+    sizes = [int(available[1]) << 10 if available else 4 << 30]
     for limit, usage in _CGROUP_LIMITS:
         with suppress(OSError, ValueError):  # a group without a limit has `max`
-            most, used = (int(Path(name).read_text(encoding="utf-8")) for name in (limit, usage))
-            found.append(max(most - used, 0))
-    return min(found)
+            max_bytes, used_bytes = (int(Path(name).read_text(encoding="utf-8")) for name in (limit, usage))
+            sizes.append(max(max_bytes - used_bytes, 0))
+    return min(sizes)
 
 
 def collect_rarely() -> None:

@@ -54,9 +54,9 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
 
     def run[T, R](self, function: Callable[[T, Beat], R], tasks: Iterable[T]) -> Iterator[R | TaskFailure]:
         """Yield the outcome of each task, in order; see `Runner`."""
-        most = (self._num_workers + _MAX_WAITING, _MAX_UNREAD * self._num_workers)
+        bounds = (self._num_workers + _MAX_WAITING, _MAX_UNREAD * self._num_workers)
         share = None if self._memory_bytes is None else self._memory_bytes // self._num_workers
-        for _, future in in_order(lambda task: self._submit(function, task, share), tasks, lambda: most):
+        for _, future in in_order(lambda task: self._submit(function, task, share), tasks, lambda: bounds):
             yield _await_result(future)
 
     def run_alone[T, R](self, function: Callable[[T, Beat], R], task: T) -> R | TaskFailure:

@@ -58,14 +58,14 @@ def run_task(setup: bytes, call: bytes, num_slots: int) -> bytes:
 def _watch(function: Callable[[Any, Beat], Any], task: Any, beat: Beat) -> Any:
     """Return a task's result; ends this process if the heartbeat stalls, and Ray then restarts the task."""
 
-    def seen(number: int) -> None:
+    def beat_and_wait(number: int) -> None:
         beat(number)
         if number < 0:
             faulthandler.cancel_dump_traceback_later()
         else:
             faulthandler.dump_traceback_later(STALL_S, exit=True)
 
-    return function(task, seen)
+    return function(task, beat_and_wait)
 
 
 @lru_cache(maxsize=1)
@@ -76,31 +76,33 @@ def _prepare(setup: bytes, num_slots: int) -> None:
         ConfigError: names the machine, and what is missing there or differs from the build's machine.
         BridgepackError: the tokenizer cannot be loaded.
     """
-    wanted: WorkerSetup = pickle.loads(setup)  # noqa: S301 (from the build itself, through Ray)
-    node, here = f"the Ray node {socket.gethostname()}", _software()
-    if other := [f"{name} {here.get(name)}" for name, text in wanted.software.items() if here.get(name) != text]:
+    worker_setup: WorkerSetup = pickle.loads(setup)  # noqa: S301 (from the build itself, through Ray)
+    node, software = f"the Ray node {socket.gethostname()}", _software()
+    if differences := [
+        f"{name} {software.get(name)}" for name, text in worker_setup.software.items() if software.get(name) != text
+    ]:
         raise ConfigError(
-            f"{node} has software that differs from the build's machine: {', '.join(other)}. Install the same versions "
-            "everywhere; otherwise the artifact's bytes would depend on the nodes."
+            f"{node} has software that differs from the build's machine: {', '.join(differences)}. Install the same "
+            "versions everywhere; otherwise the artifact's bytes would depend on the nodes."
         )
-    if unseen := [folder for folder in wanted.folders if not Path(folder).is_dir()]:
+    if missing_folders := [folder for folder in worker_setup.folders if not Path(folder).is_dir()]:
         raise ConfigError(
-            f"{node} does not see {unseen[0]!r}. The current folder, --output and --store must be on a file system "
-            "that all nodes share."
+            f"{node} does not see {missing_folders[0]!r}. The current folder, --output and --store must be on a file "
+            "system that all nodes share."
         )
-    os.chdir(wanted.folders[0])
+    os.chdir(worker_setup.folders[0])
     os.environ.update(ENVIRONMENT)
     collect_rarely()
     hide_frameworks()
-    if wanted.load:  # it imports transformers, which takes twice as long otherwise
+    if worker_setup.load:  # it imports transformers, which takes twice as long otherwise
         import_transformers()
-    found, expected = wanted.load() if wanted.load else {}, wanted.identity or {}
-    if names := sorted(name for name in {*found, *expected} if found.get(name) != expected.get(name)):
+    identity, build_identity = worker_setup.load() if worker_setup.load else {}, worker_setup.identity or {}
+    if names := sorted(name for name in {*identity, *build_identity} if identity.get(name) != build_identity.get(name)):
         raise ConfigError(
             f"{node} has a tokenizer that differs from the build's machine in {', '.join(names)}. Install the same "
             "versions there, and name a tokenizer folder that all nodes share."
         )
-    limit_memory(max(memory_share(wanted.memory_bytes) // max(num_slots, 1), MIN_WORKER_BYTES))
+    limit_memory(max(memory_share(worker_setup.memory_bytes) // max(num_slots, 1), MIN_WORKER_BYTES))
 
 
 def _software() -> dict[str, str]:

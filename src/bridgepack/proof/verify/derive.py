@@ -41,15 +41,15 @@ class DerivedPacks:
     #: (split, file's name in the ledger, row) -> kind and detail of the content that its text lacks
     losses: dict[tuple[str, str, int], frozenset[Loss]] = field(default_factory=dict)
 
-    def add(self, other: DerivedPacks) -> None:
+    def add(self, part: DerivedPacks) -> None:
         """Add the result for other packs."""
-        self.num_packs += other.num_packs
-        self.num_sequences += other.num_sequences
-        self.num_packs_different += other.num_packs_different
-        self.differences += other.differences
-        self.unread += other.unread
-        self.num_unread_sequences += other.num_unread_sequences
-        self.losses |= other.losses
+        self.num_packs += part.num_packs
+        self.num_sequences += part.num_sequences
+        self.num_packs_different += part.num_packs_different
+        self.differences += part.differences
+        self.unread += part.unread
+        self.num_unread_sequences += part.num_unread_sequences
+        self.losses |= part.losses
 
 
 #: (index of an input, row, first token of the sequence in that row)
@@ -81,14 +81,14 @@ class PackDeriver:
         Raises:
             TokenizerError: the tokenizer cannot be loaded.
         """
-        wanted = sorted(set(packs))
-        for chunk in batched(wanted, max(_CHUNK_TOKENS // self._artifact.manifest.packed_sequence_size, 1)):
-            expected = self._expected_sequences(chunk)
-            self._progress.start(f"Deriving {self._split}", len(expected), "sequences")
-            for file_index, places in groupby(sorted(expected), key=lambda place: place[0]):
-                self._compare_file(file_index, set(places), expected)
+        pack_numbers = sorted(set(packs))
+        for chunk in batched(pack_numbers, max(_CHUNK_TOKENS // self._artifact.manifest.packed_sequence_size, 1)):
+            stored_sequences = self._expected_sequences(chunk)
+            self._progress.start(f"Deriving {self._split}", len(stored_sequences), "sequences")
+            for file_index, places in groupby(sorted(stored_sequences), key=lambda place: place[0]):
+                self._compare_file(file_index, set(places), stored_sequences)
             self._progress.finish()
-        self._found.num_packs = len(set(wanted) - self._unread_packs)
+        self._found.num_packs = len(set(pack_numbers) - self._unread_packs)
         self._found.num_packs_different = len({item.pack for item in self._found.differences})
         self._found.differences.sort(key=lambda item: (item.pack, -1 if item.sequence is None else item.sequence))
         return self._found
@@ -96,7 +96,7 @@ class PackDeriver:
     def _expected_sequences(self, packs: Sequence[int]) -> dict[_Place, _Expected]:
         """Return place -> stored sequence; a pack that does not match its plan is also a difference."""
         entries = entries_of_packs(self._artifact, self._split, packs)
-        found: dict[_Place, _Expected] = {}
+        stored_sequences: dict[_Place, _Expected] = {}
         for pack, row in self._stored_rows(packs).items():
             members = entries.get(pack, ())
             lengths = np.array([entry.runtime_length for entry in members], dtype=np.int64)
@@ -105,14 +105,14 @@ class PackDeriver:
             self._compare_structure(pack, row, bounds)
             for entry, (start, stop) in zip(members, pairwise(bounds.tolist()), strict=True):
                 place = (entry.file_index, entry.row, entry.first_token)
-                own = _Expected(entry=entry, ids=row.input_ids[start:stop], mask=row.loss_mask[start:stop])
-                is_again = place in self._seen if not self._has_repeats else place in found
-                if is_again and not (self._has_repeats and _are_equal(own, found[place])):
+                sequence = _Expected(entry=entry, ids=row.input_ids[start:stop], mask=row.loss_mask[start:stop])
+                is_again = place in self._seen if not self._has_repeats else place in stored_sequences
+                if is_again and not (self._has_repeats and _are_equal(sequence, stored_sequences[place])):
                     self._add(pack, entry, _PLAN, None, f"row {entry.row} once more", "one sequence of each row")
                 elif not is_again:
-                    found[place] = own
+                    stored_sequences[place] = sequence
                     self._seen.add(place)
-        return found
+        return stored_sequences
 
     def _compare_structure(self, pack: int, row: PackedRow, bounds: npt.NDArray[np.int64]) -> None:
         """Add a difference if a row's boundaries or lengths do not match its plan."""
@@ -140,48 +140,60 @@ class PackDeriver:
                 self._add(pack, None, "", None, str(error), "a pack")
         return rows
 
-    def _compare_file(self, file_index: int, left: set[_Place], expected: dict[_Place, _Expected]) -> None:
+    def _compare_file(self, file_index: int, places: set[_Place], stored_sequences: dict[_Place, _Expected]) -> None:
         if not 0 <= file_index < len(self._inputs):
-            for place in sorted(left):
-                entry = expected[place].entry
+            for place in sorted(places):
+                entry = stored_sequences[place].entry
                 self._add(entry.pack, entry, _PLAN, None, f"input {file_index}", f"one of {len(self._inputs)} inputs")
             return
         try:
-            for row, derived, losses in self._giver.rows(file_index, {row for _, row, _ in left}):
-                place = (file_index, row, 0 if isinstance(derived, RowError) else derived.first_token)
-                if place in left:  # its other pieces may be in packs that are not compared
-                    left.discard(place)
+            for row, source_sequence, losses in self._giver.rows(file_index, {row for _, row, _ in places}):
+                place = (file_index, row, 0 if isinstance(source_sequence, RowError) else source_sequence.first_token)
+                if place in places:  # its other pieces may be in packs that are not compared
+                    places.discard(place)
                     self._found.num_sequences += 1
-                    self._compare_row(expected[place], derived)
+                    self._compare_row(stored_sequences[place], source_sequence)
                     self._found.losses[(self._split, self._inputs[file_index].path, row)] = frozenset(losses)
                     self._progress.advance(1)
         except DataError as error:
             self._found.unread.append(str(error))
-            self._found.num_unread_sequences += len(left)
-            self._unread_packs |= {expected[place].entry.pack for place in left}
+            self._found.num_unread_sequences += len(places)
+            self._unread_packs |= {stored_sequences[place].entry.pack for place in places}
             return
-        for place in sorted(left):
-            entry = expected[place].entry
+        for place in sorted(places):
+            entry = stored_sequences[place].entry
             piece = f"sequence from token {entry.first_token} of " if entry.first_token else ""
             nowhere = f"no {piece}row {entry.row} in {self._giver.label(file_index)}"
             self._add(entry.pack, entry, INPUT_IDS, None, "a sequence", nowhere)
 
-    def _compare_row(self, expected: _Expected, derived: TokenSequence | RowError) -> None:
-        entry = expected.entry
-        if isinstance(derived, RowError):
-            self._add(entry.pack, entry, INPUT_IDS, None, "a sequence", f"none: {derived.reason}: {derived.detail}")
+    def _compare_row(self, stored_sequence: _Expected, source_sequence: TokenSequence | RowError) -> None:
+        entry = stored_sequence.entry
+        if isinstance(source_sequence, RowError):
+            self._add(
+                entry.pack,
+                entry,
+                INPUT_IDS,
+                None,
+                "a sequence",
+                f"none: {source_sequence.reason}: {source_sequence.detail}",
+            )
             return
-        ids, mask = _stored_form(derived, self._artifact.manifest.pad_seq_to_mult, self._eos_token_id)
-        for column, stored, wanted in ((INPUT_IDS, expected.ids, ids), (LOSS_MASK, expected.mask, mask)):
-            token = first_difference(stored, wanted)
+        ids, mask = _stored_form(source_sequence, self._artifact.manifest.pad_seq_to_mult, self._eos_token_id)
+        for column, stored_values, source_values in (
+            (INPUT_IDS, stored_sequence.ids, ids),
+            (LOSS_MASK, stored_sequence.mask, mask),
+        ):
+            token = first_difference(stored_values, source_values)
             if token is not None:
-                self._add(entry.pack, entry, column, token, value_at(stored, token), value_at(wanted, token))
+                self._add(
+                    entry.pack, entry, column, token, value_at(stored_values, token), value_at(source_values, token)
+                )
                 return
-        if derived.runtime_length != entry.runtime_length:
-            self._add(entry.pack, entry, _PLAN, None, entry.runtime_length, derived.runtime_length)
+        if source_sequence.runtime_length != entry.runtime_length:
+            self._add(entry.pack, entry, _PLAN, None, entry.runtime_length, source_sequence.runtime_length)
 
-    def _add(self, pack: int, *found: Any) -> None:
-        self._found.differences.append(difference_at(self._artifact, self._split, pack, *found))
+    def _add(self, pack: int, *difference: Any) -> None:
+        self._found.differences.append(difference_at(self._artifact, self._split, pack, *difference))
 
 
 def difference_at(
@@ -229,5 +241,5 @@ def _stored_form(
     return ids, mask
 
 
-def _are_equal(one: _Expected, other: _Expected) -> bool:
-    return np.array_equal(one.ids, other.ids) and np.array_equal(one.mask, other.mask)
+def _are_equal(first: _Expected, second: _Expected) -> bool:
+    return np.array_equal(first.ids, second.ids) and np.array_equal(first.mask, second.mask)

@@ -47,23 +47,23 @@ def compare_inputs(
     artifact: Artifact, sources: FoundSources, progress: Progress
 ) -> tuple[Check, tuple[Ingredient, ...]]:
     """Return whether the input files match the hashes in the manifest, after reading all of them."""
-    changed: list[Ingredient] = []
+    changes: list[Ingredient] = []
     num_files = 0
     for split in artifact.manifest.splits:
         if split.name == VALIDATION and (artifact.manifest.recipe.get("data") or {}).get("validation_fraction"):
             continue  # its rows are part of training
         files, extra = aligned_files(split.inputs, sources, split.name)
-        there = [file for file in files if file is not None]
-        progress.start(f"Hashing {split.name} inputs", sum(file.num_bytes for file in there), "files")
-        changed += _changed_inputs(split.inputs, files, progress)
-        changed += [Ingredient(cause="input changed", name=file.label, then=None, now="") for file in extra]
+        present_files = [file for file in files if file is not None]
+        progress.start(f"Hashing {split.name} inputs", sum(file.num_bytes for file in present_files), "files")
+        changes += _changed_inputs(split.inputs, files, progress)
+        changes += [Ingredient(cause="input changed", name=file.label, then=None, now="") for file in extra]
         progress.finish()
         num_files += len(split.inputs)
     if sources.gone:
-        reasons = [*sources.gone, *map(describe_ingredient, changed)][:_NAMED]
-        named = "; ".join(reason.removesuffix(".") for reason in reasons)
-        return Check(name="inputs", outcome="could not run", detail=named), tuple(changed)
-    return _check("inputs", changed, f"sha256 of {counted(num_files, 'file')} as in the manifest"), tuple(changed)
+        reasons = [*sources.gone, *map(describe_ingredient, changes)][:_NAMED]
+        problems = "; ".join(reason.removesuffix(".") for reason in reasons)
+        return Check(name="inputs", outcome="could not run", detail=problems), tuple(changes)
+    return _check("inputs", changes, f"sha256 of {counted(num_files, 'file')} as in the manifest"), tuple(changes)
 
 
 def compare_tokenizer(artifact: Artifact, recipe: SFTRecipe) -> tuple[tuple[Check, ...], tuple[Ingredient, ...], bool]:
@@ -74,12 +74,12 @@ def compare_tokenizer(artifact: Artifact, recipe: SFTRecipe) -> tuple[tuple[Chec
     except TokenizerError as error:
         return (Check(name="tokenizer", outcome="could not run", detail=str(error)),), (), False
     template = tuple(_changes("chat template changed", then, now, _TEMPLATE))
-    rest = tuple(_tokenizer_changes(then, now, has_other_template=bool(template)))
+    tokenizer_changes = tuple(_tokenizer_changes(then, now, has_other_template=bool(template)))
     checks = (
-        _check("tokenizer", rest, f"{now['name_or_path']} has the manifest's files and token ids"),
+        _check("tokenizer", tokenizer_changes, f"{now['name_or_path']} has the manifest's files and token ids"),
         _check("chat template", template, "matches its sha256 in the manifest"),
     )
-    return checks, (*template, *rest), True
+    return checks, (*template, *tokenizer_changes), True
 
 
 def compare_versions(artifact: Artifact) -> tuple[Ingredient, ...]:
@@ -98,13 +98,13 @@ def aligned_files(
     names = [file.label for file in files]
     if not sources.gone and len(files) == len(records) and set(names).isdisjoint(item.path for item in records):
         return list(files), []
-    found: list[InputFile | None] = []
+    input_files: list[InputFile | None] = []
     for index, record in enumerate(records):
         is_in_place = index < len(names) and names[index] == record.path
         place = index if is_in_place else next((at for at, name in enumerate(names) if name == record.path), None)
-        found.append(None if place is None else files[place])
-    known = {record.path for record in records}
-    return found, [file for file in files if file.label not in known]
+        input_files.append(None if place is None else files[place])
+    record_paths = {record.path for record in records}
+    return input_files, [file for file in files if file.label not in record_paths]
 
 
 def _changed_inputs(
@@ -138,20 +138,20 @@ def _changes(
     cause: Cause, then: Mapping[str, Any], now: Mapping[str, Any], names: Sequence[str] | None = None
 ) -> Iterator[Ingredient]:
     for name in dict.fromkeys([*then, *now]) if names is None else names:
-        one, other = then.get(name), now.get(name)
-        if as_text(one) != as_text(other):
+        before, after = then.get(name), now.get(name)
+        if as_text(before) != as_text(after):
             yield Ingredient(
                 cause=cause,
                 name=name,
-                then=None if one is None else str(one),
-                now=None if other is None else str(other),
+                then=None if before is None else str(before),
+                now=None if after is None else str(after),
             )
 
 
-def _check(name: str, changed: Sequence[Ingredient], when_same: str) -> Check:
-    if not changed:
+def _check(name: str, changes: Sequence[Ingredient], when_same: str) -> Check:
+    if not changes:
         return Check(name=name, outcome="same", detail=when_same)
-    return Check(name=name, outcome="differs", detail="; ".join(describe_ingredient(item) for item in changed[:_NAMED]))
+    return Check(name=name, outcome="differs", detail="; ".join(describe_ingredient(item) for item in changes[:_NAMED]))
 
 
 def describe_ingredient(item: Ingredient) -> str:
@@ -184,23 +184,23 @@ class Integrity:
 def check_integrity(artifact: Artifact, progress: Progress) -> Integrity:
     """Return whether the files of an artifact match its manifest, after reading every shard."""
     manifest = artifact.manifest
-    changed = _changed_shards(artifact, progress)
-    found = list(changed.values())
+    shard_problems = _changed_shards(artifact, progress)
+    problems = list(shard_problems.values())
     num_shards = sum(len(split.shards) for split in manifest.splits)
-    others = changed_files(artifact.folder, manifest)
-    wrong = [f"{path}: {problem}" for path, problem in others.items()]
+    file_problems = changed_files(artifact.folder, manifest)
+    wrong = [f"{path}: {problem}" for path, problem in file_problems.items()]
     wrong += [f"{path}: the manifest does not list it" for path in unlisted_files(artifact.folder, manifest)]
     checks = (
         _run_check("manifest", _manifest, artifact, f"matches its fingerprint, {manifest.fingerprint[:_SHORT]}"),
         _run_check(
             "shards",
-            lambda _: _listed(found),
+            lambda _: _items_text(problems),
             artifact,
             f"sha256 of {counted(num_shards, 'file')} as in the manifest",
         ),
         _run_check(
             "files",
-            lambda _: _listed(wrong),
+            lambda _: _items_text(wrong),
             artifact,
             f"sha256 of {counted(len(manifest.files), 'other file')} as in the manifest",
         ),
@@ -210,8 +210,8 @@ def check_integrity(artifact: Artifact, progress: Progress) -> Integrity:
     is_manifest_changed = checks[0].outcome == "differs"
     return Integrity(
         checks=checks,
-        changed_shards=tuple(changed),
-        changed_plans=tuple(path for path in others if path.startswith(PLAN_FOLDER)),
+        changed_shards=tuple(shard_problems),
+        changed_plans=tuple(path for path in file_problems if path.startswith(PLAN_FOLDER)),
         is_manifest_changed=is_manifest_changed,
     )
 
@@ -226,11 +226,11 @@ def _run_check(name: str, problem_of: Callable[[Artifact], str | None], artifact
 
 def _manifest(artifact: Artifact) -> str | None:
     manifest = artifact.manifest
-    computed = fingerprint_of_manifest(manifest)
-    if computed == manifest.fingerprint:
+    fingerprint = fingerprint_of_manifest(manifest)
+    if fingerprint == manifest.fingerprint:
         return None
     return (
-        f"its fingerprint is {manifest.fingerprint[:_SHORT]}, but its values give {computed[:_SHORT]}: recipe, "
+        f"its fingerprint is {manifest.fingerprint[:_SHORT]}, but its values give {fingerprint[:_SHORT]}: recipe, "
         "inputs, tokenizer or versions in it were changed after the build"
     )
 
@@ -239,26 +239,26 @@ def _changed_shards(artifact: Artifact, progress: Progress) -> dict[str, str]:
     """Return name -> problem of every shard that does not match the manifest."""
     shards = [shard for split in artifact.manifest.splits for shard in split.shards]
     progress.start("Hashing shards", sum(shard.num_bytes for shard in shards), "shards")
-    found: dict[str, str] = {}
+    problems: dict[str, str] = {}
     for shard in shards:
         problem = shard_problem(artifact.folder, shard)
         if problem is not None:
-            found[shard.path] = f"{shard.path}: {problem}"
+            problems[shard.path] = f"{shard.path}: {problem}"
         progress.advance(1, work=shard.num_bytes)
     progress.finish()
-    return found
+    return problems
 
 
 def _metadata(artifact: Artifact) -> str | None:
     splits, size = artifact.manifest.splits, artifact.manifest.packed_sequence_size
-    expected = [bridge_metadata_entry(split.statistics, packed_sequence_size=size) for split in splits]
-    found = read_bridge_metadata(artifact.folder / BRIDGE_METADATA_FILE)
-    for split, wanted, entry in zip(splits, expected, found, strict=False):
-        for name, value in wanted.items():
+    manifest_entries = [bridge_metadata_entry(split.statistics, packed_sequence_size=size) for split in splits]
+    file_entries = read_bridge_metadata(artifact.folder / BRIDGE_METADATA_FILE)
+    for split, manifest_entry, entry in zip(splits, manifest_entries, file_entries, strict=False):
+        for name, value in manifest_entry.items():
             if entry.get(name) != value:
                 return f"{BRIDGE_METADATA_FILE}: {name} of {split.name} is {entry.get(name)}; its packs give {value}"
-    if len(found) != len(expected):
-        return f"{BRIDGE_METADATA_FILE} has {len(found)} splits; the manifest has {len(expected)}"
+    if len(file_entries) != len(manifest_entries):
+        return f"{BRIDGE_METADATA_FILE} has {len(file_entries)} splits; the manifest has {len(manifest_entries)}"
     return None
 
 
@@ -291,12 +291,14 @@ def _plan_problem(artifact: Artifact, split: SplitRecord) -> str | None:
             continue
         wrong = _first(_is_out_of_order(packs, positions, pack, position))
         if wrong is not None:
-            what = f"is sequence {positions[wrong]} of pack {packs[wrong]}, which does not follow the one before"
-            return f"{name} line {num_before + wrong + 1} {what}"
+            problem = f"is sequence {positions[wrong]} of pack {packs[wrong]}, which does not follow the one before"
+            return f"{name} line {num_before + wrong + 1} {problem}"
         wrong = _first((files < 0) | (files >= len(split.inputs)) | (rows < 1))
         if wrong is not None:
-            what = f"is row {rows[wrong]} of input {files[wrong]}; the manifest has {len(split.inputs)}, counted from 0"
-            return f"{name} line {num_before + wrong + 1} {what}"
+            problem = (
+                f"is row {rows[wrong]} of input {files[wrong]}; the manifest has {len(split.inputs)}, counted from 0"
+            )
+            return f"{name} line {num_before + wrong + 1} {problem}"
         pack, position, num_before = int(packs[-1]), int(positions[-1]), num_before + len(packs)
     num_packs = split.statistics.num_packs
     return None if pack + 1 == num_packs else f"{name} has {pack + 1} packs; the manifest says {num_packs}"
@@ -317,30 +319,30 @@ def _first(is_wrong: npt.NDArray[np.bool_]) -> int | None:
 
 
 def _ledger(artifact: Artifact) -> str | None:
-    found = Counter((drop.split, drop.reason, _what(drop)) for drop in iter_dropped_rows(artifact))
-    listed = Counter(
+    ledger_counts = Counter((drop.split, drop.reason, _noun(drop)) for drop in iter_dropped_rows(artifact))
+    manifest_counts = Counter(
         {
-            (split.name, reason, what): count
+            (split.name, reason, noun): count
             for split in artifact.manifest.splits
-            for what, drops in ((_ROWS, split.drops), (_PIECES, split.dropped_pieces))
+            for noun, drops in ((_ROWS, split.drops), (_PIECES, split.dropped_pieces))
             for reason, count in drops.items()
             if reason != DropReason.NOT_SAMPLED  # the plan lists the chosen ones
         }
     )
-    for place in sorted({*found, *listed}):
-        split, reason, what = place
-        if found[place] != listed[place]:
+    for place in sorted({*ledger_counts, *manifest_counts}):
+        split, reason, noun = place
+        if ledger_counts[place] != manifest_counts[place]:
             return (
-                f"plan/{DROPPED_ROWS_FILE} has {found[place]} {what} dropped from {split} as {reason}; the manifest "
-                f"says {listed[place]}"
+                f"plan/{DROPPED_ROWS_FILE} has {ledger_counts[place]} {noun} dropped from {split} as {reason}; the "
+                f"manifest says {manifest_counts[place]}"
             )
     return None
 
 
-def _what(drop: DroppedRow) -> str:
+def _noun(drop: DroppedRow) -> str:
     return _ROWS if drop.first_token is None else _PIECES
 
 
-def _listed(items: list[str]) -> str:
+def _items_text(items: list[str]) -> str:
     more = f"; ... {len(items) - _NAMED} more" if len(items) > _NAMED else ""
     return "; ".join(items[:_NAMED]) + more

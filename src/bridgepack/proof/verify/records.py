@@ -81,12 +81,12 @@ class VerifyReport(Result):
 
     def headline(self) -> str:
         """Return what came out, in one line."""
-        compared = f"{self.num_packs_compared:,} of {counted(self.num_packs, 'pack')} compared"
-        return f"{self.artifact}: {self.outcome}; {compared}, {self.num_packs_different:,} differ"
+        amount = f"{self.num_packs_compared:,} of {counted(self.num_packs, 'pack')} compared"
+        return f"{self.artifact}: {self.outcome}; {amount}, {self.num_packs_different:,} differ"
 
     @property
     def outcome(self) -> Outcome:
         """`differs` if any check differs, else `could not run` if any could not run, else `same`."""
-        found = {check.outcome for check in self.checks}
+        outcomes = {check.outcome for check in self.checks}
         worst: tuple[Outcome, ...] = ("differs", "could not run")
-        return next((outcome for outcome in worst if outcome in found), "same")
+        return next((outcome for outcome in worst if outcome in outcomes), "same")

@@ -66,30 +66,30 @@ class _Verification:
     def __init__(self, artifact: Artifact, integrity: Integrity, origin: Origin, options: VerifyOptions) -> None:
         self._artifact, self._integrity, self._origin, self._options = artifact, integrity, origin, options
         self.checks: list[Check] = [*integrity.checks, *origin.checks]
-        changed = [item for item in origin.changed if item.cause == "library version changed"]
-        self.notes = [f"{item.name} was {item.then}, is {item.now}" for item in changed]
+        version_changes = [item for item in origin.changed if item.cause == "library version changed"]
+        self.notes = [f"{item.name} was {item.then}, is {item.now}" for item in version_changes]
 
     def report(self) -> VerifyReport:
         manifest, options, origin = self._artifact.manifest, self._options, self._origin
         if origin.why_nothing is not None:
-            found = DerivedPacks()
+            comparison = DerivedPacks()
             self.checks.append(self._underived_check(origin.why_nothing))
         elif options.num_packs is None:
-            found = self._rebuilt()
+            comparison = self._rebuilt()
         else:
-            found = self._derive()
+            comparison = self._derive()
         is_rebuilt = options.num_packs is None
         return VerifyReport(
             artifact=str(self._artifact.folder),
             mode="all" if is_rebuilt else "sample",
             seed=None if is_rebuilt else options.seed,
             num_packs=sum(split.statistics.num_packs for split in manifest.splits),
-            num_packs_compared=found.num_packs,
-            num_sequences_compared=found.num_sequences,
-            num_packs_different=found.num_packs_different,
+            num_packs_compared=comparison.num_packs,
+            num_sequences_compared=comparison.num_sequences,
+            num_packs_different=comparison.num_packs_different,
             checks=tuple(self.checks),
             changed=origin.changed,
-            differences=tuple(map(self._with_cause, found.differences[:_DIFFERENCES_KEPT])),
+            differences=tuple(map(self._with_cause, comparison.differences[:_DIFFERENCES_KEPT])),
             notes=tuple(self.notes),
         )
 
@@ -103,14 +103,14 @@ class _Verification:
             self.checks.append(self._underived_check(str(error)))
             return total
         if total.num_sequences or total.differences:
-            num_different, done = (
+            num_different, amount = (
                 total.num_packs_different,
                 f"{counted(total.num_packs, 'pack')}, {counted(total.num_sequences, 'sequence')}",
             )
-            wrong = f"{num_different} of {done} are not what the sources give" if num_different else ""
+            wrong = f"{num_different} of {amount} are not what the sources give" if num_different else ""
             outcome: Outcome = "differs" if wrong else "same"
             self.checks.append(
-                Check(name="packs", outcome=outcome, detail=wrong or f"{done} are what the sources give")
+                Check(name="packs", outcome=outcome, detail=wrong or f"{amount} are what the sources give")
             )
             self.checks += _losses_checks(self._artifact, total)
         if total.unread:
@@ -151,16 +151,16 @@ class _Verification:
             total.num_packs += numbers.num_packs
             total.num_sequences += numbers.num_sequences
             total.num_packs_different += len(packs)
-            shown = packs[:_DIFFERENCES_KEPT]
+            examples = packs[:_DIFFERENCES_KEPT]
             try:
-                total.differences += self._compare(record.name, shown).differences if shown else []
+                total.differences += self._compare(record.name, examples).differences if examples else []
             except BridgepackError as error:  # e.g. the plan is unreadable, so sequences cannot be located
                 self.checks.append(self._underived_check(str(error)))
-            known = {(item.split, item.pack) for item in total.differences}
+            packs_with_differences = {(item.split, item.pack) for item in total.differences}
             total.differences += [
                 difference_at(self._artifact, record.name, pack, None, "", None, "a pack", "another pack, or none")
-                for pack in shown
-                if (record.name, pack) not in known  # each of its sequences is correct
+                for pack in examples
+                if (record.name, pack) not in packs_with_differences  # each of its sequences is correct
             ]
         return total
 
@@ -175,25 +175,25 @@ class _Verification:
             yield "artifact changed", f"{item.shard} was changed after the build"
         if self._integrity.is_manifest_changed:
             yield "artifact changed", "manifest.json was changed after the build"
-        for one in self._origin.changed:
-            is_of_all = one.cause != "input changed" or self._options.num_packs is None or item.file is None
-            if is_of_all or one.name == item.file:
-                yield one.cause, describe_ingredient(one)
+        for change in self._origin.changed:
+            is_of_all = change.cause != "input changed" or self._options.num_packs is None or item.file is None
+            if is_of_all or change.name == item.file:
+                yield change.cause, describe_ingredient(change)
 
     def _underived_check(self, why: str, num_sequences: int | None = None) -> Check:
-        what = "packs" if num_sequences is None else f"{counted(num_sequences, 'sequence')}"
-        return Check(name="sources", outcome="could not run", detail=f"{what} were not compared: {why}")
+        subject = "packs" if num_sequences is None else f"{counted(num_sequences, 'sequence')}"
+        return Check(name="sources", outcome="could not run", detail=f"{subject} were not compared: {why}")
 
     def _choose_packs(self) -> dict[str, list[int]]:
         """Return the packs to derive: a seeded sample over all splits, and those of the first changed shard."""
         splits = self._artifact.manifest.splits
         sizes = [split.statistics.num_packs for split in splits]
-        drawn = drawn_of_each(sizes, self._options.num_packs or 0, self._options.seed)
-        chosen = {
-            split.name: sorted({*found, *self._packs_of_changed_shard(split.name)})
-            for split, found in zip(splits, drawn, strict=True)
+        samples = drawn_of_each(sizes, self._options.num_packs or 0, self._options.seed)
+        packs_of_splits = {
+            split.name: sorted({*sample, *self._packs_of_changed_shard(split.name)})
+            for split, sample in zip(splits, samples, strict=True)
         }
-        return {name: packs for name, packs in chosen.items() if packs}
+        return {name: packs for name, packs in packs_of_splits.items() if packs}
 
     def _packs_of_changed_shard(self, split: str) -> Iterator[int]:
         record = self._artifact.manifest.split(split)
@@ -204,29 +204,32 @@ class _Verification:
             first += shard.num_rows
 
 
-def _losses_checks(artifact: Artifact, found: DerivedPacks) -> Iterator[Check]:
+def _losses_checks(artifact: Artifact, derived_packs: DerivedPacks) -> Iterator[Check]:
     """Yield whether the lost-content ledger matches the derived rows, if the artifact has one."""
     if not (artifact.folder / PLAN_FOLDER / LOST_CONTENT_FILE).is_file():
         return
     paths = Counter((split.name, item.path) for split in artifact.manifest.splits for item in split.inputs)
-    wanted = {place: losses for place, losses in found.losses.items() if paths[place[:2]] == 1}
-    listed: dict[tuple[str, str, int], set[Loss]] = {place: set() for place in wanted}
+    source_losses = {place: losses for place, losses in derived_packs.losses.items() if paths[place[:2]] == 1}
+    ledger_losses: dict[tuple[str, str, int], set[Loss]] = {place: set() for place in source_losses}
     try:
         for line in iter_lost_content(artifact):
-            if (place := (line.split, line.file, line.row)) in listed:
-                listed[place].add(Loss(line.kind, line.detail))
+            if (place := (line.split, line.file, line.row)) in ledger_losses:
+                ledger_losses[place].add(Loss(line.kind, line.detail))
     except ArtifactError as error:
         yield Check(name="lost content", outcome="differs", detail=str(error))
         return
-    others = sorted(place for place, losses in wanted.items() if losses != listed[place])
-    if not others:
-        detail = f"plan/{LOST_CONTENT_FILE} matches the sources for {counted(len(wanted), 'row')}"
+    places = sorted(place for place, losses in source_losses.items() if losses != ledger_losses[place])
+    if not places:
+        detail = f"plan/{LOST_CONTENT_FILE} matches the sources for {counted(len(source_losses), 'row')}"
         yield Check(name="lost content", outcome="same", detail=detail)
         return
-    _, file, row = first = others[0]
-    texts = ["; ".join(map(": ".join, sorted(losses))) or "nothing" for losses in (listed[first], wanted[first])]
+    _, file, row = first = places[0]
+    texts = [
+        "; ".join(map(": ".join, sorted(losses))) or "nothing"
+        for losses in (ledger_losses[first], source_losses[first])
+    ]
     detail = (
-        f"plan/{LOST_CONTENT_FILE} differs for {len(others)} of {len(wanted)} rows from what the sources give, e.g. "
-        f"for {file} row {row}: {texts[0]}; it is: {texts[1]}"
+        f"plan/{LOST_CONTENT_FILE} differs for {len(places)} of {len(source_losses)} rows from what the sources give, "
+        f"e.g. for {file} row {row}: {texts[0]}; it is: {texts[1]}"
     )
     yield Check(name="lost content", outcome="differs", detail=detail)

@@ -158,7 +158,7 @@ def _overlap(overview: Overview) -> Iterator[Line]:
         yield Line("There is one split.")
     elif overview.facts.shared_sequences:
         for overlap in overview.facts.shared_sequences:
-            yield Line(f"{overlap.found} are in {overlap.other} as well, first at {overlap.where}.")
+            yield Line(f"{overlap.share} are in {overlap.other} as well, first at {overlap.where}.")
     else:
         is_partial = any(not split.truth.is_complete for split in overview.splits)
         yield Line(f"No sequence is in both splits{', as far as packs could be read' if is_partial else ''}.")

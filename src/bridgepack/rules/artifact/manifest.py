@@ -96,7 +96,7 @@ def sequence_in_two_splits(facts: ArtifactFacts) -> Found:
     if len(facts.require_truths()) < 2:
         raise CannotJudgeError("only one split has packs")
     for sequences in facts.shared_sequences:
-        yield wrong(sequences.where, sequences.found, f"none of them in {sequences.other}")
+        yield wrong(sequences.where, sequences.share, f"none of them in {sequences.other}")
 
 
 @artifact_rule("BP321", ERROR, "PSB321")

@@ -38,26 +38,26 @@ class Versions:
         """What to say of a megatron-bridge that is newer than all that is known; empty for others."""
         return note_of_newer(str(self.versions[BRIDGE]))
 
-    def are_in(self, allowed: Mapping[str, str]) -> bool:
+    def are_in(self, specifiers: Mapping[str, str]) -> bool:
         """Return whether every given distribution has a version that its specifier allows.
 
         A pre-release counts as its release, so exactly one of `<0.18` and `>=0.18` applies: 0.18.0rc0 has the features
         of 0.18.
         """
-        return not allowed or all(
-            is_in(Version(self.versions[name].base_version), text) for name, text in allowed.items()
+        return not specifiers or all(
+            is_in(Version(self.versions[name].base_version), text) for name, text in specifiers.items()
         )
 
     def describe(self) -> str:
         """Return the versions and their origin as text."""
-        named = ", ".join(f"{name} {self.versions[name]}" for name in (BRIDGE, CORE, ENGINE))
-        return f"{named} ({self.origin})"
+        versions = ", ".join(f"{name} {self.versions[name]}" for name in (BRIDGE, CORE, ENGINE))
+        return f"{versions} ({self.origin})"
 
 
 @functools.cache
-def is_in(version: Version | None, allowed: str) -> bool:
+def is_in(version: Version | None, specifier: str) -> bool:
     """Return whether a version is in a range; pre-releases count, None does not."""
-    return version is not None and SpecifierSet(allowed).contains(version, prereleases=True)
+    return version is not None and SpecifierSet(specifier).contains(version, prereleases=True)
 
 
 def version_of(text: str) -> Version | None:
@@ -68,27 +68,31 @@ def version_of(text: str) -> Version | None:
         return None
 
 
-def target_versions(bridge_version: str | None = None, installed: Mapping[str, str] | None = None) -> Versions:
+def target_versions(bridge_version: str | None = None, environment: Mapping[str, str] | None = None) -> Versions:
     """Return the versions that runs are judged for.
 
     Args:
         bridge_version: of megatron-bridge; its companions have the versions it was released with.
-        installed: distribution -> version in the environment of the run; overrides the companions.
+        environment: distribution -> version in the environment of the run; overrides the companions.
 
     Raises:
         ConfigError: bridge_version is not a version, or older than every supported release.
     """
-    chosen, origin = TARGET.companions, "the target of this version of bridgepack"
+    versions, origin = TARGET.companions, "the target of this version of bridgepack"
     if bridge_version is not None:
         release = release_of(bridge_version)
-        chosen = {BRIDGE: bridge_version, CORE: release.core, ENGINE: release.engine}
+        versions = {BRIDGE: bridge_version, CORE: release.core, ENGINE: release.engine}
         origin = f"as released with megatron-bridge {bridge_version}"
-    known = {name: version for name, version in (installed or {}).items() if name in chosen and version_of(version)}
-    if known:
-        chosen |= known if bridge_version is None else {k: v for k, v in known.items() if k != BRIDGE}
+    given_versions = {
+        name: version for name, version in (environment or {}).items() if name in versions and version_of(version)
+    }
+    if given_versions:
+        versions |= (
+            given_versions if bridge_version is None else {k: v for k, v in given_versions.items() if k != BRIDGE}
+        )
         origin = "from the environment given"
-    release_of(chosen[BRIDGE], place="--bridge-version" if bridge_version else f"{BRIDGE} in the environment")
-    return Versions(versions={name: Version(text) for name, text in chosen.items()}, origin=origin)
+    release_of(versions[BRIDGE], place="--bridge-version" if bridge_version else f"{BRIDGE} in the environment")
+    return Versions(versions={name: Version(text) for name, text in versions.items()}, origin=origin)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -124,8 +124,8 @@ def family_of(config: RunConfig) -> Family | None:
     The model class comes first, because a checkpoint can be loaded as text or with its vision tower; then the model
     id, the recipe's name, and last a class of several families. The tokenizer is not used: it may be a folder.
     """
-    for evidence, named in _evidence(config):
-        name = named(str(evidence or ""))
+    for evidence, name_of in _evidence(config):
+        name = name_of(str(evidence or ""))
         if name is not None:
             return Family(name=name, evidence=str(evidence))
     return None

@@ -15,8 +15,8 @@ def in_current_names(config: RunConfig, versions: Versions) -> RunConfig:
     Example: a release that calls `dataset.offline_packing_specs` `dataset.packing_specs` -> the first name, for which
     `user_paths` has the second.
     """
-    values, moved = in_canonical_names(config.values, versions.release)
-    return replace(config, values=values, user_paths={**moved, **config.user_paths}) if moved else config
+    values, moved_paths = in_canonical_names(config.values, versions.release)
+    return replace(config, values=values, user_paths={**moved_paths, **config.user_paths}) if moved_paths else config
 
 
 def with_host_defaults(config: RunConfig, versions: Versions) -> RunConfig:
@@ -35,13 +35,17 @@ def with_host_defaults(config: RunConfig, versions: Versions) -> RunConfig:
     return replace(config, values={name: _fill_defaults(value, facts.defaults) for name, value in values.items()})
 
 
-def _fill_defaults(value: Any, known: Mapping[str, Mapping[str, Any]]) -> Any:
+def _fill_defaults(value: Any, defaults_of_classes: Mapping[str, Mapping[str, Any]]) -> Any:
     """Return a section with the defaults of its class and of the classes nested in it."""
     if not isinstance(value, (dict, Mapping)):
         return value
-    defaults = known.get(_class_of(value), {})
-    nested = {key: _fill_defaults(inner, known) for key, inner in value.items() if _class_of(inner) in known}
-    return {**defaults, **value, **nested} if nested or defaults else value
+    defaults = defaults_of_classes.get(_class_of(value), {})
+    sections = {
+        key: _fill_defaults(inner, defaults_of_classes)
+        for key, inner in value.items()
+        if _class_of(inner) in defaults_of_classes
+    }
+    return {**defaults, **value, **sections} if sections or defaults else value
 
 
 def _class_of(value: Any) -> str:

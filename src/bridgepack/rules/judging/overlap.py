@@ -58,7 +58,7 @@ class SharedSequences:
     where: str  #: first place in `other`
 
     @property
-    def found(self) -> str:
+    def share(self) -> str:
         """The finding as text: `1 of 3 distinct sequences of validation`."""
         return f"{self.num_sequences} of {self.num_distinct} distinct sequences of {self.split}"
 
@@ -89,12 +89,12 @@ class OverlapFinder:
         return tuple(
             SharedSequences(
                 split=split,
-                other=other,
+                other=other_split,
                 num_sequences=int(np.count_nonzero(is_shared)),
                 num_distinct=len(is_shared),
                 where=where,
             )
-            for (split, other), (is_shared, where) in self._matches.items()
+            for (split, other_split), (is_shared, where) in self._matches.items()
         )
 
     def _distinct(self, split: str) -> HashArray:
@@ -105,12 +105,12 @@ class OverlapFinder:
         return chunks[0]
 
     def _match(
-        self, pair: tuple[str, str], known: HashArray, sequences: SequenceHashes, place: Callable[[int], str]
+        self, pair: tuple[str, str], hashes: HashArray, sequences: SequenceHashes, place: Callable[[int], str]
     ) -> None:
-        nearest = np.minimum(np.searchsorted(known, sequences.hashes), len(known) - 1)
-        is_match = known[nearest] == sequences.hashes
+        nearest = np.minimum(np.searchsorted(hashes, sequences.hashes), len(hashes) - 1)
+        is_match = hashes[nearest] == sequences.hashes
         if is_match.any():
             pack, sequence = sequences.place(int(np.argmax(is_match)))
             first = f"{place(pack)}, sequence {sequence}"
-            is_shared, _ = self._matches.setdefault(pair, (np.zeros(len(known), dtype=np.bool_), first))
+            is_shared, _ = self._matches.setdefault(pair, (np.zeros(len(hashes), dtype=np.bool_), first))
             is_shared[nearest[is_match]] = True

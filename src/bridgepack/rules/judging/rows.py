@@ -29,28 +29,32 @@ class Offenders:
     allowed: str  #: the allowed values
 
 
-def rows_where(is_bad: BoolArray, found: Callable[[int], str], allowed: str) -> Offenders:
-    """Return the rows that `is_bad` marks, shape [num_rows]; `found` takes a row's position."""
+def rows_where(is_bad: BoolArray, actual_of: Callable[[int], str], allowed_values: str) -> Offenders:
+    """Return the rows that `is_bad` marks, shape [num_rows]; `actual_of` takes a row's position."""
     bad = np.flatnonzero(is_bad)
-    return Offenders(rows=bad, found=lambda offence: found(int(bad[offence])), allowed=allowed)
+    return Offenders(rows=bad, found=lambda offence: actual_of(int(bad[offence])), allowed=allowed_values)
 
 
-def sequences_where(rows: Rows, is_bad: BoolArray, found: Callable[[int], str], allowed: str) -> Offenders:
-    """Return the sequences that `is_bad` marks, shape [num_sequences]; `found` takes an index into `starts`."""
+def sequences_where(rows: Rows, is_bad: BoolArray, actual_of: Callable[[int], str], allowed_values: str) -> Offenders:
+    """Return the sequences that `is_bad` marks, shape [num_sequences]; `actual_of` takes an index into `starts`."""
     bad = np.flatnonzero(is_bad)
     places = rows.row_of_sequence[bad]
     return Offenders(
         rows=places,
         sequences=bad - rows.start_offsets[places],
-        found=lambda offence: found(int(bad[offence])),
-        allowed=allowed,
+        found=lambda offence: actual_of(int(bad[offence])),
+        allowed=allowed_values,
     )
 
 
-def rows_with_tokens(rows: Rows, positions: IntArray, found: Callable[[int], str], allowed: str) -> Offenders:
-    """Return the rows of positions in `input_ids`; `found` takes the first such position of a row."""
+def rows_with_tokens(
+    rows: Rows, positions: IntArray, actual_of: Callable[[int], str], allowed_values: str
+) -> Offenders:
+    """Return the rows of positions in `input_ids`; `actual_of` takes the first such position of a row."""
     places, first = np.unique(rows.row_of(positions), return_index=True)
-    return Offenders(rows=places, found=lambda offence: found(int(positions[first[offence]])), allowed=allowed)
+    return Offenders(
+        rows=places, found=lambda offence: actual_of(int(positions[first[offence]])), allowed=allowed_values
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +176,7 @@ class Rows:
     def effective_per_sequence(self) -> IntArray:
         """Number of labels of each sequence that the host trains; shape [num_sequences], int64."""
         places = self.masked_eos
-        cleared = places[
+        untrained_eos = places[
             ~is_learned(
                 self.is_trained[places],
                 self.input_ids[places],
@@ -180,9 +184,9 @@ class Rows:
                 release=self.context.release,
             )
         ]
-        if not len(cleared):
+        if not len(untrained_eos):
             return self.trained_per_sequence
-        num_cleared = np.bincount(self.sequence_of(cleared), minlength=len(self.starts))
+        num_cleared = np.bincount(self.sequence_of(untrained_eos), minlength=len(self.starts))
         return self.trained_per_sequence - num_cleared
 
     def per_row(self, per_sequence: IntArray) -> IntArray:

@@ -71,18 +71,18 @@ class SplitTruth:
         """Mean runtime tokens of a row; 0 without rows."""
         return self.num_tokens / self.num_rows if self.num_rows else 0.0
 
-    def merge(self, other: SplitTruth) -> None:
+    def merge(self, part: SplitTruth) -> None:
         """Add the totals of other rows of the split."""
-        self.is_complete &= other.is_complete
-        if not other.num_rows:
+        self.is_complete &= part.is_complete
+        if not part.num_rows:
             return
         is_first = not self.num_rows
         for name, grow in _GROW.items():
-            value = getattr(other, name)
+            value = getattr(part, name)
             setattr(self, name, value if is_first else grow(getattr(self, name), value))
-        self.trained_begins.update(other.trained_begins)
-        self.before_trained.update(other.before_trained)
-        self.repeated_tails.update(other.repeated_tails)
+        self.trained_begins.update(part.trained_begins)
+        self.before_trained.update(part.before_trained)
+        self.repeated_tails.update(part.repeated_tails)
 
 
 _GROW = {item.name: item.metadata["grow"] for item in fields(SplitTruth) if "grow" in item.metadata}
@@ -115,11 +115,11 @@ def _lengths(rows: Rows) -> dict[str, Any]:
 
 
 def _training(rows: Rows) -> dict[str, Any]:
-    trained, effective = rows.per_row(rows.trained_per_sequence), rows.per_row(rows.effective_per_sequence)
+    trained_per_row, effective = rows.per_row(rows.trained_per_sequence), rows.per_row(rows.effective_per_sequence)
     num_after_eos = rows.after_eos_per_sequence.sum()
     inside = rows.eos_positions[rows.eos_positions > 0]
     return {
-        "num_trained_tokens": trained.sum(),
+        "num_trained_tokens": trained_per_row.sum(),
         "num_after_eos": num_after_eos,
         "min_effective_tokens_per_row": effective.min(),
         "num_trained_eos": np.count_nonzero(rows.is_trained[inside - 1]),

@@ -68,7 +68,7 @@ def rank_facts(watch: StepWatch, *, place: RankPlace, num_micro_batches: int, pl
         [call for call in watch.calls if call.chunk == chunk][-num_micro_batches:] for chunk in range(watch.num_chunks)
     ]
     calls = [call for chunk in chunks for call in chunk]
-    seen = [_boundaries_of_chunk(chunk, watch.stray_params[index]) for index, chunk in enumerate(chunks)]
+    boundaries = [_boundaries_of_chunk(chunk, watch.stray_params[index]) for index, chunk in enumerate(chunks)]
     strays = [name for names in watch.stray_without for name in names]
     num_without = sum(_is_without(call) for call in calls)
     losses = [loss for call in calls if (loss := _loss_of(call)) is not None]
@@ -77,11 +77,11 @@ def rank_facts(watch: StepWatch, *, place: RankPlace, num_micro_batches: int, pl
         place=place,
         num_calls=len(calls),
         num_without=max(num_without, len(calls)) if strays else num_without,
-        boundaries=_digest_of_chunks(seen),
+        boundaries=_digest_of_chunks(boundaries),
         trained_tokens=sum(loss.num_tokens for loss in losses) if losses else -1,
         trained_labels=sum(labels) if labels and min(labels) >= 0 else -1,
         num_not_finite=sum(not math.isfinite(loss.value) for loss in losses),
-        evidence=_evidence(calls, seen, strays, losses),
+        evidence=_evidence(calls, boundaries, strays, losses),
     )
     return facts if plan is None else _with_plan(facts, plan)
 
@@ -156,17 +156,17 @@ def _boundaries_of_chunk(calls: Sequence[Call], stray_params: Sequence[Any]) -> 
 
     If layers of one micro batch received different boundaries, all are listed, so that the digest differs.
     """
-    found: list[Boundaries] = []
+    boundaries: list[Boundaries] = []
     if calls and all(call.params is NOT_SEEN and not call.layer_params for call in calls):
-        own = [boundaries_of_params(params) for params in stray_params]
-        return [item for item in own if item is not None] if None not in own else []
+        of_params = [boundaries_of_params(params) for params in stray_params]
+        return [item for item in of_params if item is not None] if None not in of_params else []
     for call in calls:
-        given = call.layer_params or [call.params]
-        own = [boundaries_of_params(params) for params in given]
-        if None in own or _is_without(call):
+        params_of_call = call.layer_params or [call.params]
+        of_params = [boundaries_of_params(params) for params in params_of_call]
+        if None in of_params or _is_without(call):
             return []
-        found += dict.fromkeys(item for item in own if item is not None)
-    return found
+        boundaries += dict.fromkeys(item for item in of_params if item is not None)
+    return boundaries
 
 
 def boundaries_of_params(params: Any) -> Boundaries | None:
@@ -178,8 +178,8 @@ def boundaries_of_params(params: Any) -> Boundaries | None:
     if logical is None or getattr(params, "local_cp_size", None) is not None:
         return None
     physical = getattr(params, "cu_seqlens_q_padded", None)
-    own = _on_host(logical)
-    return Boundaries.from_offsets(own if physical is None else _on_host(physical), own)
+    logical_offsets = _on_host(logical)
+    return Boundaries.from_offsets(logical_offsets if physical is None else _on_host(physical), logical_offsets)
 
 
 def _on_host(offsets: Any) -> IntArray:
@@ -188,15 +188,19 @@ def _on_host(offsets: Any) -> IntArray:
 
 def _digest_of_chunks(chunks: Sequence[Sequence[Boundaries]]) -> int:
     """Return a rank's digest: of the boundaries that all its chunks agree on, or of all if they differ."""
-    known = [chunk for chunk in chunks if chunk]
-    if not known or len(known) < len(chunks):
+    chunks_with_boundaries = [chunk for chunk in chunks if chunk]
+    if not chunks_with_boundaries or len(chunks_with_boundaries) < len(chunks):
         return 0
-    different = {digest_of(chunk): chunk for chunk in known}
-    return next(iter(different)) if len(different) == 1 else digest_of([item for chunk in known for item in chunk])
+    different = {digest_of(chunk): chunk for chunk in chunks_with_boundaries}
+    return (
+        next(iter(different))
+        if len(different) == 1
+        else digest_of([item for chunk in chunks_with_boundaries for item in chunk])
+    )
 
 
 def _evidence(
-    calls: Sequence[Call], seen: Sequence[Sequence[Boundaries]], strays: Sequence[str], losses: Sequence[_Loss]
+    calls: Sequence[Call], boundaries: Sequence[Sequence[Boundaries]], strays: Sequence[str], losses: Sequence[_Loss]
 ) -> RankEvidence:
     without: list[str] = []
     for call in calls:
@@ -209,7 +213,7 @@ def _evidence(
         host=platform.node(),
         from_loader=f"boundaries in {sum(read)} of {len(read)} batches" if read else "no batch",
         without=(*list(parts)[:_MAX_PARTS], *more),
-        boundaries=tuple(item.describe() for item in (seen[0] if seen else [])[:_MAX_MICRO_BATCHES]),
+        boundaries=tuple(item.describe() for item in (boundaries[0] if boundaries else [])[:_MAX_MICRO_BATCHES]),
         trained=tuple(loss.num_tokens for loss in losses[:_MAX_MICRO_BATCHES]),
         losses=tuple(f"{loss.value / max(loss.num_tokens, 1):.6g}" for loss in losses[:_MAX_MICRO_BATCHES]),
     )
@@ -222,5 +226,5 @@ def _trim(offsets: IntArray) -> tuple[int, ...]:
 
 
 def _offsets_text(offsets: Sequence[int]) -> str:
-    shown = ", ".join(str(value) for value in offsets[:_MAX_OFFSETS])
-    return f"[{shown}{', ...' if len(offsets) > _MAX_OFFSETS else ''}]"
+    text = ", ".join(str(value) for value in offsets[:_MAX_OFFSETS])
+    return f"[{text}{', ...' if len(offsets) > _MAX_OFFSETS else ''}]"

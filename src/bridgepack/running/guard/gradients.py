@@ -41,26 +41,30 @@ def trained_modules(chunks: Sequence[Any]) -> tuple[TrainedModule, ...]:
     All experts of a layer are one module. What chooses among tokens, and vision layers, which text does not reach,
     are left out.
     """
-    found: dict[str, list[Any]] = {}
+    weights_by_module: dict[str, list[Any]] = {}
     for index, chunk in enumerate(chunks):
         for root in language_roots(chunk):
             for name, weight in root.named_parameters():
                 if weight.requires_grad and not _CHOOSES.search(name):
-                    found.setdefault(_module_name(root, name, index if len(chunks) > 1 else None), []).append(weight)
-    return tuple(TrainedModule(name, tuple(weights)) for name, weights in found.items())
+                    weights_by_module.setdefault(
+                        _module_name(root, name, index if len(chunks) > 1 else None), []
+                    ).append(weight)
+    return tuple(TrainedModule(name, tuple(weights)) for name, weights in weights_by_module.items())
 
 
 def modules_with_gradient(modules: Sequence[TrainedModule]) -> int:
     """Return bit i = 1 if a gradient of module i has a number that is not 0; synchronises with the device once."""
     import torch
 
-    owners, found = [], []
+    owners, flags = [], []
     for index, module in enumerate(modules):
         for gradient in filter(lambda gradient: gradient is not None, map(_gradient_of, module.weights)):
             owners.append(index)
-            found.append(gradient.any())
-    is_there = torch.stack(found).tolist() if found else []
-    return sum(1 << index for index in {owner for owner, there in zip(owners, is_there, strict=True) if there})
+            flags.append(gradient.any())
+    is_there = torch.stack(flags).tolist() if flags else []
+    return sum(
+        1 << index for index in {owner for owner, has_gradient in zip(owners, is_there, strict=True) if has_gradient}
+    )
 
 
 def reads_gradients(config: Any) -> bool:
@@ -77,17 +81,21 @@ def trained_weights(
     chunks: Sequence[Any], modules: Sequence[TrainedModule], sizes: GroupSizes, *, stage: int
 ) -> TrainedWeights:
     """Return this rank's share of a run's weights; `stage` is its pipeline stage."""
-    trained = total = 0.0
+    num_trained = total = 0.0
     for chunk in chunks:
         for weight in chunk.parameters():
             if stage and getattr(weight, "shared_embedding", False):
                 continue  # the last stage's copy of the embedding
             share = weight.numel() / _copies(weight, sizes)
             total += share
-            trained += share if weight.requires_grad else 0.0
+            num_trained += share if weight.requires_grad else 0.0
     kinds = Counter(re.sub(r"^(mtp )?layer \d+ ", "", module.name) for module in modules)
     return TrainedWeights(
-        stage=stage, trained=trained, total=total, num_modules=len(modules), kinds=tuple(kinds.most_common(_MAX_KINDS))
+        stage=stage,
+        trained=num_trained,
+        total=total,
+        num_modules=len(modules),
+        kinds=tuple(kinds.most_common(_MAX_KINDS)),
     )
 
 
@@ -98,8 +106,8 @@ def _copies(weight: Any, sizes: GroupSizes) -> int:
     """
     if not getattr(weight, "allreduce", True):
         return sizes.expert_copies
-    shared = 1 if getattr(weight, "tensor_model_parallel", False) else sizes.tensor
-    return sizes.data * sizes.context * shared
+    tensor_copies = 1 if getattr(weight, "tensor_model_parallel", False) else sizes.tensor
+    return sizes.data * sizes.context * tensor_copies
 
 
 def _gradient_of(weight: Any) -> Any:

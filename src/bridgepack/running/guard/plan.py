@@ -71,16 +71,16 @@ class Planner:
         """
         batches = self.order.micro_batches_at(step, data_parallel_rank)
         packs = [int(pack) for batch in batches for pack in batch]
-        predicted = predict_batch([self._row(pack) for pack in packs], self._collate)
-        is_trained = predicted.loss_mask != 0
+        prediction = predict_batch([self._row(pack) for pack in packs], self._collate)
+        is_trained = prediction.loss_mask != 0
         return PlannedStep(
             packs=tuple(" + ".join("filler" if pack == FILLER else str(pack) for pack in batch) for batch in batches),
             boundaries=tuple(
                 Boundaries.from_offsets(physical.astype(np.int64), logical.astype(np.int64))
-                for physical, logical in zip(predicted.physical_offsets, predicted.cu_seqlens, strict=True)
+                for physical, logical in zip(prediction.physical_offsets, prediction.cu_seqlens, strict=True)
             ),
             trained=tuple(int(row.sum()) for row in is_trained),
-            labels=int(predicted.labels[is_trained].sum()),
+            labels=int(prediction.labels[is_trained].sum()),
         )
 
     def _row(self, pack: int) -> PackedRow:
@@ -96,9 +96,9 @@ def _check_predictable(dataset: Mapping[str, Any], artifact: Path) -> None:
     train = dataset[_SPECS].get("packed_train_data_path")
     if train is None or Path(str(train)).resolve() != (artifact / TRAIN).resolve():
         raise ConfigError(f"the run reads {train}, not {artifact / TRAIN}.")
-    unknown = sorted(set(dataset.get("dataset_kwargs") or {}) - _KNOWN_OPTIONS)
-    if unknown:
-        raise ConfigError(f"dataset.dataset_kwargs.{unknown[0]} is set, which changes batches.")
+    options = sorted(set(dataset.get("dataset_kwargs") or {}) - _KNOWN_OPTIONS)
+    if options:
+        raise ConfigError(f"dataset.dataset_kwargs.{options[0]} is set, which changes batches.")
 
 
 def _collate_settings(

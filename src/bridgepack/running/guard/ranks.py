@@ -14,18 +14,18 @@ def place_and_sizes(model: Any) -> tuple[RankPlace, GroupSizes]:
     from megatron.bridge.training.utils.pg_utils import get_pg_collection
 
     groups = get_pg_collection(model)
-    named = {"data": groups.dp, "pipeline": groups.pp, "tensor": groups.tp, "context": groups.cp}
-    place = RankPlace(rank=dist.get_rank(), **{name: group.rank() for name, group in named.items()})
+    groups_by_kind = {"data": groups.dp, "pipeline": groups.pp, "tensor": groups.tp, "context": groups.cp}
+    place = RankPlace(rank=dist.get_rank(), **{name: group.rank() for name, group in groups_by_kind.items()})
     experts = getattr(groups, "expt_dp", None)
-    sizes = {name: group.size() for name, group in named.items()}
+    sizes = {name: group.size() for name, group in groups_by_kind.items()}
     return place, GroupSizes(**sizes, expert_copies=1 if experts is None else experts.size())
 
 
-def gather[T](own: T) -> tuple[T, ...]:
+def gather[T](value: T) -> tuple[T, ...]:
     """Return the values of all ranks, in rank order; a collective that every rank must call."""
     import torch.distributed as dist
 
-    found: list[Any] = [own] * dist.get_world_size()
-    if len(found) > 1:
-        dist.all_gather_object(found, own)
-    return tuple(found)
+    values: list[Any] = [value] * dist.get_world_size()
+    if len(values) > 1:
+        dist.all_gather_object(values, value)
+    return tuple(values)

@@ -55,20 +55,20 @@ class CheckedFiles:
         Raises:
             FilesChangedError: names the first file that is not.
         """
-        found = list(self.problems())
-        if found:
-            more = f"; {len(found) - 1} more" if len(found) > 1 else ""
+        problems = list(self.problems())
+        if problems:
+            more = f"; {len(problems) - 1} more" if len(problems) > 1 else ""
             raise FilesChangedError(
-                f"{str(self._folder)!r} changed after it was checked: {found[0]}{more}. Build it again or copy it "
+                f"{str(self._folder)!r} changed after it was checked: {problems[0]}{more}. Build it again or copy it "
                 "again, and start the run again."
             )
 
     def _state(self, path: str) -> _State | None:
         try:
-            found = (self._folder / path).stat()
+            status = (self._folder / path).stat()
         except OSError:
             return None
-        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+        return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 class FilesCallback:

@@ -57,7 +57,7 @@ def mixers_of(chunks: Sequence[Any]) -> tuple[Mixer, ...]:
     Source: megatron/core/models/common/language_module/language_module.py; transformer/transformer_layer.py,
     ssm/mamba_layer.py of 0.19.2.
     """
-    found: dict[int, Mixer] = {}
+    mixers: dict[int, Mixer] = {}
     for chunk, module in enumerate(chunks):
         for name, layer in chain.from_iterable(root.named_modules() for root in language_roots(module)):
             for part in _MIXERS:
@@ -66,8 +66,8 @@ def mixers_of(chunks: Sequence[Any]) -> tuple[Mixer, ...]:
                     number = getattr(layer, "layer_number", None)
                     label = f"layer {number} {part}" if number else f"{name}.{part}"
                     has_state = type(mixer).__name__.startswith("Mamba")
-                    found[id(mixer)] = Mixer(module=mixer, name=label, chunk=chunk, has_state=has_state)
-    return tuple(found.values())
+                    mixers[id(mixer)] = Mixer(module=mixer, name=label, chunk=chunk, has_state=has_state)
+    return tuple(mixers.values())
 
 
 def language_roots(chunk: Any) -> list[Any]:
@@ -119,14 +119,16 @@ class StepWatch:
         while self._hooks:
             self._hooks.pop().remove()
 
-    def forward_step(self, step: Callable[..., Any], data_iterator: Any, model: Any, *rest: Any, **options: Any) -> Any:
+    def forward_step(
+        self, step: Callable[..., Any], data_iterator: Any, model: Any, *arguments: Any, **options: Any
+    ) -> Any:
         """Return the forward step's result, with an observed loss function."""
         call = Call(chunk=self._chunk_of.get(id(model), 0))
         self.calls.append(call)
         self._current = call
         try:
             batches = None if data_iterator is None else _WatchedBatches(data_iterator, call)
-            output, loss_function = step(batches, model, *rest, **options)
+            output, loss_function = step(batches, model, *arguments, **options)
         finally:
             self._current = None
         call.loss_mask = _loss_mask_of(loss_function)
@@ -140,12 +142,12 @@ class StepWatch:
 
     def _see_mixer(self, mixer: Mixer, module: Any, arguments: Any, options: dict[str, Any]) -> None:  # noqa: ARG002
         params, call = options.get(PACKED_SEQ_PARAMS), self._current
-        seen = self.stray_params[mixer.chunk] if call is None else call.layer_params
+        layer_params = self.stray_params[mixer.chunk] if call is None else call.layer_params
         without = self.stray_without[mixer.chunk] if call is None else call.layers_without
         if params is None:
             without.append(mixer.name)
-        elif not any(known is params for known in seen[-2:]):
-            seen.append(params)
+        elif not any(earlier is params for earlier in layer_params[-2:]):
+            layer_params.append(params)
         if params is not None and mixer.has_state and getattr(params, "seq_idx", None) is None:
             without.append(f"{mixer.name}, which got no seq_idx")
 
@@ -171,9 +173,9 @@ class _WatchedBatches:
 
 
 def _wrappers(chunk: Any) -> Iterator[Any]:
-    seen: set[int] = set()
-    while chunk is not None and id(chunk) not in seen:
-        seen.add(id(chunk))
+    ids: set[int] = set()
+    while chunk is not None and id(chunk) not in ids:
+        ids.add(id(chunk))
         yield chunk
         chunk = getattr(chunk, "module", None)
 
@@ -204,7 +206,7 @@ class WatchedForwardStep:
         self._bound: Callable[..., Any] | None = None
         self._state: Any = None
 
-    def __call__(self, state: Any, data_iterator: Any, model: Any, *rest: Any, **options: Any) -> Any:
+    def __call__(self, state: Any, data_iterator: Any, model: Any, *arguments: Any, **options: Any) -> Any:
         """Return the forward step's result: an output, and a loss function that the guard observes."""
         if self._bound is None or self._state is not state:
             from megatron.bridge.training.utils.train_utils import prepare_forward_step_func
@@ -213,17 +215,17 @@ class WatchedForwardStep:
         watch = self._guard.watch
         try:
             if watch is None:
-                output, loss_function = self._bound(data_iterator, model, *rest, **options)
+                output, loss_function = self._bound(data_iterator, model, *arguments, **options)
             else:
-                output, loss_function = watch.forward_step(self._bound, data_iterator, model, *rest, **options)
+                output, loss_function = watch.forward_step(self._bound, data_iterator, model, *arguments, **options)
         except Exception as error:  # re-raised; the other ranks must hear of it
             self._guard.report_failure_in_forward(error, step_number(state))
             raise
         return output, partial(self._loss, state, loss_function)
 
-    def _loss(self, state: Any, loss_function: Any, output: Any, *rest: Any, **options: Any) -> Any:
+    def _loss(self, state: Any, loss_function: Any, output: Any, *arguments: Any, **options: Any) -> Any:
         try:
-            return loss_function(output, *rest, **options)
+            return loss_function(output, *arguments, **options)
         except Exception as error:  # re-raised; the other ranks must hear of it
             self._guard.report_failure_in_loss(error, output, step_number(state))
             raise

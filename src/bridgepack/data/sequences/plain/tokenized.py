@@ -9,7 +9,7 @@ from bridgepack.data.reading.inputs import names_of
 from bridgepack.data.sequences.encoding import FlatBatch, Prepared
 from bridgepack.data.sequences.plain.one_sample import sample_of
 from bridgepack.data.sequences.unread import losses_of, unread_fields
-from bridgepack.data.tokenizers.engines import joined
+from bridgepack.data.tokenizers.engines import join_ids
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
@@ -56,7 +56,7 @@ class TokenizedEncoder:
 
     def encode(self, rows: Sequence[tuple[list[int], list[int]]]) -> FlatBatch:
         """Return the ids and masks of rows as flat arrays."""
-        ids, offsets = joined([ids for ids, _ in rows])
+        ids, offsets = join_ids([ids for ids, _ in rows])
         mask = np.fromiter((bit for _, bits in rows for bit in bits), dtype=np.int8, count=len(ids))
         return FlatBatch(ids, mask, offsets, np.full(len(rows), -1, dtype=np.int32))
 

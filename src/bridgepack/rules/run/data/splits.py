@@ -39,22 +39,22 @@ def hugging_face_splits_contradict(run: Run) -> Found:
     Bad: dataset_root set and hf_validation_proportion 0.1. Good: hf_dataset set and hf_validation_proportion 0.1.
     Fix: Keep the settings of the source in use; give validation one source; turn off splits that the source lacks.
     """
-    stated = {name: run.value(f"dataset.{name}") for name in _HF_ONLY}
-    named = [name for name, value in stated.items() if value is not None]
-    named += ["hf_rewrite"] if run.is_on("dataset.hf_rewrite") else []
+    settings = {name: run.value(f"dataset.{name}") for name in _HF_ONLY}
+    fields = [name for name, value in settings.items() if value is not None]
+    fields += ["hf_rewrite"] if run.is_on("dataset.hf_rewrite") else []
     reads_packs = run.config.builds_packs and not run.is_stated("dataset.dataset_root")  # then it is their folder
     if reads_packs or run.value("dataset.dataset_root") is not None:
-        for name in named:
+        for name in fields:
             yield wrong(f"dataset.{name}", "set with dataset_root", "hf_dataset instead")
         return
-    if stated["hf_output_root"] is not None and not str(stated["hf_output_root"]).strip():
-        yield wrong("dataset.hf_output_root", repr(stated["hf_output_root"]), "a folder, or null")
-    yield from _contradictions(run, stated)
+    if settings["hf_output_root"] is not None and not str(settings["hf_output_root"]).strip():
+        yield wrong("dataset.hf_output_root", repr(settings["hf_output_root"]), "a folder, or null")
+    yield from _contradictions(run, settings)
 
 
-def _contradictions(run: Run, stated: Mapping[str, object]) -> Found:
+def _contradictions(run: Run, settings: Mapping[str, object]) -> Found:
     proportion = run.number_or_none("dataset.hf_validation_proportion")
-    validation, test = stated["hf_validation_dataset"], stated["hf_test_dataset"]
+    validation, test = settings["hf_validation_dataset"], settings["hf_test_dataset"]
     where = "dataset.hf_validation_proportion"
     if proportion is not None and not 0.0 < proportion < 1.0:
         yield wrong(where, f"{proportion:g}", "between 0 and 1, both excluded")
@@ -93,15 +93,15 @@ def _source_problems(run: Run, where: str) -> Found:
     source = run.mapping(where)
     name, path = source.get("dataset_name"), source.get("path_or_dataset")
     if (name is None) == (path is None):
-        found = "neither dataset_name nor path_or_dataset" if name is None else "dataset_name and path_or_dataset"
-        yield wrong(where, found, "exactly one of them")
+        actual = "neither dataset_name nor path_or_dataset" if name is None else "dataset_name and path_or_dataset"
+        yield wrong(where, actual, "exactly one of them")
     elif name is not None and (not isinstance(name, str) or name not in _PRESET_SPLITS):
         yield wrong(f"{where}.dataset_name", repr(name), ", ".join(_PRESET_SPLITS))
     elif name is not None and (source.get("subset") is not None or source.get("schema_adapter") is not None):
         yield wrong(where, "a preset with subset or schema_adapter", "the preset alone")
     elif isinstance(name, str) and not _has_preset_split(name, source.get("split")):
-        allowed = ", ".join(sorted(_PRESET_SPLITS[name]))
-        yield wrong(f"{where}.split", repr(source.get("split")), allowed)
+        allowed_values = ", ".join(sorted(_PRESET_SPLITS[name]))
+        yield wrong(f"{where}.split", repr(source.get("split")), allowed_values)
     elif path is not None and not str(path).strip():
         yield wrong(f"{where}.path_or_dataset", repr(path), "the name of a dataset")
     elif path is not None and source.get("split") is not None and not str(source.get("split")).strip():
@@ -135,9 +135,9 @@ def preprocessing_refused(run: Run) -> Found:
         yield wrong(where, str(kind), "ChatSFTPreprocessingConfig or PromptCompletionSFTPreprocessingConfig")
 
 
-def _outside(values: Mapping[str, object], field: str, allowed: tuple[str, ...]) -> Found:
-    if field in values and values[field] not in allowed:
-        yield wrong(f"dataset.preprocessing.{field}", repr(values[field]), " or ".join(allowed))
+def _outside(values: Mapping[str, object], field: str, allowed_values: tuple[str, ...]) -> Found:
+    if field in values and values[field] not in allowed_values:
+        yield wrong(f"dataset.preprocessing.{field}", repr(values[field]), " or ".join(allowed_values))
 
 
 def _column_problems(values: Mapping[str, object]) -> Found:

@@ -35,7 +35,7 @@ class Gradients:
 
 def gradients_of(
     architecture: Architecture,
-    trained: Collection[Linear],
+    adapter_linears: Collection[Linear],
     modules: Collection[str],
     num_layers: int,
     *,
@@ -45,25 +45,27 @@ def gradients_of(
 
     Args:
         architecture: the model.
-        trained: linear layers with an adapter.
+        adapter_linears: linear layers with an adapter.
         modules: entries of `recompute_modules`.
         num_layers: layers of the first stage.
         num_recomputed: first layers that are recomputed as a whole.
     """
-    walk = _Walk(modules=frozenset(modules), trained=frozenset(trained), num_recomputed=num_recomputed)
-    own = [linear for linear in architecture.linears if linear.layer is not None and linear.layer < num_layers]
-    for layer, linears in groupby(own, key=lambda linear: linear.layer):
+    walk = _Walk(modules=frozenset(modules), adapter_linears=frozenset(adapter_linears), num_recomputed=num_recomputed)
+    first_linears = [
+        linear for linear in architecture.linears if linear.layer is not None and linear.layer < num_layers
+    ]
+    for layer, linears in groupby(first_linears, key=lambda linear: linear.layer):
         of_layer = list(linears)
-        for part, found in groupby(of_layer, key=lambda linear: linear.part):
-            walk.part(part, list(found), layer or 0)
+        for part, linears_of_part in groupby(of_layer, key=lambda linear: linear.part):
+            walk.part(part, list(linears_of_part), layer or 0)
     return Gradients(without=tuple(walk.without), broken=tuple(walk.broken))
 
 
 class _Walk:
     """A forward pass through layers, which knows whether the hidden states require a gradient."""
 
-    def __init__(self, *, modules: frozenset[str], trained: frozenset[Linear], num_recomputed: int) -> None:
-        self._modules, self._trained, self._num_recomputed = modules, trained, num_recomputed
+    def __init__(self, *, modules: frozenset[str], adapter_linears: frozenset[Linear], num_recomputed: int) -> None:
+        self._modules, self._trained, self._num_recomputed = modules, adapter_linears, num_recomputed
         self._requires = False
         self.without: list[Linear] = []
         self.broken: list[tuple[str, int]] = []
@@ -85,28 +87,28 @@ class _Walk:
         is_reached = "mla_up_proj" in self._modules and part in _LATENT and not before and len(self.without) == dead
         if is_reached and bool(names & _QUERIES) != bool(names & _KEYS):
             self.broken.append(("mla_up_proj", layer))
-        routed = {linear.name for linear in alive if linear.region == "moe"}
-        is_activation_frozen = not routed & {"linear_fc1", "router", "fc1_latent_proj"}
-        if "moe_act" in self._modules and "linear_fc2" in routed and is_activation_frozen and not before:
+        moe_names = {linear.name for linear in alive if linear.region == "moe"}
+        is_activation_frozen = not moe_names & {"linear_fc1", "router", "fc1_latent_proj"}
+        if "moe_act" in self._modules and "linear_fc2" in moe_names and is_activation_frozen and not before:
             self.broken.append(("moe_act", layer))
 
     def _in_order(self, linears: Iterable[Linear]) -> Iterator[Linear]:
         """Yield the trained layers that get a gradient, one after the other."""
-        for region, found in groupby(linears, key=lambda linear: linear.region):
-            trained = [linear for linear in found if linear in self._trained]
+        for region, linears_of_region in groupby(linears, key=lambda linear: linear.region):
+            adapter_linears = [linear for linear in linears_of_region if linear in self._trained]
             if region in self._modules and not self._requires:
-                self.without += trained
+                self.without += adapter_linears
                 continue
-            self._requires = self._requires or bool(trained)
-            yield from trained
+            self._requires = self._requires or bool(adapter_linears)
+            yield from adapter_linears
 
     def _experts(self, linears: Iterable[Linear]) -> Iterator[Linear]:
         """Yield the trained layers that get a gradient; shared experts have the same input as the router."""
-        trained = [linear for linear in linears if linear in self._trained]
+        adapter_linears = [linear for linear in linears if linear in self._trained]
         dead = set() if self._requires else self._modules & {"moe", "shared_experts"}
         if "moe" in dead:
             dead = dead | {"shared_experts"}
-        self.without += [linear for linear in trained if linear.region in dead]
-        alive = [linear for linear in trained if linear.region not in dead]
+        self.without += [linear for linear in adapter_linears if linear.region in dead]
+        alive = [linear for linear in adapter_linears if linear.region not in dead]
         self._requires = self._requires or bool(alive)
         yield from alive
