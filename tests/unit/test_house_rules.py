@@ -34,8 +34,6 @@ whole whose written
 _OF_USERS = "check_arguments"
 #: Five words in a row, which are no path, field or option.
 _SENTENCE = re.compile(r"(?:(?<![\w./{<-])[A-Za-z]+(?:'[a-z]+)?[,;:]? ){4}[A-Za-z]+(?![\w=(/]|\.\w)")
-#: Files of src whose names are older than this rule. Whoever touches one renames what is left in it, and takes it off.
-_OLDER_NAMES = PROJECT / "tests" / "golden" / "older_names.txt"
 
 
 def _num_lines(path: Path) -> int:
@@ -137,7 +135,6 @@ def _says_nothing(name: str) -> bool:
 
 
 def test_names_say_what_they_hold() -> None:
-    older = set(_OLDER_NAMES.read_text().split())
     names = {}
     num_checked = 0
     for path in sorted((PROJECT / "src").rglob("*.py")):
@@ -146,8 +143,7 @@ def test_names_say_what_they_hold() -> None:
         if poor := sorted({name for name in bound if _says_nothing(name)}):
             names[str(path.relative_to(PROJECT))] = poor
 
-    assert {path: poor for path, poor in names.items() if path not in older} == {}
-    assert sorted(older - names.keys()) == []  # names say what they hold now: take the file off the list
+    assert names == {}
     assert num_checked > 20_000
 
 

@@ -7,7 +7,7 @@ from bridgepack.config.layouts.entry import PublicLayout
 from bridgepack.config.layouts.public import PUBLIC_LAYOUTS
 from bridgepack.config.layouts.sayings import words_of_slots
 from bridgepack.records.results import Result
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,7 +20,7 @@ class LayoutListing(Result):
 
     def headline(self) -> str:
         """Return what came out, in one line."""
-        return counted(len(self.layouts), "layout")
+        return count_text(len(self.layouts), "layout")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the listing as plain values, for JSON."""

@@ -24,7 +24,7 @@ from bridgepack.planning.plan import new_recipe as text_of_new
 from bridgepack.planning.plan import with_splits
 from bridgepack.planning.resolved import ResolvedView, resolved_view
 from bridgepack.records.results import Result
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +41,7 @@ class RecipeListing(Result):
 
     def headline(self) -> str:
         """Return what came out, in one line."""
-        return counted(len(self.entries) + len(self.bridge), "recipe")
+        return count_text(len(self.entries) + len(self.bridge), "recipe")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the listing as plain values, for JSON."""

@@ -9,7 +9,7 @@ from bridgepack.canaries.comparing import TINY, Distance, WholeStep, distance, p
 from bridgepack.canaries.inputs import PackedInput
 from bridgepack.canaries.naming import ADAPTERS_WITHOUT_GRADIENT, LEAK_IN_ATTENTION, UNKNOWN, finding, named_faults
 from bridgepack.canaries.records import Bound, CanaryFinding, Measured, RunOutcome
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 
 #: Number of parameters listed in a message.
 _NUM_NAMED = 3
@@ -78,7 +78,7 @@ def _named_by_numbers(
     if leak is not None:
         return finding(LEAK_IN_ATTENTION, packs.topology.title, leak)
     if has_same_losses and (step.num_trained != reference.num_trained or factor is not None):
-        tokens = f"by {counted(step.num_trained, 'token')}, and unpacked by {reference.num_trained:,}"
+        tokens = f"by {count_text(step.num_trained, 'token')}, and unpacked by {reference.num_trained:,}"
         times = "" if factor is None else f"; every gradient is {factor:.6g} times that of the unpacked step"
         return finding(faults.LOSS_NORMALISED, packs.topology.title, f"the loss is divided {tokens}{times}")
     return _unknown_difference(far, packs, bound)

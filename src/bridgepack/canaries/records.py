@@ -11,7 +11,7 @@ import numpy.typing as npt
 from bridgepack.data.tasks import Progress, SilentProgress
 from bridgepack.host import HostRelease, release_of
 from bridgepack.records.results import Result
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 from bridgepack.replay.settings import Topology
 
 Precision = Literal["float32", "float64", "bfloat16"]
@@ -236,5 +236,5 @@ class CanaryReport(Result):
 
     def headline(self) -> str:
         """Return what came out, in one line."""
-        layouts, findings = counted(len(self.layouts), "layout"), counted(len(self.findings), "finding")
+        layouts, findings = count_text(len(self.layouts), "layout"), count_text(len(self.findings), "finding")
         return f"{self.target}: {self.outcome}; {layouts}, {findings}"

@@ -20,7 +20,7 @@ from bridgepack.data.artifact.manifest import MANIFEST_FILE
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.proof.packs import opened_artifact, read_packs
 from bridgepack.records import TRAIN, PackedRow
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 
 #: Where `build` puts artifacts, as NAME-FINGERPRINT.
 _BUILD_FOLDER = Path("artifacts")
@@ -143,9 +143,9 @@ def _with_artifact(place: str, recipe: SFTRecipe, folder: Path, num_packs: int) 
 def _refuse_malformed(folder: Path, number: int, row: PackedRow) -> None:
     starts, num_tokens = row.seq_start_id.astype(np.int64), len(row.input_ids)
     if len(row.loss_mask) != num_tokens:
-        problem = f"has {counted(num_tokens, 'token')} and a mask over {len(row.loss_mask):,}"
+        problem = f"has {count_text(num_tokens, 'token')} and a mask over {len(row.loss_mask):,}"
     elif not len(starts) or starts[0] != 0 or (np.diff(np.append(starts, num_tokens)) < _SHORTEST_STORED).any():
-        problem = f"has sequences that begin at {quote(starts.tolist())}, in {counted(num_tokens, 'token')}"
+        problem = f"has sequences that begin at {quote(starts.tolist())}, in {count_text(num_tokens, 'token')}"
     else:
         return
     raise ArtifactError(

@@ -58,11 +58,11 @@ def _model_of_recipe(recipe: SFTRecipe | None) -> BaseModel | None:
 
 def _model_of_hub(run: Run) -> BaseModel | None:
     """Return the model of a saved config by its id on the hub, where it is of the class that the host makes of it."""
-    name = run.stated("model.hf_model_id")
+    name = run.stated_value("model.hf_model_id")
     if not isinstance(name, str) or name in _NOT_COMPARED:
         return None
     settings = run.versions.release.facts.model_by_name(name)
-    if settings is None or settings.get("_target_") != run.stated("model._target_"):
+    if settings is None or settings.get("_target_") != run.stated_value("model._target_"):
         return None
     return BaseModel(name=f"the model {name}", settings=_canonical(settings, run))
 

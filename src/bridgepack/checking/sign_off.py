@@ -17,7 +17,7 @@ from bridgepack.proof.masks.masks import MaskOptions
 from bridgepack.proof.masks.records import MaskReport
 from bridgepack.proof.packs import recorded_recipe
 from bridgepack.records import Manifest
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 
 #: Rule on settings other than the packs', which the verdict counts by themselves.
 _OTHER_SETTINGS = "BP117"
@@ -58,14 +58,14 @@ class SignOff:
         """How bad it is (`good`, `warn` or `bad`), and the verdict."""
         report, doubts = self.page.report, []
         if report.num_errors:
-            doubts.append(counted(report.num_errors, "error"))
+            doubts.append(count_text(report.num_errors, "error"))
         if self.num_doubted:
-            doubts.append(f"{counted(self.num_doubted, 'loss mask')} in doubt")
+            doubts.append(f"{count_text(self.num_doubted, 'loss mask')} in doubt")
         num_told = sum(finding.code == _OTHER_SETTINGS for finding in report.findings) if self.other_settings else 0
         num_warnings = report.num_warnings - num_told
-        warnings = [counted(num_warnings, "warning")] if num_warnings else []
+        warnings = [count_text(num_warnings, "warning")] if num_warnings else []
         if self.other_settings:
-            warnings.append(f"{counted(len(self.other_settings), 'setting')} other than the packs'")
+            warnings.append(f"{count_text(len(self.other_settings), 'setting')} other than the packs'")
         if doubts:
             return "bad", f"Not ready: {', '.join([*doubts, *warnings])}"
         accept = f", with {' and '.join(warnings)} to accept" if warnings else ""
@@ -104,7 +104,7 @@ class SignOff:
                 "`bridgepack prove masks --all` compares the rest."
             )
         if not isinstance(self.masks, str) and self.masks.num_not_judged:
-            yield f"Loss masks of {counted(self.masks.num_not_judged, 'sequence')} that no derivation could judge."
+            yield f"Loss masks of {count_text(self.masks.num_not_judged, 'sequence')} that no derivation could judge."
         if sample is None:
             yield "Answers as a server shows them: the build recorded no sample of them."
         else:

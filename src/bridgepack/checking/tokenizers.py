@@ -119,7 +119,7 @@ def _tokenizers_of_recipes(run: Run) -> Iterator[str]:
 
 
 def _facts_of_run(run: Run, name: str, manifest: Mapping[str, Any] | None, *, looks_at_files: bool) -> TokenizerFacts:
-    kwargs = run.stated("tokenizer.hf_tokenizer_kwargs")
+    kwargs = run.stated_value("tokenizer.hf_tokenizer_kwargs")
     revision = _text_in(kwargs, "revision") if isinstance(kwargs, Mapping) else None
     files = _files(name, revision) if looks_at_files else None
     if manifest is None:
@@ -189,7 +189,7 @@ def _facts_of_files(name: str, files: TokenizerFiles | None) -> TokenizerFacts:
 
 def _vocab_size(run: Run, recipe: SFTRecipe | None, models: list[ModelFolder]) -> int | None:
     """Return the rows of the model's embedding: as set, as the weights' config says, or as the base has."""
-    size = None if run.stated("tokenizer.use_tokenizer_vocab_size") is True else _integer(run, _VOCAB_SIZE)
+    size = None if run.stated_value("tokenizer.use_tokenizer_vocab_size") is True else _integer(run, _VOCAB_SIZE)
     sizes = [size, *(model.vocab_size for model in models)]
     for name in _base_names(run, recipe):
         settings = run.versions.release.facts.model_by_name(name)
@@ -241,7 +241,7 @@ def _template_hashes(template: str) -> tuple[str, ...]:
 
 
 def _text(run: Run, path: str) -> str | None:
-    value = run.stated(path)
+    value = run.stated_value(path)
     return str(value) if isinstance(value, (str, Path)) and str(value).strip() else None
 
 
@@ -251,7 +251,7 @@ def _text_in(values: Mapping[str, Any], name: str) -> str | None:
 
 
 def _integer(run: Run, path: str) -> int | None:
-    value = run.stated(path)
+    value = run.stated_value(path)
     return value if type(value) is int else None
 
 

@@ -96,7 +96,7 @@ def _iter_renames(before: Run, after: Run, terms: UserTerms) -> Iterator[Upgrade
 
 def _values(before: Run, after: Run, terms: UserTerms) -> Iterator[UpgradeChange]:
     """Yield settings that both releases have with different values: of the base recipe, or of a class's default."""
-    old, new = (dict(_leaves(run.loaded.values)) for run in (before, after))
+    old, new = (dict(_leaves(run.loaded_config.values)) for run in (before, after))
     for path, value in old.items():
         if path in new and new[path] != value and not path.startswith(_BOOKKEEPING):
             sides = quote(value), quote(new[path])
@@ -165,7 +165,7 @@ def _evaluation_batches(run: Run) -> tuple[str, str] | None:
 
 def _has_uneven_rest(run: Run) -> bool:
     is_single = run.text_or_none("dataset.dataloader_type") == "single"
-    if not (run.packs_offline and is_single and run.stated("dataset.drop_last") is False):
+    if not (run.packs_offline and is_single and run.stated_value("dataset.drop_last") is False):
         return False
     return num_packs(run, TRAIN) % (run.micro_batch_size * run.data_parallel_size) != 0
 
@@ -178,8 +178,10 @@ def _packs_for_experts(run: Run) -> bool:
 
 
 def _recomputes_hybrid_under_adapters(run: Run) -> bool:
-    is_recomputed = run.stated("model.recompute_granularity") is not None
-    return is_recomputed and bool(run.stated("model.hybrid_layer_pattern")) and run.stated("peft") is not None
+    is_recomputed = run.stated_value("model.recompute_granularity") is not None
+    return (
+        is_recomputed and bool(run.stated_value("model.hybrid_layer_pattern")) and run.stated_value("peft") is not None
+    )
 
 
 def _is_read_by_host(run: Run) -> bool:

@@ -24,7 +24,7 @@ from bridgepack.data.workers.ray_runner import RaySettings, ray_settings
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.records import DropReason, Manifest
 from bridgepack.records.results import Result, leaves
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 
 #: Maximum changes that a message names.
 _MAX_CHANGES = 3
@@ -175,9 +175,9 @@ class Kept:
         num_shards = self.num_shards_written + self.num_shards_found
         if not num_ranges:
             return "nothing was finished yet, and no partial files remain"
-        shards = f" and {counted(num_shards, 'shard')} of {self.output!r} are written" if num_shards else ""
+        shards = f" and {count_text(num_shards, 'shard')} of {self.output!r} are written" if num_shards else ""
         return (
-            f"the tokens of {counted(num_ranges, 'input range')} are in {self.store!r}{shards}; the same command "
+            f"the tokens of {count_text(num_ranges, 'input range')} are in {self.store!r}{shards}; the same command "
             "resumes there"
         )
 

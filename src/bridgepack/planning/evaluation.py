@@ -9,7 +9,7 @@ from bridgepack.bridge.wiring import Packs, host_settings
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.planning.preview import Preview, preview_recipe
 from bridgepack.records import TRAIN, VALIDATION
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 
 FRACTION, STEPS = "data.validation_fraction", "schedule.eval_iters"
 #: Largest share of the rows that is set aside, and the factors by which a share is raised until it is enough.
@@ -42,7 +42,7 @@ class Evaluation:
     @property
     def words(self) -> str:
         """The steps in words, or why there are none; empty where no validation data is wanted."""
-        return self.why_none or (counted(self.num_steps, "evaluation step") if self.num_steps else "")
+        return self.why_none or (count_text(self.num_steps, "evaluation step") if self.num_steps else "")
 
 
 def evaluation_of(recipe: SFTRecipe, preview: Preview) -> Evaluation:
@@ -56,7 +56,7 @@ def evaluation_of(recipe: SFTRecipe, preview: Preview) -> Evaluation:
         return Evaluation(recipe=recipe, preview=preview, num_steps=num_steps)
     least = _least_packs(recipe)
     if not recipe.data.validation_fraction:
-        packs = counted((preview.num_packs or {}).get(VALIDATION, 0), "validation pack")
+        packs = count_text((preview.num_packs or {}).get(VALIDATION, 0), "validation pack")
         why = f"no evaluation: {packs}, and a step takes {least}; use fewer GPUs or more validation rows"
         return Evaluation(recipe=recipe.override({STEPS: 0}), preview=preview, num_steps=0, why_none=why)
     for fraction in _fractions(recipe, preview, least):
@@ -68,8 +68,8 @@ def evaluation_of(recipe: SFTRecipe, preview: Preview) -> Evaluation:
     without = recipe.override({FRACTION: 0.0})
     sample = preview_recipe(without, num_rows=0)
     why = (
-        f"no evaluation: a step of it takes {counted(least, 'pack')}, more than {_MOST_ASIDE:.0%} of these rows fill; "
-        "rows of their own in data.validation give one"
+        f"no evaluation: a step of it takes {count_text(least, 'pack')}, more than {_MOST_ASIDE:.0%} of these rows "
+        "fill; rows of their own in data.validation give one"
     )
     return Evaluation(recipe=without, preview=sample, num_steps=0, why_none=why)
 

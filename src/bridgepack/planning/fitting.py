@@ -19,7 +19,7 @@ from bridgepack.planning.limits import limits_of
 from bridgepack.planning.preview import Preview, preview_recipe
 from bridgepack.records import TRAIN, ServedRecord, Shares, percent
 from bridgepack.records.served import VARIABLES, switch_cure
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 
 #: Conversations of a step in usual fine-tuning without packing, and steps of an epoch that a batch should leave.
 _USUAL_SEQUENCES, _LEAST_STEPS = 128, 20
@@ -169,20 +169,20 @@ def _fit(evaluation: Evaluation) -> Fit:
     batch = {"tokens_per_step": packs * run.tokens_per_pack}
     values = {"batch": batch, **_balance_that_works(recipe, batch)}
     about = "about " if preview.is_sample else ""
-    rows = f"{about}{counted(sum(source.num_rows for source in preview.sources if source.split == TRAIN), 'row')}"
-    all_packs = f"{about}{counted(run.num_packs, 'pack')}"
+    rows = f"{about}{count_text(sum(source.num_rows for source in preview.sources if source.split == TRAIN), 'row')}"
+    all_packs = f"{about}{count_text(run.num_packs, 'pack')}"
     noun = "sequence" if recipe.splits_conversations else "conversation"
-    conversations = f"about {counted(round(packs * per_pack), noun)}"
-    steps = f"{about}{counted(-(-run.num_packs // packs), 'step')} an epoch"
+    conversations = f"about {count_text(round(packs * per_pack), noun)}"
+    steps = f"{about}{count_text(-(-run.num_packs // packs), 'step')} an epoch"
     notes = f"{evaluation.words and f'; {evaluation.words}'}{_drops_text(preview)}"
-    line = f"{rows}, {all_packs}, {counted(packs, 'pack')} a step, {steps}{notes}"
-    comment = f"{counted(packs, 'pack')}, {conversations}; {all_packs} in all: {steps}"
+    line = f"{rows}, {all_packs}, {count_text(packs, 'pack')} a step, {steps}{notes}"
+    comment = f"{count_text(packs, 'pack')}, {conversations}; {all_packs} in all: {steps}"
     if packs == run.smallest_batch > 1:
         comment += f"; the smallest batch of {packs:,} data-parallel ranks"
     if run.num_packs < packs:
         why = f"a step takes at least {packs:,}, one for each data-parallel rank"
         line = f"{rows}, {all_packs}: training cannot start, {why}. Use fewer GPUs, smaller packs or more data."
-        comment = f"{counted(packs, 'pack')}; training cannot start, the data has {all_packs}"
+        comment = f"{count_text(packs, 'pack')}; training cannot start, the data has {all_packs}"
     return Fit(
         line=line,
         comments={_TOKENS: comment, **evaluation.comments},

@@ -27,7 +27,7 @@ from bridgepack.geometry import IntArray, aligned_runtime_lengths, floor_to_mult
 from bridgepack.planning.cuts import UNLIMITED, CutLengths, as_many, cut_lengths, cuts_exchanges
 from bridgepack.planning.sample import STOPPED_EARLY, Sampler, population, sampled_sources, without_stops
 from bridgepack.records import TRAIN, DropReason
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 
 #: Factor of the usual budget of a sample; the decisive tail of the lengths needs many rows.
 _TIMES_BUDGET = 4
@@ -151,7 +151,7 @@ def _lengths_of_store(recipe: SFTRecipe, folder: Path) -> Lengths:
         if num_there < num_rows:
             raise DataError(
                 f"--store is {str(folder)!r}; it lacks the tokens of {num_rows - num_there:,} of the "
-                f"{counted(num_rows, 'row')} "
+                f"{count_text(num_rows, 'row')} "
                 "of data.train; allowed: a store that has all of them, of this recipe's tokenizer, preprocessing and "
                 "bridgepack. Build the recipe with this --store, or leave --store out for a sample."
             )

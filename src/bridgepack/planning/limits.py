@@ -59,7 +59,7 @@ def limits_of(recipe: SFTRecipe, gpu_name: str = "") -> Limits:
         has_one_context=is_unpadded or bool(facts and facts.context),
         keeps_rows=is_unpadded or bool(facts and (facts.empty or facts.tensor)),
         takes_one_pack=bool(facts and facts.empty),
-        is_mixture=bool(run.stated("model.num_moe_experts")),
+        is_mixture=bool(run.stated_value("model.num_moe_experts")),
         because=subject and f"{subject} {'take' if is_unpadded else 'takes'} {restriction}",
     )
 
@@ -69,7 +69,7 @@ def _has_no_kernel_for_padding(run: Run, gpu_name: str) -> bool:
     try:
         if not uses_engine_attention(run):
             return False
-        is_latent, (_, head) = run.stated("model.multi_latent_attention"), largest_head(run)
+        is_latent, (_, head) = run.stated_value("model.multi_latent_attention"), largest_head(run)
     except CannotJudgeError:
         return False
     return head > (max(largest, _LATENT_HEAD) if is_latent and largest else largest)

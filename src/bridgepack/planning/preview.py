@@ -26,7 +26,7 @@ from bridgepack.planning.sample import SampledFile, SampledSource, Sampler, popu
 from bridgepack.records import TRAIN, Drop, DropReason, PackedRow, ServedRecord, SkippedFiles, UnreadField
 from bridgepack.records.flags import LostFlags
 from bridgepack.records.results import Result
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 
 _COLUMN_ROWS = 100
 
@@ -125,9 +125,9 @@ class Preview(Result):
         num_read = sum(source.num_rows_read for source in self.sources)
         packs = "packs not projected"
         if self.num_packs is not None:
-            packs = f"{'about ' if self.is_sample else ''}{counted(sum(self.num_packs.values()), 'pack')}"
-        drop_text = f"{drops:,} of {counted(num_read, 'row')} read would be dropped"
-        return f"{self.name}: {about}{counted(num_rows, 'row')}, {packs}; {drop_text}"
+            packs = f"{'about ' if self.is_sample else ''}{count_text(sum(self.num_packs.values()), 'pack')}"
+        drop_text = f"{drops:,} of {count_text(num_read, 'row')} read would be dropped"
+        return f"{self.name}: {about}{count_text(num_rows, 'row')}, {packs}; {drop_text}"
 
     @property
     def is_sample(self) -> bool:

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from bridgepack.records.sequences import Drop, DropReason, LostContent
 from bridgepack.records.served import ServedRecord
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -198,8 +198,8 @@ class SkippedFiles:
 
     def describe(self) -> str:
         """Return `3 files of other kinds and 1 hidden file were not read: a.txt, b.md, c.pdf`."""
-        parts = [f"{counted(self.num_other, 'file')} of other kinds"] if self.num_other else []
-        parts += [counted(self.num_hidden, "hidden file")] if self.num_hidden else []
+        parts = [f"{count_text(self.num_other, 'file')} of other kinds"] if self.num_other else []
+        parts += [count_text(self.num_hidden, "hidden file")] if self.num_hidden else []
         is_one = self.num_other + self.num_hidden == 1
         more = ", ..." if (self.num_other or self.num_hidden) > len(self.examples) else ""
         return f"{' and '.join(parts)} {'was' if is_one else 'were'} not read: {', '.join(self.examples)}{more}"
@@ -270,11 +270,11 @@ class Manifest:
     def headline(self) -> str:
         """Return rows, sequences, packs and drops of all splits, in one line."""
         numbers = [split.statistics for split in self.splits]
-        rows = counted(sum(statistics.num_rows_in for statistics in numbers), "row")
-        sequences = counted(sum(statistics.num_sequences for statistics in numbers), "sequence")
-        packs = counted(sum(statistics.num_packs for statistics in numbers), "pack")
+        rows = count_text(sum(statistics.num_rows_in for statistics in numbers), "row")
+        sequences = count_text(sum(statistics.num_sequences for statistics in numbers), "sequence")
+        packs = count_text(sum(statistics.num_packs for statistics in numbers), "pack")
         num_dropped = sum(sum(split.drops.values()) for split in self.splits)
-        return f"{rows}, {sequences} in {packs}, {counted(num_dropped, 'row')} dropped"
+        return f"{rows}, {sequences} in {packs}, {count_text(num_dropped, 'row')} dropped"
 
     def __repr__(self) -> str:
         """Return a line; `asdict` has all."""

@@ -12,7 +12,7 @@ from bridgepack import __version__
 from bridgepack.bridge.locations import SETTINGS_SUFFIXES, line_of
 from bridgepack.errors import Problem
 from bridgepack.records import Finding, HostVerdict
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 from bridgepack.reporting.results.checks import check_blocks
 from bridgepack.reporting.screen import screen
 from bridgepack.reporting.text import json_text, printable
@@ -213,7 +213,7 @@ def render_github(report: CheckReport) -> str:
         lines.append(github_command("notice", "real-validate", report.host.text, "", None))
     elif report.host is not None:
         lines.append(report.host.text)
-    errors, warnings = counted(report.num_errors, "error"), counted(report.num_warnings, "warning")
+    errors, warnings = count_text(report.num_errors, "error"), count_text(report.num_warnings, "warning")
     lines.append(f"bridgepack: {errors}, {warnings} in {report.target}")
     return "\n".join(lines) + "\n"
 

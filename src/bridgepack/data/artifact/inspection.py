@@ -15,7 +15,7 @@ from bridgepack.errors import TokenizerError
 from bridgepack.geometry import seq_boundaries
 from bridgepack.records import Manifest, PackedRow, Waiting
 from bridgepack.records.results import Result
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,7 +71,7 @@ class PackView(Result):
     def headline(self) -> str:
         """Return what came out, in one line."""
         return (
-            f"{self.split} pack {self.index}: {counted(len(self.sequences), 'sequence')}, "
+            f"{self.split} pack {self.index}: {count_text(len(self.sequences), 'sequence')}, "
             f"{self.num_used_tokens:,} of {self.packed_sequence_size:,} runtime tokens"
         )
 

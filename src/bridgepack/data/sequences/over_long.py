@@ -14,7 +14,7 @@ from bridgepack.config.recipe.resolved import ResolvedRecipe
 from bridgepack.errors import RowError, TokenizerError
 from bridgepack.records import DropReason, MaskArray, TokenArray
 from bridgepack.records.sequences import without_labels_after_eos
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 
 #: Drop reason per code of a `Judgement`; the first means not dropped.
 REASONS = ("", DropReason.OVER_LONG, DropReason.NO_TRAINED_TOKEN)
@@ -44,7 +44,7 @@ class HistoryCut(NamedTuple):
 
     def detail(self, max_runtime_length: int) -> str:
         """Return the ledger's detail."""
-        cut_text = f"{counted(self.num_exchanges, 'exchange')}, {counted(self.num_turns, 'turn')} are left out"
+        cut_text = f"{count_text(self.num_exchanges, 'exchange')}, {count_text(self.num_turns, 'turn')} are left out"
         return f"{cut_text}, so that at most {max_runtime_length} runtime tokens remain"
 
     @classmethod
@@ -130,7 +130,7 @@ class SequencePolicy:
         piece = Piece(ids, mask)
         num_left = len(piece.input_ids)
         if num_left < 2:
-            return RowError(DropReason.TOO_SHORT, f"{counted(num_left, 'token')}; next-token loss needs at least 2")
+            return RowError(DropReason.TOO_SHORT, f"{count_text(num_left, 'token')}; next-token loss needs at least 2")
         if self._is_learned(piece):
             return [piece]
         before = len(input_ids if self.pairs is None else piece.input_ids) - 1

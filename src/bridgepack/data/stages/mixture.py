@@ -17,7 +17,7 @@ from bridgepack.data.stages.split import TokenizedSplit, begins_row, with_piece_
 from bridgepack.errors import DataError
 from bridgepack.geometry import IntArray
 from bridgepack.records import DropReason, SourceRecord
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 
 #: Added to the seed, so that this choice is independent of the choice of validation rows.
 _SEED_OFFSET = 2
@@ -131,7 +131,7 @@ def _counts(
     if not counts.any():
         raise DataError(
             f"the {split.name} split has no sequences left: its sources' settings select none of its "
-            f"{counted(split.num_sequences, 'sequence')}. Raise max_rows, epochs or weight."
+            f"{count_text(split.num_sequences, 'sequence')}. Raise max_rows, epochs or weight."
         )
     if counts.sum() > _MOST_SEQUENCES:
         raise DataError(

@@ -26,7 +26,7 @@ from bridgepack.data.tasks import Progress, SilentProgress
 from bridgepack.data.workers.pool import plain_runner
 from bridgepack.errors import StoreError
 from bridgepack.records.results import Result
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 
 #: Reasons for removing a file.
 UNUSED, OLD, OVER_SIZE, UNFINISHED = "unused", "old", "over_size", "unfinished"
@@ -74,8 +74,8 @@ class StoreListing(Result):
 
     def headline(self) -> str:
         """Return what came out, in one line."""
-        tokens = counted(len(self.tokenizations), "tokenisation")
-        return f"{self.folder}: {tokens}, {counted(len(self.artifacts), 'artifact')}"
+        tokens = count_text(len(self.tokenizations), "tokenisation")
+        return f"{self.folder}: {tokens}, {count_text(len(self.artifacts), 'artifact')}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,7 +91,7 @@ class Pruned(Result):
     def headline(self) -> str:
         """Return what came out, in one line."""
         verb = "would be removed" if self.is_dry_run else "removed"
-        return f"{self.folder}: {counted(len(self.removed), 'file')} {verb}, {self.num_bytes:,} bytes"
+        return f"{self.folder}: {count_text(len(self.removed), 'file')} {verb}, {self.num_bytes:,} bytes"
 
     def table(self) -> list[dict[str, Any]]:
         """Return the files."""
@@ -109,7 +109,7 @@ class Verified(Result):
 
     def headline(self) -> str:
         """Return what came out, in one line."""
-        return f"{self.folder}: {counted(self.num_files, 'file')}, {len(self.broken):,} broken"
+        return f"{self.folder}: {count_text(self.num_files, 'file')}, {len(self.broken):,} broken"
 
     def table(self) -> list[dict[str, Any]]:
         """Return the broken files."""

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
 
 from bridgepack.records.results import Result
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 
 #: Kinds of difference of a sequence, in the order of the report.
 Fate = Literal["lost", "gained", "retokenized", "mask_moved", "moved"]
@@ -109,7 +109,7 @@ class DiffReport(Result):
         """Return what came out, in one line."""
         packs = "the same packs" if self.is_same else "other packs"
         num_unchanged = sum(split.num_unchanged for split in self.splits)
-        return f"{self.first} and {self.second}: {packs}; {counted(num_unchanged, 'sequence')} unchanged"
+        return f"{self.first} and {self.second}: {packs}; {count_text(num_unchanged, 'sequence')} unchanged"
 
     @property
     def is_same(self) -> bool:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from bridgepack.data.artifact.inspection import SequenceView
 from bridgepack.records.losses import SourceLoss
 from bridgepack.records.results import Result
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,8 +67,8 @@ class LossReport(Result):
         """Return what came out, in one line."""
         sources = {line.source for line in self.intervals if line.source is not None}
         steps = max((line.step for line in self.intervals), default=0)
-        of_rows = f", {counted(self.num_rows, 'row')} with losses" if self.num_rows else ""
-        return f"{self.run}: {counted(len(sources), 'source')} over {counted(steps, 'step')}{of_rows}"
+        of_rows = f", {count_text(self.num_rows, 'row')} with losses" if self.num_rows else ""
+        return f"{self.run}: {count_text(len(sources), 'source')} over {count_text(steps, 'step')}{of_rows}"
 
     def last_losses(self) -> dict[tuple[str, str | None], tuple[SourceLoss, SourceLoss]]:
         """Return (split, source) -> its first and its last interval."""

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from bridgepack.proof.compared import ComparedRows, InRow
 from bridgepack.records import MaskArray, TokenArray
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 
 #: Kinds of problems with a row's tokens and mask.
 Kind = Literal[
@@ -135,7 +135,7 @@ class MaskReport(ComparedRows):
 
     def headline(self) -> str:
         """Return what came out, in one line."""
-        agreement = f"{self.num_agreed:,} of {counted(self.num_sequences, 'sequence')} confirmed"
+        agreement = f"{self.num_agreed:,} of {count_text(self.num_sequences, 'sequence')} confirmed"
         return f"{self.target}: {self.outcome}; {agreement}, {self.num_with_findings:,} with findings"
 
     @property

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from bridgepack.proof.compared import ComparedRows, InRow
 from bridgepack.records import ServedRecord
 from bridgepack.records.flags import LostFlags
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,7 +46,7 @@ class ServedReport(ComparedRows):
         """Return what came out, in one line."""
         num_differing = sum(count.num_answers for count in self.record.differing)
         tokens = ", ".join(f"{token.token!r} loses its flags" for token in self.lost_flags)
-        counts = f"{num_differing:,} of {counted(self.record.num_answers, 'answer')} differ"
+        counts = f"{num_differing:,} of {count_text(self.record.num_answers, 'answer')} differ"
         return f"{self.target}: {self.outcome}; {counts}{f'; {tokens}' if tokens else ''}"
 
     @property

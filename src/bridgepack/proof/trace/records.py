@@ -8,7 +8,7 @@ from bridgepack.data.artifact.inspection import PackView, SequenceView
 from bridgepack.data.artifact.plan import DroppedRow
 from bridgepack.records import SourceRecord
 from bridgepack.records.results import Result
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,7 +108,7 @@ class StepTrace(Result):
         """Return what came out, in one line."""
         ranks = [rank for batch in self.batches for rank in batch.ranks]
         packs = sum(len(packs) for rank in ranks for packs in rank.micro_batches)
-        read = f"{counted(packs, 'pack')} on {counted(len(ranks), 'data-parallel rank')}"
+        read = f"{count_text(packs, 'pack')} on {count_text(len(ranks), 'data-parallel rank')}"
         return f"{self.artifact}: {self.split} step {self.step}: {read}"
 
     def table(self) -> list[dict[str, Any]]:
@@ -156,7 +156,7 @@ class PackTrace(Result):
 
     def headline(self) -> str:
         """Return what came out, in one line."""
-        read = counted(self.schedule.num_times, "time")
+        read = count_text(self.schedule.num_times, "time")
         return f"{self.artifact}: {self.split} pack {self.view.index}, read {read}"
 
     def table(self) -> list[dict[str, Any]]:

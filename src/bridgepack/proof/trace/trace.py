@@ -14,7 +14,7 @@ from bridgepack.proof.packs import TracedRun, shard_index
 from bridgepack.proof.trace.packs import PackTracer, epoch_of, ranks_by_copy, schedule_of_pack
 from bridgepack.proof.trace.records import PackTrace, Placement, SourceTrace, StepTrace, TracedBatch, TracedRank
 from bridgepack.records import TRAIN, BalanceRecord, DropReason
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 from bridgepack.replay.order import FILLER, PackOrder
 from bridgepack.replay.settings import ReplaySettings
 
@@ -269,7 +269,7 @@ def _why_nowhere(artifact: Artifact, file: str, row: int) -> str:
     num_rows = max(item.num_rows for split in artifact.manifest.splits for item in split.inputs if item.path == file)
     num_blank = sum(split.statistics.num_blank_lines for split in artifact.manifest.splits)
     if row > num_rows + num_blank:
-        raise ConfigError(f"--source is {file}:{row}; the file has {counted(num_rows, 'row')}, counted from 1.")
+        raise ConfigError(f"--source is {file}:{row}; the file has {count_text(num_rows, 'row')}, counted from 1.")
     if any(DropReason.NOT_SAMPLED in split.drops for split in artifact.manifest.splits):
         return f"{DropReason.NOT_SAMPLED}: its source's settings and the seed leave it out"
     return "it is a blank line, not a row" if num_blank else "it is in neither plan nor ledger"

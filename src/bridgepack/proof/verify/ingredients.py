@@ -30,7 +30,7 @@ from bridgepack.proof.sources import FoundSources, tokenizer_identity
 from bridgepack.proof.verify.records import Cause, Check, Ingredient
 from bridgepack.records import VALIDATION, DropReason, InputRecord
 from bridgepack.records.manifests import TOKENIZER_NAMES, SplitRecord
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 
 #: Parts of the tokenizer's identity that make the template.
 _TEMPLATE = ("chat_template_sha256", "template_date", "chat_template_kwargs")
@@ -63,7 +63,7 @@ def compare_inputs(
         reasons = [*sources.gone, *map(describe_ingredient, changes)][:_NAMED]
         problems = "; ".join(reason.removesuffix(".") for reason in reasons)
         return Check(name="inputs", outcome="could not run", detail=problems), tuple(changes)
-    return _check("inputs", changes, f"sha256 of {counted(num_files, 'file')} as in the manifest"), tuple(changes)
+    return _check("inputs", changes, f"sha256 of {count_text(num_files, 'file')} as in the manifest"), tuple(changes)
 
 
 def compare_tokenizer(artifact: Artifact, recipe: SFTRecipe) -> tuple[tuple[Check, ...], tuple[Ingredient, ...], bool]:
@@ -196,13 +196,13 @@ def check_integrity(artifact: Artifact, progress: Progress) -> Integrity:
             "shards",
             lambda _: _items_text(problems),
             artifact,
-            f"sha256 of {counted(num_shards, 'file')} as in the manifest",
+            f"sha256 of {count_text(num_shards, 'file')} as in the manifest",
         ),
         _run_check(
             "files",
             lambda _: _items_text(wrong),
             artifact,
-            f"sha256 of {counted(len(manifest.files), 'other file')} as in the manifest",
+            f"sha256 of {count_text(len(manifest.files), 'other file')} as in the manifest",
         ),
         _run_check("metadata", _metadata, artifact, f"{BRIDGE_METADATA_FILE} matches the statistics"),
         _run_check("plan", _plan, artifact, "matches the manifest's counts of sequences, tokens and dropped rows"),
@@ -272,7 +272,7 @@ def _plan(artifact: Artifact) -> str | None:
             num_sequences, num_tokens = num_sequences + len(part), num_tokens + int(part.sum())
         if (num_sequences, num_tokens) != (numbers.num_sequences, numbers.num_tokens):
             return (
-                f"plan/{split.name}.parquet has {counted(num_sequences, 'sequence')} of "
+                f"plan/{split.name}.parquet has {count_text(num_sequences, 'sequence')} of "
                 f"{num_tokens} tokens; the manifest says "
                 f"{numbers.num_sequences} of {numbers.num_tokens}"
             )

@@ -30,7 +30,7 @@ from bridgepack.proof.sources import SourceRows, found_sources
 from bridgepack.proof.verify.ingredients import aligned_files, compare_inputs, compare_tokenizer, compare_versions
 from bridgepack.proof.verify.records import Check, Ingredient
 from bridgepack.records import ROW_COLUMNS, PackedRow
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 
 #: Disk space for a rebuild, as a multiple of the artifact: its tokens are stored a second time meanwhile.
 _SPACE_FACTOR = 5
@@ -140,7 +140,7 @@ def _compare_split(artifact: Artifact, rebuilt: Artifact, split: str, result: Re
         return Check(
             name=name,
             outcome="differs",
-            detail=f"{counted(len(differing_packs), 'pack')} are not what the sources give",
+            detail=f"{count_text(len(differing_packs), 'pack')} are not what the sources give",
         )
     if artifact.manifest.versions != rebuilt.manifest.versions:
         detail = "every pack is what the sources give; only versions of libraries differ"

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from bridgepack.records.results import Result
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 
 Outcome = Literal["same", "differs", "could not run"]
 #: Possible causes of a difference between an artifact and its sources, in the order of the report.
@@ -81,7 +81,7 @@ class VerifyReport(Result):
 
     def headline(self) -> str:
         """Return what came out, in one line."""
-        amount = f"{self.num_packs_compared:,} of {counted(self.num_packs, 'pack')} compared"
+        amount = f"{self.num_packs_compared:,} of {count_text(self.num_packs, 'pack')} compared"
         return f"{self.artifact}: {self.outcome}; {amount}, {self.num_packs_different:,} differ"
 
     @property

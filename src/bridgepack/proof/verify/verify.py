@@ -17,7 +17,7 @@ from bridgepack.proof.verify.derive import DerivedPacks, PackDeriver, difference
 from bridgepack.proof.verify.ingredients import Integrity, check_integrity, describe_ingredient
 from bridgepack.proof.verify.rebuild import Origin, compare_rebuilt, opened_origin
 from bridgepack.proof.verify.records import Cause, Check, Outcome, RowDifference, VerifyReport
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 
 DEFAULT_SAMPLE, DEFAULT_SEED = 100, 0
 _DIFFERENCES_KEPT = 10
@@ -105,7 +105,7 @@ class _Verification:
         if total.num_sequences or total.differences:
             num_different, amount = (
                 total.num_packs_different,
-                f"{counted(total.num_packs, 'pack')}, {counted(total.num_sequences, 'sequence')}",
+                f"{count_text(total.num_packs, 'pack')}, {count_text(total.num_sequences, 'sequence')}",
             )
             wrong = f"{num_different} of {amount} are not what the sources give" if num_different else ""
             outcome: Outcome = "differs" if wrong else "same"
@@ -181,7 +181,7 @@ class _Verification:
                 yield change.cause, describe_ingredient(change)
 
     def _underived_check(self, why: str, num_sequences: int | None = None) -> Check:
-        subject = "packs" if num_sequences is None else f"{counted(num_sequences, 'sequence')}"
+        subject = "packs" if num_sequences is None else f"{count_text(num_sequences, 'sequence')}"
         return Check(name="sources", outcome="could not run", detail=f"{subject} were not compared: {why}")
 
     def _choose_packs(self) -> dict[str, list[int]]:
@@ -220,7 +220,7 @@ def _losses_checks(artifact: Artifact, derived_packs: DerivedPacks) -> Iterator[
         return
     places = sorted(place for place, losses in source_losses.items() if losses != ledger_losses[place])
     if not places:
-        detail = f"plan/{LOST_CONTENT_FILE} matches the sources for {counted(len(source_losses), 'row')}"
+        detail = f"plan/{LOST_CONTENT_FILE} matches the sources for {count_text(len(source_losses), 'row')}"
         yield Check(name="lost content", outcome="same", detail=detail)
         return
     _, file, row = first = places[0]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from bridgepack.canaries.records import CanaryReport, LayoutRecord, Measured
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 from bridgepack.reporting.blocks import Block, Column, Figure, Figures, Line, Section, Table, Title, Tone, Verdict
 from bridgepack.reporting.results import shows
 
@@ -46,8 +46,8 @@ def _subject(report: CanaryReport) -> Iterator[Figure]:
     place = "made up" if packs.origin == "made up" else f"{packs.split} {numbers} of {packs.origin}"
     cut = f", {packs.num_cut} of them cut" if packs.num_cut else ""
     counts = (
-        f"{counted(packs.num_sequences, 'sequence')}, {counted(packs.num_tokens, 'token')}, {packs.num_trained:,} "
-        f"trained, renumbered to a vocabulary of {packs.vocab_size:,}"
+        f"{count_text(packs.num_sequences, 'sequence')}, {count_text(packs.num_tokens, 'token')}, "
+        f"{packs.num_trained:,} trained, renumbered to a vocabulary of {packs.vocab_size:,}"
     )
     yield Figure(name="  packs", value=f"{place}{cut}\n{counts}")
     sizes = ", ".join(f"{model[name]} {unit}" for name, unit in _SIZES if name in model)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from bridgepack.checking.fix import Fixed
 from bridgepack.checking.written_report import WrittenReport
 from bridgepack.records import Upgrade, UpgradeChange
-from bridgepack.records.words import counted, value_text
+from bridgepack.records.words import count_text, value_text
 from bridgepack.reporting.blocks import Block, Column, Figure, Findings, Line, Section, Table, Verdict
 from bridgepack.reporting.results import shows
 from bridgepack.rules.judging.context import NO_ENVIRONMENT, NO_PACKS
@@ -50,7 +50,7 @@ def written_report_blocks(outcome: WrittenReport) -> Iterator[Block]:
 
 def upgrade_title(upgrade: Upgrade) -> str:
     """Return the releases of an upgrade, and how much it changes for the run."""
-    number = counted(len(upgrade.changes), "change") + " for this run"
+    number = count_text(len(upgrade.changes), "change") + " for this run"
     changes = number if upgrade.changes else "nothing that is known changes for this run"
     return f"{upgrade.before} -> {upgrade.after}: {changes}"
 
@@ -107,24 +107,24 @@ def _unjudged_text(report: CheckReport, *, names_all: bool) -> str:
 
 def _summary(report: CheckReport, *, hides_advice: bool, shows_skipped: bool) -> str:
     counts = ((report.num_errors, "error"), (report.num_warnings, "warning"))
-    parts = [counted(count, noun) for count, noun in counts if count]
+    parts = [count_text(count, noun) for count, noun in counts if count]
     if report.num_advice:
-        advice = counted(report.num_advice, "piece") + " of advice"
+        advice = count_text(report.num_advice, "piece") + " of advice"
         parts.append(f"{advice} (--advice shows it)" if hides_advice else advice)
     if report.suppressed:
         parts.append(f"{len(report.suppressed)} ignored")
     num_fixable = sum(bool(finding.changes) for finding in report.findings if finding.severity != Severity.ADVICE)
     if num_fixable:
         parts.append(f"{num_fixable} fixable with --fix")
-    rules = f"{counted(len(report.rules_run), 'rule')} {'run' if report.findings else 'passed'}"
+    rules = f"{count_text(len(report.rules_run), 'rule')} {'run' if report.findings else 'passed'}"
     text = "; ".join(
         filter(None, (", ".join(parts) or "no findings", rules, _unjudged_text(report, names_all=shows_skipped)))
     )
     if report.rules_not_applicable:
         text += f", {len(report.rules_not_applicable)} for other versions"
     if report.num_shards:
-        shards = f"{report.num_shards_read} of {counted(report.num_shards, 'shard')}"
-        text += f"; {counted(report.num_rows, 'pack')} ({counted(report.num_tokens, 'token')}) read from {shards}"
+        shards = f"{report.num_shards_read} of {count_text(report.num_shards, 'shard')}"
+        text += f"; {count_text(report.num_rows, 'pack')} ({count_text(report.num_tokens, 'token')}) read from {shards}"
     return text
 
 

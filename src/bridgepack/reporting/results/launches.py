@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from bridgepack.records.launches import DryRun, LaunchOutline, LaunchResult, TaskResult, TaskScript
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 from bridgepack.reporting.blocks import Block, Code, Column, Figure, Figures, Line, Section, Table, Verdict
 from bridgepack.reporting.results import shows
 
@@ -45,7 +45,7 @@ def _commit(outline: LaunchOutline) -> str:
 def _check(outline: LaunchOutline) -> str:
     codes = ", ".join(sorted(set(outline.warning_codes)))
     return (
-        f"no errors, {counted(len(outline.warning_codes), 'warning')}{f' ({codes})' if codes else ''}; "
+        f"no errors, {count_text(len(outline.warning_codes), 'warning')}{f' ({codes})' if codes else ''}; "
         f"{outline.num_rules_run} rules run, {outline.num_rules_skipped} need the packs or the nodes"
     )
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from bridgepack.proof.losses.records import LossReport, RowLoss
 from bridgepack.records.losses import SourceLoss
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 from bridgepack.reporting.blocks import (
     Block,
     Column,
@@ -106,7 +106,7 @@ def _picture(source: str, split: str, lines: Sequence[SourceLoss], highest: floa
 
 
 def _rows_title(report: LossReport) -> str:
-    amount = f"{len(report.rows):,} of {counted(report.num_rows, 'row')}"
+    amount = f"{len(report.rows):,} of {count_text(report.num_rows, 'row')}"
     if report.step is not None:
         return f"Step {report.step}: {amount}, highest loss first"
     return f"Furthest above their source: {amount}"
@@ -117,7 +117,7 @@ def _row_text(row: RowLoss) -> MarkedText:
     steps = ", ".join(map(str, row.steps[:4])) + (", ..." if len(row.steps) > 4 else "")
     heading = (
         f"{place}: loss {row.loss:.4f}, its source {row.source} {row.source_loss:.4f}; "
-        f"{counted(row.num_trained_tokens, 'trained token')}, step {steps}"
+        f"{count_text(row.num_trained_tokens, 'trained token')}, step {steps}"
     )
     spans = marked_spans(row.sequence) if row.sequence is not None else (Span("", is_trained=False),)
     return MarkedText(heading=heading, spans=spans)

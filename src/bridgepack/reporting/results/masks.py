@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from bridgepack.proof.masks.records import DerivationCount, MaskFinding, MaskReport
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 from bridgepack.reporting.blocks import Block, Column, Line, Section, Table, Title, Tone, Verdict
 from bridgepack.reporting.results import shows
 from bridgepack.reporting.text import printable
@@ -21,7 +21,7 @@ def mask_blocks(report: MaskReport) -> Iterator[Block]:
         drops = ", ".join(f"{reason} {count:,}" for reason, count in report.drops.items())
         yield Line(f"  rows dropped: {drops}")
     judges = ", ".join(f"{count:,} judged by {number} derivations" for number, count in report.judged_by.items())
-    yield Line(f"  {counted(report.num_sequences, 'sequence')}: {judges or 'none judged'}")
+    yield Line(f"  {count_text(report.num_sequences, 'sequence')}: {judges or 'none judged'}")
     yield from map(_derivation, report.derivations)
     yield from (Line(f"  note: {note}") for note in report.notes)
     for finding in report.findings:

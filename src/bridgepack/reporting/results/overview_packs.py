@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from bridgepack.checking.overview import Overview, SplitOverview
 from bridgepack.planning.plan import Plan
 from bridgepack.records import Waiting
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 from bridgepack.reporting.blocks import Bar, Block, Cell, Column, Legend, Line, Section, Strip, Table
 from bridgepack.reporting.charts import length_chart, pack_bars, picture_of, value_chart
 from bridgepack.reporting.results.packs import sequence_block
@@ -60,7 +60,7 @@ def _fill(split: SplitOverview) -> Iterator[Block]:
     if lengths is None:
         yield Line(f"Packs not known: {split.unknown}")
     elif lengths.num_packs < _LEAST_DRAWN:
-        yield Line(f"With {counted(lengths.num_packs, 'pack')}, the table of packs says all.")
+        yield Line(f"With {count_text(lengths.num_packs, 'pack')}, the table of packs says all.")
     else:
         yield picture_of(
             value_chart(lengths.pack_tokens),
@@ -208,7 +208,7 @@ def _texts(overview: Overview) -> Iterator[Block]:
     for split in overview.splits:
         for excerpt in split.excerpts:
             view = excerpt.view
-            sequences = counted(excerpt.num_sequences, "sequence")
+            sequences = count_text(excerpt.num_sequences, "sequence")
             title = f"{excerpt.why} of {split.name}: pack {view.index:,}, {sequences}, {excerpt.num_tokens:,} tokens"
             blocks: list[Block] = [Line(view.note)] if view.note else []
             texts: list[Block] = [*map(sequence_block, view.sequences)]

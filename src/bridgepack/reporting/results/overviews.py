@@ -10,7 +10,7 @@ from bridgepack.config.recipe.recorded import recorded_recipe_values
 from bridgepack.config.write import recipe_to_yaml
 from bridgepack.errors import ConfigError
 from bridgepack.records import Manifest, SplitRecord
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 from bridgepack.reporting.blocks import (
     Block,
     Code,
@@ -57,9 +57,9 @@ def _verdict(overview: Overview, first: SplitOverview | None) -> Verdict:
     tone: Tone = "good"
     text = "No findings"
     if report.num_errors:
-        text, tone = f"Not ready: {counted(report.num_errors, 'error')}", "bad"
+        text, tone = f"Not ready: {count_text(report.num_errors, 'error')}", "bad"
     elif report.num_warnings:
-        text, tone = f"No errors, {counted(report.num_warnings, 'warning')}", "warn"
+        text, tone = f"No errors, {count_text(report.num_warnings, 'warning')}", "warn"
     elif report.findings:
         text = "No errors or warnings"
     need = "the environment of the run" if overview.has_recipe else "a recipe"
@@ -69,7 +69,7 @@ def _verdict(overview: Overview, first: SplitOverview | None) -> Verdict:
         f"because they need more, such as {need}."
     ]
     if report.num_errors and report.num_warnings:
-        details.append(f"{counted(report.num_warnings, 'warning')} as well.")
+        details.append(f"{count_text(report.num_warnings, 'warning')} as well.")
     figures = () if first is None else tuple(_tiles(overview, first))
     return Verdict(text=text, details=tuple(details), tone=tone, figures=figures)
 
@@ -82,7 +82,7 @@ def _tiles(overview: Overview, split: SplitOverview) -> Iterator[Figure]:
         share = f"{percent(num_dropped, num_rows)} of {num_rows:,} rows"
         yield Figure(name="Rows dropped", value=f"{num_dropped:,}", note=share)
     if not isinstance(run, str):
-        batch = f"of {counted(run.global_batch_size, 'pack')}"
+        batch = f"of {count_text(run.global_batch_size, 'pack')}"
         steps = ("none", run.lack) if run.lack else (f"{run.num_steps:,}", batch)
         yield Figure(name="Steps", value=steps[0], note=steps[1])
     mean = truth.num_sequences / max(truth.num_rows, 1)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from bridgepack.data.artifact.inspection import PackView, SequenceView
 from bridgepack.proof.trace.records import TracedSequence
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 from bridgepack.reporting.blocks import Block, Legend, Line, MarkedText, Section, Span, Strip, Title
 from bridgepack.reporting.results import shows
 
@@ -14,7 +14,7 @@ def pack_blocks(view: PackView, *, limit: int | None = None) -> Iterator[Block]:
     """Yield one pack, or its first sequences."""
     num_used = view.num_used_tokens
     yield Title(
-        f"{view.split} pack {view.index}: {counted(len(view.sequences), 'sequence')}, {num_used:,} of "
+        f"{view.split} pack {view.index}: {count_text(len(view.sequences), 'sequence')}, {num_used:,} of "
         f"{view.packed_sequence_size:,} runtime tokens, {view.packed_sequence_size - num_used:,} empty"
     )
     yield Strip(tuple(_boxes(view)))

@@ -8,7 +8,7 @@ import numpy as np
 from bridgepack.planning.candidate import Candidate
 from bridgepack.planning.layout import Layout
 from bridgepack.planning.plan import Plan
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 from bridgepack.reporting.blocks import Bar, Block, Cell, Column, Figure, Figures, Line, Section, Table, Title
 from bridgepack.reporting.results import shows
 
@@ -132,7 +132,7 @@ def _why(plan: Plan) -> Iterator[Line]:
     if best.is_short:
         field = "global_batch_size" if plan.recipe.batch.tokens_per_step is None else "tokens_per_step"
         yield Line(
-            f"warning: training cannot start: {counted(best.num_packs, 'pack')} < global batch "
+            f"warning: training cannot start: {count_text(best.num_packs, 'pack')} < global batch "
             f"{best.global_batch_size:,}. Use more data or fewer GPUs, or lower batch.{field}."
         )
     if plan.online:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 from bridgepack.reporting.blocks import Block, Column, Figure, Figures, Line, Section, Table, Title
 from bridgepack.reporting.text import caught_text
 
@@ -18,7 +18,7 @@ def rules_blocks(rules: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
         cells_of_groups.setdefault(rule["group"], []).append((rule["code"], rule["severity"], rule["name"]))
     for group, cells in cells_of_groups.items():
         yield Section("", (Table(title=group, columns=_COLUMNS, rows=cells, head=f"{group}:"),))
-    yield Section("", (Line(f"{counted(len(rules), 'rule')}; `bridgepack explain CODE` explains one"),))
+    yield Section("", (Line(f"{count_text(len(rules), 'rule')}; `bridgepack explain CODE` explains one"),))
 
 
 def rule_blocks(rule: Mapping[str, Any]) -> Iterator[Block]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from bridgepack.proof.served.records import ServedFinding, ServedReport
 from bridgepack.records import ServedKind, ServedRecord, Shares, percent
 from bridgepack.records.served import VARIABLES, switch_cure
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 from bridgepack.reporting.blocks import Block, Column, Line, Section, Table, Title, Tone, Verdict
 from bridgepack.reporting.results import shows
 from bridgepack.reporting.results.tokenizers import tokenizer_warnings
@@ -25,18 +25,18 @@ _TONES: Mapping[str, Tone] = {"equal": "good", "differs": "bad", "could not run"
 @shows
 def served_blocks(report: ServedReport) -> Iterator[Block]:
     """Yield the first findings, counts by kind, and what to do about each kind."""
-    rows = counted(report.num_rows_read, "row")
+    rows = count_text(report.num_rows_read, "row")
     how = f"all {rows}" if report.mode == "all" else f"a sample of {rows} of {report.num_rows:,}, seed {report.seed}"
     yield Title(f"{report.target}: {how}")
     if report.drops:
         drops = (f"{reason} {count:,}" for reason, count in report.drops.items())
-        yield Line(f"  {counted(sum(report.drops.values()), 'row')} dropped: {', '.join(drops)}")
+        yield Line(f"  {count_text(sum(report.drops.values()), 'row')} dropped: {', '.join(drops)}")
     yield from tokenizer_warnings(report.lost_flags, loses_text=False)
     for item in report.findings:
         yield Section("", (_finding(item),))
     num_hidden = sum(count.num_answers for count in report.record.differing) - len(report.findings)
     if num_hidden:
-        yield Section("", (Line(f"... and {counted(num_hidden, 'more answer')} (--limit shows more)"),))
+        yield Section("", (Line(f"... and {count_text(num_hidden, 'more answer')} (--limit shows more)"),))
     if report.record.num_answers:
         yield Section("", tuple(kind_lines(report.record)))
     for kind, cure in report.cures.items():
@@ -48,8 +48,10 @@ def kind_lines(record: ServedRecord) -> Iterator[Line]:
     """Yield answers and trained tokens by kind, with their shares and what the kind means."""
     num_answers, num_tokens = max(record.num_answers, 1), max(record.num_trained_tokens, 1)
     for count in record.counts:
-        answers = f"{counted(count.num_answers, 'answer')} ({count.num_answers / num_answers:.1%})"
-        tokens = f"{counted(count.num_trained_tokens, 'trained token')} ({count.num_trained_tokens / num_tokens:.1%})"
+        answers = f"{count_text(count.num_answers, 'answer')} ({count.num_answers / num_answers:.1%})"
+        tokens = (
+            f"{count_text(count.num_trained_tokens, 'trained token')} ({count.num_trained_tokens / num_tokens:.1%})"
+        )
         yield Line(f"  {count.kind:<16} {answers}, {tokens}: {_MEANINGS[count.kind]}")
 
 
@@ -82,7 +84,7 @@ def choices_blocks(choices: Sequence[Shares], choice: Shares) -> Iterator[Block]
         Column("Trained", "  {:>7}", is_number=True),
         Column("Tokens", "  {:>6}", is_number=True),
     )
-    title = f"Trained answers as a server shows them, {counted(as_it_is.num_trained, 'answer')} measured"
+    title = f"Trained answers as a server shows them, {count_text(as_it_is.num_trained, 'answer')} measured"
     head = f"{title}:\n  {''.join(column.screen.format(column.name.lower()) for column in columns)}"
     yield Table(title=title, columns=columns, rows=cells, head=head)
     yield from (Line(f"  {switch_cure(name, value)}") for name, value in choice.setting.get(VARIABLES, {}).items())
@@ -135,6 +137,8 @@ def _verdict(report: ServedReport) -> str:
     num_answers = sum(count.num_answers for count in record.differing)
     if not num_answers:
         tokens = " and ".join(repr(token.token) for token in report.lost_flags)
-        return f"all {counted(record.num_answers, 'answer')} are trained as served, but for the tokens around {tokens}"
+        return (
+            f"all {count_text(record.num_answers, 'answer')} are trained as served, but for the tokens around {tokens}"
+        )
     verdict = "is not trained as it is served" if num_answers == 1 else "are not trained as they are served"
-    return f"{num_answers:,} of {counted(record.num_answers, 'answer')} {verdict}"
+    return f"{num_answers:,} of {count_text(record.num_answers, 'answer')} {verdict}"

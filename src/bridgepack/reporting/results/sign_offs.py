@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from bridgepack.checking.sign_off import SignOff
 from bridgepack.records import SplitRecord
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 from bridgepack.reporting.blocks import Block, Column, Legend, Line, MarkedText, Section, Span, Table, Verdict
 from bridgepack.reporting.cards import cards_of
 from bridgepack.reporting.results.overview_packs import percent
@@ -77,7 +77,7 @@ def _steps(sign_off: SignOff) -> str:
         return f"none: {run.lack}"
     epochs = run.num_steps * run.global_batch_size / max(run.num_packs, 1)
     return (
-        f"{run.num_steps:,} of {counted(run.global_batch_size, 'pack')}, over {counted(run.num_packs, 'pack')}: "
+        f"{run.num_steps:,} of {count_text(run.global_batch_size, 'pack')}, over {count_text(run.num_packs, 'pack')}: "
         f"{epochs:.1f} epochs"
     )
 
@@ -89,7 +89,7 @@ def _list(entries: Sequence[str]) -> str:
 
 def _data(sign_off: SignOff, split: SplitRecord) -> Iterator[tuple[str, str]]:
     numbers, num_dropped = split.statistics, sum(split.drops.values())
-    yield "rows read", f"{numbers.num_rows_in:,}, from {counted(len(split.inputs), 'file')}"
+    yield "rows read", f"{numbers.num_rows_in:,}, from {count_text(len(split.inputs), 'file')}"
     cuts = f"; {numbers.num_truncated:,} truncated" if numbers.num_truncated else ""
     partly = f"; {numbers.num_partly_packed:,} rows only in part" if numbers.num_partly_packed else ""
     yield (

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from bridgepack.data.store.upkeep import Pruned, StoreListing, Verified
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 from bridgepack.reporting.blocks import Block, Column, Line, Section, Table, Title
 from bridgepack.reporting.results import shows
 
@@ -20,7 +20,7 @@ def store_blocks(listing: StoreListing) -> Iterator[Block]:
     yield Title(f"{listing.folder}: {_size(total)}")
     yield Section("", (_tokenizations(listing),) if listing.tokenizations else (Line("tokenisations", ("none",)),))
     if listing.num_row_files:
-        files = f"{counted(listing.num_row_files, 'file')}, {_size(listing.num_row_bytes)}"
+        files = f"{count_text(listing.num_row_files, 'file')}, {_size(listing.num_row_bytes)}"
         yield Section("", (Line(f"rows of datasets from Python: {files}"),))
     title = "artifacts built from them"
     yield Section("", (_artifacts(listing, title),) if listing.artifacts else (Line(title, ("none",)),))
@@ -46,9 +46,9 @@ def _tokenizations(listing: StoreListing) -> Table:
             entry.key,
             entry.tokenizer,
             entry.preprocessing,
-            counted(entry.num_ranges, "range"),
-            counted(entry.num_sequences, "sequence"),
-            counted(entry.num_tokens, "token"),
+            count_text(entry.num_ranges, "range"),
+            count_text(entry.num_sequences, "sequence"),
+            count_text(entry.num_tokens, "token"),
             _size(entry.num_bytes),
             f"{entry.num_bytes:,}",
             _ago(entry.last_used_s),
@@ -72,7 +72,7 @@ def _artifacts(listing: StoreListing, title: str) -> Table:
             artifact.fingerprint[:12],
             str(artifact.output),
             "exists" if artifact.is_there else "deleted",
-            counted(artifact.num_ranges, "range"),
+            count_text(artifact.num_ranges, "range"),
             f"{artifact.num_missing:,}" if artifact.num_missing else "",
         )
         for artifact in listing.artifacts
@@ -85,8 +85,8 @@ def pruned_blocks(outcome: Pruned) -> Iterator[Block]:
     """Yield the number and size of the files that were removed from a store, or would be."""
     verb = "would remove" if outcome.is_dry_run else "removed"
     yield Line(
-        f"{verb} {counted(len(outcome.removed), 'file')}, {_size(outcome.num_bytes)}; {_size(outcome.num_bytes_kept)} "
-        f"remain in {outcome.folder}"
+        f"{verb} {count_text(len(outcome.removed), 'file')}, {_size(outcome.num_bytes)}; "
+        f"{_size(outcome.num_bytes_kept)} remain in {outcome.folder}"
     )
     reasons = Counter(reason for _, _, reason in outcome.removed)
     rows = [(reason, f"{count:,}") for reason, count in reasons.most_common()]
@@ -101,7 +101,7 @@ def verified_blocks(outcome: Verified) -> Iterator[Block]:
     items = [reason for _, reason in outcome.broken[:_SHOWN_FILES]]
     if len(outcome.broken) > _SHOWN_FILES:
         items.append(f"... and {len(outcome.broken) - _SHOWN_FILES:,} more")
-    files = f"{counted(outcome.num_files, 'file')} verified, {len(outcome.broken):,} broken"
+    files = f"{count_text(outcome.num_files, 'file')} verified, {len(outcome.broken):,} broken"
     yield Line(f"{outcome.folder}: {files}", tuple(items))
     if outcome.were_removed:
         yield Line("They were removed; the next build makes them again.")

@@ -15,7 +15,7 @@ from bridgepack.proof.trace.records import (
     TracedSource,
 )
 from bridgepack.records import SourceRecord
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 from bridgepack.reporting.blocks import Block, Line, Section, Title
 from bridgepack.reporting.results import shows
 from bridgepack.reporting.results.packs import origin_of, pack_blocks, sequence_block
@@ -30,7 +30,7 @@ def step_blocks(trace: StepTrace, *, limit: int | None = None) -> Iterator[Block
 
     `limit` is how many sequences of that pack are drawn.
     """
-    ranks, gpus = counted(trace.data_parallel_size, "data-parallel rank"), counted(trace.world_size, "GPU")
+    ranks, gpus = count_text(trace.data_parallel_size, "data-parallel rank"), count_text(trace.world_size, "GPU")
     yield Title(f"{_where(trace)}, {ranks} on {gpus}")
     if trace.balance is not None:
         yield Line(trace.balance)
@@ -68,8 +68,8 @@ def source_trace_blocks(trace: SourceTrace) -> Iterator[Block]:
 def _source(split: str, source: SourceRecord) -> Line:
     request = "" if source.share_asked is None else f", {source.share_asked:.2%} requested"
     return Line(
-        f"{split} from {'/'.join(source.name)}: {counted(source.num_rows_in, 'row')}, {source.num_sequences:,} "
-        f"sequences ({source.num_repeated:,} repeated), {counted(source.num_tokens, 'token')}, "
+        f"{split} from {'/'.join(source.name)}: {count_text(source.num_rows_in, 'row')}, {source.num_sequences:,} "
+        f"sequences ({source.num_repeated:,} repeated), {count_text(source.num_tokens, 'token')}, "
         f"{source.num_trained_tokens:,} trained; {source.share_got:.2%} of the mixture{request}"
     )
 
@@ -91,7 +91,7 @@ def _batch_lines(batch: TracedBatch, trace: StepTrace) -> Iterator[Line]:
     filling = f", {num_fillers} of them padding packs" if num_fillers else ""
     is_mixed = len({source.name for step_batch in trace.batches for source in step_batch.sources}) > 1
     sums = tuple(_source_sums(batch.sources)) if is_mixed else ()
-    yield Line(f"{subject}: {counted(len(packs), 'pack')}{filling}, {num_trained:,} trained tokens", sums)
+    yield Line(f"{subject}: {count_text(len(packs), 'pack')}{filling}, {num_trained:,} trained tokens", sums)
     for rank in batch.ranks:
         sums = tuple(_source_sums(rank.sources)) if is_mixed and len(batch.ranks) > 1 else ()
         name = f"data-parallel rank {rank.data_parallel_rank} ({_ranks(rank.global_ranks)})"
@@ -101,8 +101,8 @@ def _batch_lines(batch: TracedBatch, trace: StepTrace) -> Iterator[Line]:
 def _source_sums(sources: Sequence[TracedSource]) -> Iterator[str]:
     for source in sources:
         yield (
-            f"from {'/'.join(source.name)}: {counted(source.num_rows, 'row')}, {counted(source.num_tokens, 'token')}, "
-            f"{source.num_trained_tokens:,} trained"
+            f"from {'/'.join(source.name)}: {count_text(source.num_rows, 'row')}, "
+            f"{count_text(source.num_tokens, 'token')}, {source.num_trained_tokens:,} trained"
         )
 
 
@@ -147,7 +147,7 @@ def _context_lines(slices: Sequence[ContextSlice]) -> Iterator[Line]:
             parts.append(f"{name}: {tokens.start}-{tokens.stop - 1}")
         more = f"; ... {len(item.ranges) - _RANGES_SHOWN} more" if len(item.ranges) > _RANGES_SHOWN else ""
         yield Line(
-            f"context rank {item.context_rank}: {counted(item.num_tokens, 'token')}, "
+            f"context rank {item.context_rank}: {count_text(item.num_tokens, 'token')}, "
             f"{item.num_trained_tokens:,} trained; {'; '.join(parts)}{more}"
         )
 
@@ -157,7 +157,7 @@ def _schedule(schedule: Schedule) -> Line:
         never = "never read in this run: " if schedule.num_steps is not None else ""
         return Line(f"{never}{schedule.note}")
     times = "once" if schedule.num_times == 1 else f"{schedule.num_times} times"
-    steps = f" in {counted(schedule.num_steps, 'step')}" if schedule.num_steps is not None else ""
+    steps = f" in {count_text(schedule.num_steps, 'step')}" if schedule.num_steps is not None else ""
     items = []
     for read in schedule.seen:
         epoch = "" if read.epoch is None else f", epoch {read.epoch}"

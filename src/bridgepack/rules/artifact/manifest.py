@@ -9,7 +9,7 @@ from bridgepack import __version__
 from bridgepack.config.recipe.fingerprint import fingerprint_of_manifest
 from bridgepack.records import SPLITS, TRAIN, Manifest, SplitRecord, SplitStatistics
 from bridgepack.records.flags import lost_flags_in
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 from bridgepack.rules.judging.context import CannotJudgeError, require_known, section
 from bridgepack.rules.judging.facts import MANIFEST_FILE, ArtifactFacts
 from bridgepack.rules.judging.rule import ERROR, WARNING, Found, artifact_rule, wrong
@@ -35,7 +35,7 @@ def split_empty(facts: ArtifactFacts) -> Found:
         yield wrong(MANIFEST_FILE, f"splits {', '.join(facts.shards) or 'none'}", TRAIN)
     for split, shards in facts.shards.items():
         if all(shard.num_rows == 0 for shard in shards):
-            yield wrong(split, f"0 packs in {counted(len(shards), 'shard')}", "at least 1 pack")
+            yield wrong(split, f"0 packs in {count_text(len(shards), 'shard')}", "at least 1 pack")
 
 
 @artifact_rule("BP308", ERROR, "PSB308")
@@ -190,7 +190,7 @@ def drops_not_balanced(facts: ArtifactFacts) -> Found:
         if not 0 <= num_repeated < max(statistics.num_sequences, 1):
             yield wrong(f"{place} num_repeated", str(num_repeated), f"0 to {statistics.num_sequences - 1}")
         if not 0 <= statistics.num_split <= statistics.num_pieces <= statistics.num_sequences:
-            bounds = f"0 to {counted(statistics.num_pieces, 'piece')}, of {statistics.num_sequences} sequences"
+            bounds = f"0 to {count_text(statistics.num_pieces, 'piece')}, of {statistics.num_sequences} sequences"
             yield wrong(f"{place} num_split", str(statistics.num_split), bounds)
         limit = min(statistics.num_split, sum(split.dropped_pieces.values()))
         if not 0 <= statistics.num_partly_packed <= limit:
@@ -198,12 +198,12 @@ def drops_not_balanced(facts: ArtifactFacts) -> Found:
             yield wrong(f"{place} num_partly_packed", str(statistics.num_partly_packed), bounds)
         if statistics.num_rows_in != statistics.num_rows_packed + num_drops:
             repetitions = f" - {num_repeated} repeated" if num_repeated else ""
-            pieces = f" - {counted(statistics.num_pieces, 'piece')} + {statistics.num_split} split rows"
-            parts = f"{counted(statistics.num_sequences, 'sequence')}{repetitions}"
+            pieces = f" - {count_text(statistics.num_pieces, 'piece')} + {statistics.num_split} split rows"
+            parts = f"{count_text(statistics.num_sequences, 'sequence')}{repetitions}"
             parts += pieces if statistics.num_pieces else ""
             yield wrong(
                 f"{place} num_rows_in",
-                f"{counted(statistics.num_rows_in, 'row')} read",
+                f"{count_text(statistics.num_rows_in, 'row')} read",
                 f"{parts} + {num_drops} drops",
             )
 
@@ -252,7 +252,7 @@ def _unbalanced_inputs(manifest: Manifest) -> Found:
         num_rows, num_read = sum(file.num_rows for file in inputs), sum(split.statistics.num_rows_in for split in group)
         if inputs and num_rows != num_read:
             where = f"{MANIFEST_FILE} {group[0].name} inputs"
-            yield wrong(where, f"{counted(num_rows, 'row')} in the files", f"{counted(num_read, 'row')} read")
+            yield wrong(where, f"{count_text(num_rows, 'row')} in the files", f"{count_text(num_read, 'row')} read")
 
 
 def _wrong_histogram(split: SplitRecord, truth: SplitTruth) -> Found:
@@ -271,7 +271,7 @@ def _wrong_histogram(split: SplitRecord, truth: SplitTruth) -> Found:
         return
     where = f"{MANIFEST_FILE} {split.name} length_histogram"
     text = f"{lower} to {upper} tokens, the longest sequence above {longest}"
-    claim = f"{counted(split.statistics.num_tokens, 'token')}, the longest sequence {truth.max_runtime_length}"
+    claim = f"{count_text(split.statistics.num_tokens, 'token')}, the longest sequence {truth.max_runtime_length}"
     yield wrong(where, text, claim, group=where)
 
 

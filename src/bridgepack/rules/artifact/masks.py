@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 from bridgepack.rules.judging.context import CannotJudgeError, require_known
 from bridgepack.rules.judging.facts import ArtifactFacts
 from bridgepack.rules.judging.rows import Offenders, Rows, rows_where, rows_with_tokens, sequences_where
@@ -140,7 +140,9 @@ def loss_mask_trains_everything(facts: ArtifactFacts) -> Found:
     for truth in truths:
         if truth.num_fully_trained == truth.num_sequences:
             yield wrong(
-                truth.split, f"{counted(truth.num_sequences, 'sequence')}, every label trained", "prompts with mask 0"
+                truth.split,
+                f"{count_text(truth.num_sequences, 'sequence')}, every label trained",
+                "prompts with mask 0",
             )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 from bridgepack.rules.judging.context import CannotJudgeError, require_known
 from bridgepack.rules.judging.rows import BoolArray, Offenders, Rows, rows_where, rows_with_tokens, sequences_where
 from bridgepack.rules.judging.rule import ERROR, WARNING, row_rule, structure_rule
@@ -195,7 +195,7 @@ def sequence_too_short(rows: Rows) -> Offenders:
     return _sequences(
         rows,
         is_bad,
-        lambda start: f"start {rows.starts[start]} and {counted(int(rows.gaps[start]), 'token')} to the next",
+        lambda start: f"start {rows.starts[start]} and {count_text(int(rows.gaps[start]), 'token')} to the next",
     )
 
 

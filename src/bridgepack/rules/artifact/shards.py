@@ -3,7 +3,7 @@
 from collections import defaultdict
 
 from bridgepack.records import LOSS_MASK, ROW_COLUMNS, Manifest, ShardFacts, ShardRecord
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 from bridgepack.rules.judging.context import require
 from bridgepack.rules.judging.facts import MANIFEST_FILE, ArtifactFacts, element_of, is_usable
 from bridgepack.rules.judging.rule import ERROR, WARNING, Found, artifact_rule, wrong
@@ -102,7 +102,7 @@ def too_many_shards(facts: ArtifactFacts) -> Found:
     """
     for split, shards in facts.shards.items():
         if len(shards) > MAX_SHARDS:
-            yield wrong(split, f"{counted(len(shards), 'shard')}", f"at most {MAX_SHARDS}")
+            yield wrong(split, f"{count_text(len(shards), 'shard')}", f"at most {MAX_SHARDS}")
 
 
 @artifact_rule("BP340", ERROR, "PSB204")
@@ -172,7 +172,7 @@ def shard_pack_count_differs(facts: ArtifactFacts) -> Found:
     """
     for shard, record in _promised_shards(facts):
         if shard.num_rows is not None and shard.num_rows != record.num_rows:
-            yield wrong(shard.path, f"{counted(shard.num_rows, 'pack')}", f"{counted(record.num_rows, 'pack')}")
+            yield wrong(shard.path, f"{count_text(shard.num_rows, 'pack')}", f"{count_text(record.num_rows, 'pack')}")
 
 
 @artifact_rule("BP345", ERROR, "PSB212")

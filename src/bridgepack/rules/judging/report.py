@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from bridgepack.records import Finding, HostVerdict, Upgrade
 from bridgepack.records.results import Result
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 from bridgepack.rules.judging.judgement import SkippedRule
 from bridgepack.rules.judging.rule import Severity, rule_page
 
@@ -95,9 +95,9 @@ class CheckReport(Result):
 
     def headline(self) -> str:
         """Return what came out, in one line."""
-        ran = f"{counted(len(self.rules_run), 'rule')} ran, {len(self.rules_skipped):,} did not"
+        ran = f"{count_text(len(self.rules_run), 'rule')} ran, {len(self.rules_skipped):,} did not"
         totals = {"error": self.num_errors, "warning": self.num_warnings}
-        numbers = ", ".join(counted(number, noun) for noun, number in totals.items() if number)
+        numbers = ", ".join(count_text(number, noun) for noun, number in totals.items() if number)
         return f"{self.target or 'the packs'}: {numbers or 'no errors, no warnings'}; {ran}"
 
     def fails(self, *, strict: bool = False) -> bool:

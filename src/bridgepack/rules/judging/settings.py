@@ -26,7 +26,7 @@ class Settings:
     config: RunConfig
 
     @property
-    def loaded(self) -> RunConfig:
+    def loaded_config(self) -> RunConfig:
         """The settings that reads use."""
         return self.config
 
@@ -39,7 +39,7 @@ class Settings:
         value = self._find(path)
         if value is not _MISSING:
             return value
-        config, section = self.loaded, path.partition(".")[0]
+        config, section = self.loaded_config, path.partition(".")[0]
         if not config.is_whole_at(path):
             reason = config.why_unknown(path)
             unset = say("{path} is not set in {place}", path=setting(path), place=config.place)
@@ -48,13 +48,13 @@ class Settings:
             raise CannotJudgeError(f"{config.place} has no section {section}")
         return None
 
-    def stated(self, path: str) -> Any:
+    def stated_value(self, path: str) -> Any:
         """Return the value, or None if it is not set, for settings whose default in the host is off."""
         return self.value(path) if self.is_stated(path) else None
 
     def is_set(self, path: str) -> bool:
         """Return whether a setting is set and not None."""
-        return self.stated(path) is not None
+        return self.stated_value(path) is not None
 
     def is_on(self, path: str) -> bool:
         """Return whether a switch is set and true; an unset switch is off, as in the host's defaults."""
@@ -125,7 +125,7 @@ class Settings:
         return target.rpartition(".")[2]
 
     def _find(self, path: str) -> Any:
-        node: Any = self.loaded.values
+        node: Any = self.loaded_config.values
         for name in path.split("."):
             if not (type(node) is dict or isinstance(node, Mapping)) or name not in node:  # a dict is found out faster
                 return None if node is None else _MISSING
@@ -159,7 +159,7 @@ def number_format_of(settings: Settings) -> str:
     if isinstance(words, Mapping):
         words = [words.get("fp8"), words.get("fp8") and words.get("fp8_recipe"), words.get("fp4") and "nvfp4"]
     if _FP8 in readable_paths and settings.value(_FP8):
-        words = [words, "fp8", settings.stated("model.fp8_recipe")]
+        words = [words, "fp8", settings.stated_value("model.fp8_recipe")]
     if _FP4 in readable_paths and settings.value(_FP4):
         words = [words, "nvfp4"]
     text = str(words).lower()

@@ -60,7 +60,7 @@ class Run(Settings):
         return require_known_release(self.versions.release)
 
     @cached_property
-    def loaded(self) -> RunConfig:
+    def loaded_config(self) -> RunConfig:
         """The settings as the host loads them, under the names of 0.6 for every version."""
         return with_host_defaults(in_current_names(self.config, self.versions), self.versions)
 
@@ -84,7 +84,7 @@ class Run(Settings):
     @cached_property
     def packs_in_batch(self) -> bool:
         """Whether `enable_in_batch_packing` is on."""
-        return bool(self.stated("dataset.enable_in_batch_packing"))
+        return bool(self.stated_value("dataset.enable_in_batch_packing"))
 
     @cached_property
     def is_packed(self) -> bool:
@@ -122,7 +122,7 @@ class Run(Settings):
     @cached_property
     def pads_to_max_length(self) -> bool:
         """Whether every row is padded to packed_sequence_size: the host checks for the literal True."""
-        flags = (self.stated("dataset.pad_to_max_length"), self.dataset_kwargs.get("pad_to_max_length"))
+        flags = (self.stated_value("dataset.pad_to_max_length"), self.dataset_kwargs.get("pad_to_max_length"))
         return any(value is True for value in flags)
 
     #: Ranks that share each layer's weights.

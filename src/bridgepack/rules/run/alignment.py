@@ -325,7 +325,7 @@ def _context_limit(run: Run) -> tuple[int, str]:
     Raises:
         CannotJudgeError: the settings have no limit, as with plain RoPE.
     """
-    if run.stated("model.max_position_embeddings"):
+    if run.stated_value("model.max_position_embeddings"):
         return run.integer("model.max_position_embeddings"), "model.max_position_embeddings"
     if run.text_or_none("model.position_embedding_type") == "yarn":
         original = run.integer_or_none("model.yarn_original_max_position_embeddings")

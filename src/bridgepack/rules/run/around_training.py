@@ -1,7 +1,7 @@
 """Rules on packing inside the job, file systems, and packs of earlier versions of the host."""
 
 from bridgepack.records import TRAIN
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 from bridgepack.rules.judging.context import CannotJudgeError
 from bridgepack.rules.judging.rule import ADVICE, ERROR, WARNING, Found, place, rule, wrong
 from bridgepack.rules.judging.subject import HAS_SPECS, IS_PACKED, PACKS_OFFLINE, SPECS, Run
@@ -112,11 +112,11 @@ def whole_artifact_read_for_throughput(run: Run) -> Found:
     Fix: Use a local {dataset.dataset_root}.
     Source: PSC406; bridge/training/utils/flop_utils.py:762-795; bridge/data/packing/algorithms.py:346-420
     """
-    if not run.stated("peft"):
+    if not run.stated_value("peft"):
         return
-    name = next((run.stated(f"dataset.hf_dataset.{key}") for key in ("dataset_name", "path_or_dataset")), None)
+    name = next((run.stated_value(f"dataset.hf_dataset.{key}") for key in ("dataset_name", "path_or_dataset")), None)
     # The host reads a field of the model, which a model that is built from parts does not have.
-    is_built_from_parts = str(run.stated("model._target_")).endswith("ModelConfig")
+    is_built_from_parts = str(run.stated_value("model._target_")).endswith("ModelConfig")
     model_id = "" if is_built_from_parts else run.text_or_none("model.hf_model_id") or ""
     if name in ("squad", "rajpurkar/squad") and "Meta-Llama-3-70B" in model_id:
         yield wrong("dataset.hf_dataset", f"{name} with {model_id}", "packs of a local dataset")
@@ -184,7 +184,7 @@ def artifact_of_earlier_host(run: Run) -> Found:
     for truth in artifact.require_truths():
         if truth.num_misaligned_runtime and not truth.num_misaligned_stored:
             actual = (
-                f"{counted(truth.num_sequences, 'sequence')}, stored lengths multiples of {multiple}, "
+                f"{count_text(truth.num_sequences, 'sequence')}, stored lengths multiples of {multiple}, "
                 "runtime lengths not"
             )
             yield wrong(

@@ -141,7 +141,7 @@ _EXPORT, _SOURCE, _HUB_MODEL = "checkpoint.also_save_hf_checkpoint", "checkpoint
 
 
 def _exports_for_hugging_face(run: Run) -> bool:
-    return run.is_on(_EXPORT) and not run.stated(_SOURCE)
+    return run.is_on(_EXPORT) and not run.stated_value(_SOURCE)
 
 
 @fixable_rule("BP867", WARNING, when=_exports_for_hugging_face, versions=_CURRENT, noticed="first checkpoint, or never")
@@ -154,8 +154,8 @@ def exported_with_config_of_tokenizer(run: Run) -> Found:
     Fix: Set {checkpoint.hf_source_path} to the model's id or folder.
     Evidence: read in main of 2026-08-22. Source: bridge/training/checkpointing.py (_resolve_hf_source)
     """
-    model = run.stated(_HUB_MODEL)
-    tokenizer = run.stated("tokenizer.tokenizer_model")
+    model = run.stated_value(_HUB_MODEL)
+    tokenizer = run.stated_value("tokenizer.tokenizer_model")
     fields = run.release.facts.types_of(str(run.value("model._target_")))
     if model and fields and "hf_model_id" not in fields and tokenizer != model:
         actual = f"not set, so that the config is that of the tokenizer, {tokenizer}"

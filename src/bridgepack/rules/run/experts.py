@@ -104,7 +104,7 @@ _OVERLAP, _DELAYED = "overlap_moe_expert_parallel_comm", "delay_wgrad_compute"
 
 
 def _acts(run: Run, name: str) -> bool:
-    return run.stated(acting(run, name)) is True
+    return run.stated_value(acting(run, name)) is True
 
 
 @rule("BP830", ERROR, noticed=VALIDATE, evidence=EXECUTED)
@@ -121,7 +121,7 @@ def expert_overlap_without_what_it_needs(run: Run) -> Found:
 
 
 def _lacking(run: Run) -> Iterator[tuple[str, str]]:
-    is_early = run.stated("comm_overlap") is not None
+    is_early = run.stated_value("comm_overlap") is not None
     dispatcher, modules = run.text_or_none(_DISPATCHER), run.items("model.recompute_modules")
     if run.expert_model_parallel_size == 1 or (is_early and (run.integer_or_none(_EXPERTS) or 0) < 2):
         yield "one rank or one expert", "expert_model_parallel_size of at least 2 and several experts"
@@ -131,7 +131,7 @@ def _lacking(run: Run) -> Iterator[tuple[str, str]]:
         yield "no virtual pipeline stages", "virtual_pipeline_model_parallel_size set"
     if dispatcher not in ("alltoall", "flex"):
         yield f"moe_token_dispatcher_type {dispatcher}", "alltoall or flex"
-    granularity = run.stated("model.recompute_granularity")
+    granularity = run.stated_value("model.recompute_granularity")
     is_recomputed = run.is_set("model.recompute_method") or run.is_set("model.recompute_num_layers")
     if granularity == "full" or is_recomputed or "moe" in modules:
         yield "whole layers or experts recomputed", "selective recomputation of other modules"

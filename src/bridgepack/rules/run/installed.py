@@ -226,7 +226,7 @@ def tokenizer_drops_spaces(run: Run) -> Found:
     Fix: Encode and decode one text with this version before packing; use another version of transformers.
     Evidence: executed with transformers 5.12.
     """
-    model = run.stated(_TOKENIZER)
+    model = run.stated_value(_TOKENIZER)
     if "deepseek-v3" not in str(model or "").lower().replace("_", "-"):
         return
     version = installed_version(run, "transformers")

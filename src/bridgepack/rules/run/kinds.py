@@ -104,8 +104,8 @@ def _wrong_kinds(run: Run) -> Iterator[tuple[str, Any, Kind, Any]]:
     for path, kind in KINDS.items():
         if is_own and path.startswith("dataset.") and path not in _ANY_DATASET:
             continue
-        value, (holder, _, name) = run.stated(path), path.rpartition(".")
-        may_be_null = path not in _NEVER_NULL or name not in _fields(run.stated(holder))
+        value, (holder, _, name) = run.stated_value(path), path.rpartition(".")
+        may_be_null = path not in _NEVER_NULL or name not in _fields(run.stated_value(holder))
         if not (value is None and may_be_null) and _convert(value, kind, strict=True) is None:
             yield path, value, kind, _convert(value, kind)
 

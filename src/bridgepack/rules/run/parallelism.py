@@ -2,7 +2,7 @@
 
 import itertools
 
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 from bridgepack.rules.judging.environment import BRIDGE
 from bridgepack.rules.judging.rule import ADVICE, ERROR, WARNING, Found, Violation, change, fixable_rule, rule, wrong
 from bridgepack.rules.judging.subject import IS_PACKED, PACKS_OFFLINE, SPECS, Run
@@ -32,7 +32,7 @@ def _overlaps(*names: str) -> list[str]:
 
 
 def _without_layers(run: Run, beside: str, why: str) -> Violation:
-    is_laid_out = run.stated("model.pipeline_model_parallel_layout") is not None
+    is_laid_out = run.stated_value("model.pipeline_model_parallel_layout") is not None
     changes = () if is_laid_out else change(_LAYERS, None, why)
     return wrong(_LAYERS, f"{run.num_mtp_layers} with {beside}", "None with packs", changes=changes)
 
@@ -157,7 +157,7 @@ def router_counts_padding(run: Run) -> Found:
     Source: PSB806; bridge/training/gpt_step.py:432-437
     """
     names = ("moe_aux_loss_coeff", "moe_z_loss_coeff", "moe_router_enable_expert_bias")
-    balancing_paths = [path for path in (f"model.{name}" for name in names) if run.stated(path)]
+    balancing_paths = [path for path in (f"model.{name}" for name in names) if run.stated_value(path)]
     if balancing_paths and (run.pads_to_max_length or run.pad_seq_to_mult > 1):
         yield wrong(balancing_paths[0], "counts padding tokens", "little padding")
 
@@ -171,7 +171,7 @@ def balance_per_sequence_means_per_pack(run: Run) -> Found:
     Fix: Use aux_loss or global_aux_loss if balance within each sequence matters.
     Source: PSB807; core/packed_seq_params.py:27; core/transformer/transformer_layer.py:792
     """
-    if "seq_aux_loss" in run.items(_BALANCING) and run.stated("model.moe_aux_loss_coeff"):
+    if "seq_aux_loss" in run.items(_BALANCING) and run.stated_value("model.moe_aux_loss_coeff"):
         yield wrong(_BALANCING, "seq_aux_loss with packs", "aux_loss, global_aux_loss")
 
 
@@ -188,15 +188,15 @@ def uneven_tokens_for_hybrid_dispatch(run: Run) -> Found:
     Noticed: first step, or never (hang).
     Source: PSB808; bridge/models/transformer_config.py:91-130; bridge/training/config.py:1249
     """
-    backend = run.stated("model.moe_flex_dispatcher_backend")
-    if run.stated("model.moe_token_dispatcher_type") != "flex" or backend != "hybridep":
+    backend = run.stated_value("model.moe_flex_dispatcher_backend")
+    if run.stated_value("model.moe_token_dispatcher_type") != "flex" or backend != "hybridep":
         return
     if not run.pads_to_max_length:
         if graph_capture(run).is_on:
             path, why = "dataset.dataset_kwargs.pad_to_max_length", "every rank then has as many tokens"
             yield wrong(path, "not true with hybridep and CUDA graphs", "true", to=True, because=why)
     elif run.packed_sequence_size % (HYBRID_CHUNK_TOKENS * num_shares(run)):
-        actual = f"{run.packed_sequence_size} over {counted(num_shares(run), 'rank')} with hybridep"
+        actual = f"{run.packed_sequence_size} over {count_text(num_shares(run), 'rank')} with hybridep"
         yield wrong(f"{SPECS}.packed_sequence_size", actual, f"a multiple of {HYBRID_CHUNK_TOKENS * num_shares(run)}")
 
 

@@ -52,12 +52,12 @@ def has_own_dataset(run: Run) -> bool:
 
 def switches_on(run: Run, *paths: str) -> list[str]:
     """Return the paths whose value is the literal true."""
-    return [path for path in paths if run.stated(path) is True]
+    return [path for path in paths if run.stated_value(path) is True]
 
 
 def variable(run: Run, name: str) -> str | None:
     """Return a variable of the run's environment as its processes have it, or None if no setting gives it."""
-    variables = run.stated("env_vars")
+    variables = run.stated_value("env_vars")
     value = variables.get(name) if isinstance(variables, Mapping) else None
     return None if value is None else str(value)
 
@@ -67,7 +67,7 @@ def acting(run: Run, name: str) -> str:
 
     Source: megatron/bridge/training/comm_overlap.py, _get_model_comm_overlap_cfgs.
     """
-    return f"{'model' if run.stated('comm_overlap') is None else 'comm_overlap'}.{name}"
+    return f"{'model' if run.stated_value('comm_overlap') is None else 'comm_overlap'}.{name}"
 
 
 def truths(run: Run) -> tuple[SplitTruth, ...]:
@@ -205,7 +205,7 @@ def graph_capture(run: Run) -> GraphCapture:
     """
     setting = run.text_or_none("model.cuda_graph_impl") or "none"
     old = {"enable_cuda_graph": "local", "external_cuda_graph": "transformer_engine"}
-    flag = next((name for name in old if setting == "none" and run.stated(f"model.{name}")), "")
+    flag = next((name for name in old if setting == "none" and run.stated_value(f"model.{name}")), "")
     entries = (graph_entries(run, f"model.cuda_graph_{name}") for name in ("modules", "scope"))
     scopes = tuple(dict.fromkeys(chain(*entries)))
     is_whole = setting == "local" and "full_iteration" in scopes
@@ -221,7 +221,7 @@ def graph_capture(run: Run) -> GraphCapture:
 
 def graph_entries(run: Run, path: str) -> tuple[str, ...]:
     """Return the entries of the setting at a path, e.g. `("attn", "mlp")`."""
-    value = run.stated(path)
+    value = run.stated_value(path)
     items = value if isinstance(value, (list, tuple)) else (value,)
     names = (item.get("_name_") if isinstance(item, Mapping) else item for item in items if item is not None)
     return tuple(name.rpartition(".")[2] for item in names for name in str(item).split(","))

@@ -204,7 +204,7 @@ def text_not_packed(run: Run) -> Found:
     Fix: Turn offline packing on, or ignore this finding. Check the config after overrides, not the recipe. Families
         whose shipped recipes turn packing off, and classes that take no packs (BP943), are not reported.
     """
-    family = family_of(run.loaded)
+    family = family_of(run.loaded_config)
     packs_otherwise = family is None or family.name not in NOT_OFFLINE
     if not run.is_packed and packs_otherwise and not refuses_text_packs(run):
         yield wrong("dataset.enable_offline_packing", "off", "true, to fill packs with text")
@@ -212,7 +212,7 @@ def text_not_packed(run: Run) -> Found:
 
 def _scaling(run: Run) -> float:
     """Return the factor by which the run scales rotary embeddings; 1 without scaling."""
-    if "yarn" in (run.stated("model.position_embedding_type"), run.stated("model.rope_type")):
+    if "yarn" in (run.stated_value("model.position_embedding_type"), run.stated_value("model.rope_type")):
         names = ("yarn_rotary_scaling_factor", "rotary_scaling_factor")
         factors = [run.number_or_none(f"model.{name}") for name in names if run.is_set(f"model.{name}")]
         return next(filter(None, factors), 1.0)
@@ -241,7 +241,7 @@ def positions_beyond_training(run: Run) -> Found:
         {model.yarn_original_max_position_embeddings} and the same in the exported config.json.
     Noticed: never. Source: core/models/common/embeddings/rotary_pos_embedding.py
     """
-    model = run.stated("model.hf_model_id")
+    model = run.stated_value("model.hf_model_id")
     positions = positions_of(model) if isinstance(model, str) else None
     if positions is None:
         raise CannotJudgeError("the positions of the model are not known")

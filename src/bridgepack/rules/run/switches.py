@@ -83,7 +83,7 @@ def attribute_name_of_old_version(run: Run) -> Found:
         {dataset.enable_in_batch_packing}.
     """
     for name, replacement in FORMER_FIELDS.items():
-        if run.stated(f"dataset.{name}"):
+        if run.stated_value(f"dataset.{name}"):
             yield wrong(f"dataset.{name}", "set", f"{replacement}, which replaced it in 0.6")
 
 
@@ -121,7 +121,7 @@ def padding_switch_not_literally_true(run: Run) -> Found:
     Noticed: never, or validate() with pad_cu_seqlens.
     """
     path, value = "dataset.dataset_kwargs.pad_to_max_length", run.dataset_kwargs.get("pad_to_max_length")
-    beside = run.stated("dataset.pad_to_max_length")
+    beside = run.stated_value("dataset.pad_to_max_length")
     literal_true = change(path, True, "the host reads the literal true from dataset_kwargs")
     if value and value is not True:
         is_meant = value == 1 or str(value).lower() in ("true", "yes", "on")

@@ -102,7 +102,7 @@ def _uneven_pattern(run: Run, stages: int) -> Found:
 
     Source: megatron/core/models/hybrid/hybrid_layer_allocation.py:372-464.
     """
-    pattern = run.stated(_PATTERN) or run.stated("model.hybrid_override_pattern")
+    pattern = run.stated_value(_PATTERN) or run.stated_value("model.hybrid_override_pattern")
     if not isinstance(pattern, str):
         return
     first, *parts_after = pattern.partition("/")[0].split("|")
@@ -217,14 +217,14 @@ def recomputation_half_described(run: Run) -> Found:
     Fix: With full, set {model.recompute_method} to uniform or block, and {model.recompute_num_layers}. With selective,
         set neither, and name modules in {model.recompute_modules} that the model has.
     """
-    granularity, method = run.stated(_RECOMPUTED), run.stated("model.recompute_method")
+    granularity, method = run.stated_value(_RECOMPUTED), run.stated_value("model.recompute_method")
     if granularity is None:
         return
     if granularity not in ("full", "selective"):
         yield wrong(_RECOMPUTED, repr(granularity), "full, selective or None")
     if method not in _METHODS and (method is not None or granularity != "selective"):
         yield wrong("model.recompute_method", f"{method} with {granularity}", " or ".join(_METHODS))
-    layers = run.stated("model.recompute_num_layers")
+    layers = run.stated_value("model.recompute_num_layers")
     if (layers is None) != (granularity == "selective"):
         allowed_values = "None" if granularity == "selective" else "a number of layers"
         yield wrong("model.recompute_num_layers", f"{layers} with {granularity}", allowed_values)
@@ -243,7 +243,7 @@ def _wrong_recomputation(run: Run) -> Iterator[tuple[str, str]]:
     fits = {
         "moe_act": run.is_on("model.moe_grouped_gemm"),
         "mla_up_proj": run.is_on("model.multi_latent_attention"),
-        "gdn_norm_out": run.stated("model.experimental_attention_variant") in DELTA_NETS,
+        "gdn_norm_out": run.stated_value("model.experimental_attention_variant") in DELTA_NETS,
         "shared_experts": not (
             run.is_set("model.moe_shared_expert_intermediate_size") and run.is_on("model.moe_shared_expert_overlap")
         ),
@@ -267,7 +267,7 @@ def embedding_gradient_deferred_without_pipeline(run: Run) -> Found:
         more.
     """
     deferral, limit = acting(run, "defer_embedding_wgrad_compute"), acting(run, "wgrad_deferral_limit")
-    if run.stated(deferral) is not True:
+    if run.stated_value(deferral) is not True:
         return
     if run.pipeline_model_parallel_size == 1:
         fix = say("Set {path} to false.", path=setting(deferral))
@@ -298,24 +298,24 @@ def sharded_parameters_contradicted(run: Run) -> Found:
         {dist.use_tp_pp_dp_mapping} and {ddp.fsdp_manual_registration} (without {ddp.nccl_ub}) off. Without
         Megatron-FSDP use torch_dist.
     """
-    switched_on, is_saved_so = switches_on(run, *_MEGATRON_FSDP), run.stated(_FORMAT) == _SHARDED_FORMAT
+    switched_on, is_saved_so = switches_on(run, *_MEGATRON_FSDP), run.stated_value(_FORMAT) == _SHARDED_FORMAT
     if not switched_on:
         if is_saved_so and _keeps_checkpoints(run):
             yield wrong(_FORMAT, "fsdp_dtensor without Megatron-FSDP", "torch_dist", to="torch_dist")
         return
     with_it = say("with {path} true", path=setting(switched_on[0]))
     if _keeps_checkpoints(run) and not is_saved_so:
-        actual = join([str(run.stated(_FORMAT)), with_it], " ")
+        actual = join([str(run.stated_value(_FORMAT)), with_it], " ")
         yield wrong(
             _FORMAT, actual, _SHARDED_FORMAT, to=_SHARDED_FORMAT, because="Megatron-FSDP has its own checkpoint format"
         )
     if run.is_on("dist.use_torch_fsdp2") and (_MEGATRON_FSDP[0] in switched_on or _keeps_checkpoints(run)):
         yield wrong("dist.use_torch_fsdp2", join(["true", with_it], " "), "one of the two")
-    if run.stated("ddp.megatron_fsdp_version") == 2:  # BP838
+    if run.stated_value("ddp.megatron_fsdp_version") == 2:  # BP838
         return
     if run.is_on("ddp.fsdp_manual_registration") and not run.is_on("ddp.nccl_ub"):
         yield wrong("ddp.fsdp_manual_registration", say("true without {ddp.nccl_ub}"), "false, or with nccl_ub")
-    if run.stated("ddp.data_parallel_sharding_strategy") == "optim_grads_params" and run.is_set(_HASHES):
+    if run.stated_value("ddp.data_parallel_sharding_strategy") == "optim_grads_params" and run.is_set(_HASHES):
         yield wrong(_HASHES, f"{run.value(_HASHES)} with sharding optim_grads_params", "None")
     if run.is_on("dist.use_tp_pp_dp_mapping"):
         yield wrong("dist.use_tp_pp_dp_mapping", join(["true", with_it], " "), "false", to=False)
@@ -336,13 +336,13 @@ def checkpoints_without_their_groups(run: Run) -> Found:
         )
     if run.is_on("checkpoint.async_save") and not run.is_set("checkpoint.save"):
         yield wrong("checkpoint.async_save", say("true without {checkpoint.save}"), "false", to=False)
-    if run.stated(_FORMAT) in (None, "torch_dist", _SHARDED_FORMAT):
+    if run.stated_value(_FORMAT) in (None, "torch_dist", _SHARDED_FORMAT):
         return
     is_sharded = switches_on(
         run, "optimizer.use_distributed_optimizer", "ddp.use_distributed_optimizer", *_MEGATRON_FSDP
     )
     reasons = ["async_save true"] * run.is_on("checkpoint.async_save")
-    reasons += ["a distributed optimizer and no gloo"] * (run.stated(gloo) is False and bool(is_sharded))
+    reasons += ["a distributed optimizer and no gloo"] * (run.stated_value(gloo) is False and bool(is_sharded))
     if reasons:
         actual = f"{run.value(_FORMAT)} with {' and '.join(reasons)}"
         yield wrong(_FORMAT, actual, "torch_dist or fsdp_dtensor", to="torch_dist", because="it is written in parallel")

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 
 from bridgepack.records import TRAIN
 from bridgepack.records.messages import say
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 from bridgepack.rules.judging.context import CannotJudgeError
 from bridgepack.rules.judging.files import Files
 from bridgepack.rules.judging.rule import ADVICE, EXECUTED, WARNING, Found, fixable_rule, place, rule, wrong
@@ -121,7 +121,7 @@ def several_caches_of_one_size(run: Run) -> Found:
     """
     caches = cached_packs(run, TRAIN, run.require_files()) if TRAIN in splits_packed_by_host(run) else ()
     if len(caches) > 1:
-        yield wrong(place(f"{raw_root(run)}/packed"), f"{counted(len(caches), 'pack')}", "1")
+        yield wrong(place(f"{raw_root(run)}/packed"), f"{count_text(len(caches), 'pack')}", "1")
 
 
 @rule("BP217", WARNING, "PSB217; bridge/data/builders/gpt_sft.py:268, 354")

@@ -57,7 +57,7 @@ def _loader(run: Run) -> str | None:
 
 def _fills_last_batch(run: Run) -> bool:
     """Return whether a batch may have more packs than the run."""
-    return run.value("train.num_epochs") is not None or run.stated("dataset.drop_last") is False
+    return run.value("train.num_epochs") is not None or run.stated_value("dataset.drop_last") is False
 
 
 @rule("BP601", ERROR, "PSB601; bridge/data/loaders.py:285", when=PACKS_OFFLINE, noticed="dataset build")

@@ -50,7 +50,8 @@ def no_backend_for_packed_attention(run: Run) -> Found:
 def has_flash_attention_3(run: Run) -> bool:
     """Return whether FlashAttention 3 is known to be installed, and TransformerEngine takes it."""
     versions = run.environment.versions if run.environment is not None else {}
-    takes_third = run.stated("model.flash_attention_version") in (None, 3) and run.versions[ENGINE] >= Version("2.16")
+    version = run.stated_value("model.flash_attention_version")
+    takes_third = version in (None, 3) and run.versions[ENGINE] >= Version("2.16")
     return takes_third and bool(_FLASH_ATTENTION_3 & set(versions))
 
 
@@ -98,7 +99,7 @@ def deterministic_gated_delta_net(run: Run) -> Found:
     Fix: Set {model.deterministic_mode} to false, or train unpacked. Evidence: read in megatron-core 0.19.2.
     """
     path = "model.deterministic_mode"
-    if run.stated(path) and run.model_setting("experimental_attention_variant") in DELTA_NETS:
+    if run.stated_value(path) and run.model_setting("experimental_attention_variant") in DELTA_NETS:
         yield wrong(path, "true with gated delta net", "false with packs", to=False)
 
 
@@ -117,7 +118,7 @@ def attention_mask_of_the_dataset_ignored(run: Run) -> Found:
     Fix: Set {dataset.skip_getting_attention_mask_from_dataset} to true, or train unpacked if you need the mask.
     """
     path = "dataset.skip_getting_attention_mask_from_dataset"
-    if run.is_packed and run.stated(path) is False:
+    if run.is_packed and run.stated_value(path) is False:
         because = "attention over packs uses cu_seqlens only"
         yield wrong(path, "false", "true with packs", to=True, because=because)
 
@@ -189,8 +190,8 @@ def latent_attention_setting_refused(run: Run) -> Found:
     """
     if not run.model_setting("multi_latent_attention"):
         return
-    rope_type = run.stated("model.rope_type")
-    if run.stated(_FUSION) and isinstance(rope_type, str) and rope_type != "yarn":
+    rope_type = run.stated_value("model.rope_type")
+    if run.stated_value(_FUSION) and isinstance(rope_type, str) and rope_type != "yarn":
         why = "multi-latent attention fuses rotary embeddings with YaRN only"
         yield wrong(_FUSION, f"true with rope_type {rope_type}", "false, or rope_type yarn", to=False, because=why)
 
@@ -203,7 +204,7 @@ def sparse_attention_with_fused_rotary(run: Run) -> Found:
     Bad: experimental_attention_variant dsa, apply_rope_fusion true. Good: apply_rope_fusion false.
     Fix: Set {model.apply_rope_fusion} to false. Evidence: read in megatron-core 0.19.2.
     """
-    if run.stated(_FUSION) and run.model_setting("experimental_attention_variant") == "dsa":
+    if run.stated_value(_FUSION) and run.model_setting("experimental_attention_variant") == "dsa":
         why = "sparse attention refuses fused rotary embeddings"
         yield wrong(_FUSION, "true with sparse attention", "false", to=False, because=why)
 
@@ -219,8 +220,10 @@ def fused_rotary_with_several_axes(run: Run) -> Found:
     Source: PSB912; core/models/common/embeddings/rope_utils.py:292-330;
         bridge/models/qwen_vl/modelling_qwen3_vl/rope.py:467-483
     """
-    has_axes = run.stated("model.position_embedding_type") == "mrope" or bool(run.stated("model.mrope_section"))
-    if run.stated(_FUSION) and has_axes:
+    has_axes = run.stated_value("model.position_embedding_type") == "mrope" or bool(
+        run.stated_value("model.mrope_section")
+    )
+    if run.stated_value(_FUSION) and has_axes:
         yield wrong(_FUSION, "true with mrope", "false", to=False, because="fused kernels have one axis of positions")
 
 
@@ -250,7 +253,7 @@ def learned_positions_packed(run: Run) -> Found:
     Fix: Restart position_ids at every sequence, as the host's dataset does.
     """
     path, kind = "model.position_embedding_type", "learned_absolute"
-    if run.stated(path) == kind:
+    if run.stated_value(path) == kind:
         yield wrong(path, f"{kind}, packed", "position_ids that restart at every sequence")
 
 
@@ -273,7 +276,7 @@ def single_fused_rotary_embedding(run: Run) -> Found:
         first step.
     """
     path = "model.fused_single_qkv_rope"
-    if run.is_packed and run.stated(path) is True and not run.stated("model.multi_latent_attention"):
+    if run.is_packed and run.stated_value(path) is True and not run.stated_value("model.multi_latent_attention"):
         why = "the kernel does not support packs"
         yield wrong(path, "true with packs", "false with packs", to=False, because=why)
 
@@ -293,7 +296,7 @@ def fused_rotary_embedding_loses_yarn_scale(run: Run) -> Found:
     Fix: Set {model.apply_rope_fusion} to false.
     Source: PSB711; core/models/common/embeddings/rope_utils.py:318-327; bridge/utils/fusions.py:84-92
     """
-    if run.stated(_FUSION) is not True or run.stated("model.position_embedding_type") != "yarn":
+    if run.stated_value(_FUSION) is not True or run.stated_value("model.position_embedding_type") != "yarn":
         return
     kind, scale = run.class_name("model") or "", yarn_scale(run)
     if scale != 1.0 and kind.endswith(_OWN_CONSTRUCTION):
@@ -323,7 +326,7 @@ def rotary_embedding_sequence_by_sequence(run: Run) -> Found:
     Fix: Set {model.apply_rope_fusion} to true if the model has plain rotary embeddings.
     Evidence: read in megatron-core 0.19.2; SkyRL #274.
     """
-    if run.stated(_FUSION) is False and run.stated("model.position_embedding_type") == "rope":
+    if run.stated_value(_FUSION) is False and run.stated_value("model.position_embedding_type") == "rope":
         yield wrong(_FUSION, "false with packs", "true, which computes all sequences at once")
 
 
@@ -339,7 +342,7 @@ def positions_run_on_through_the_pack(run: Run) -> Found:
         {dataset.offline_packing_specs.packed_sequence_size}.
     Evidence: read in megatron-core 0.19.2; the effect is inferred.
     """
-    if run.stated(_FUSION) is not False or not run.flag(f"{SPECS}.pad_cu_seqlens"):
+    if run.stated_value(_FUSION) is not False or not run.flag(f"{SPECS}.pad_cu_seqlens"):
         return
     for truth in truths(run):
         if truth.max_runtime_length == run.packed_sequence_size:

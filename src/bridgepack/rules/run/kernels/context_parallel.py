@@ -37,7 +37,7 @@ def dynamic_context_parallel(run: Run) -> Found:
     run.value("model")
     types = run.release.facts.types_of(_PROVIDER)
     for path in _DYNAMIC:
-        if run.stated(path) and path.partition(".")[2] not in types:
+        if run.stated_value(path) and path.partition(".")[2] not in types:
             yield wrong(path, str(run.value(path)), f"not set with Megatron-Bridge {run.release.name}")
 
 

@@ -27,7 +27,7 @@ def _has_sliding_window(run: Run) -> bool:
 
     Source: megatron/bridge/models/stepfun/step35_provider.py:110-122.
     """
-    kinds = run.stated("model.layer_types")
+    kinds = run.stated_value("model.layer_types")
     if isinstance(kinds, list) and "sliding_attention" in kinds:
         return True
     window = run.model_setting("window_size")
@@ -91,7 +91,7 @@ def heads_do_not_divide_for_all_to_all(run: Run) -> Found:
         return
     size, tensor = run.context_parallel_size, run.tensor_model_parallel_size
     heads = run.integer("model.num_attention_heads")
-    is_latent = run.stated("model.multi_latent_attention")
+    is_latent = run.stated_value("model.multi_latent_attention")
     groups = heads if is_latent else run.integer("model.num_query_groups", default=heads)
     per_rank = (heads // tensor, max(groups // tensor, 1))
     if any(count % size for count in per_rank):
@@ -108,7 +108,7 @@ def hierarchical_sizes_do_not_fit(run: Run) -> Found:
     Bad: cp_comm_type a2a+p2p without sizes; or sizes [4, 2] at CP 4. Good: sizes [2, 2] at CP 4.
     Fix: Set sizes whose product is {model.context_parallel_size}, or remove them and use p2p. Noticed: validate().
     """
-    sizes, kinds = run.stated(_SIZES), run.cp_comm_types if run.is_stated(_KIND) else ()
+    sizes, kinds = run.stated_value(_SIZES), run.cp_comm_types if run.is_stated(_KIND) else ()
     is_used = any("a2a+p2p" in kind for kind in kinds)
     if sizes is None:
         if is_used:
@@ -170,7 +170,7 @@ def exchange_of_wrong_kind(run: Run) -> Found:
     Why: Crash at start: validate() searches it for a name. Bad: cp_comm_type 3. Good: cp_comm_type p2p, or null.
     Fix: Set {model.cp_comm_type} to p2p, or to a list with a name for each layer.
     """
-    value = run.stated(_KIND)
+    value = run.stated_value(_KIND)
     names = value if isinstance(value, (list, tuple)) else [value]
     if value is not None and not all(isinstance(name, str) for name in names):
         yield wrong(_KIND, repr(value), "p2p, a2a, a2a+p2p, all_gather, or a list of these")
@@ -235,7 +235,7 @@ def batch_invariance_with_context_parallelism(run: Run) -> Found:
     Fix: Set {model.batch_invariant_mode} to false, or context parallelism to 1. Evidence: read in megatron-core 0.19.2.
     """
     path = "model.batch_invariant_mode"
-    if run.stated(path) is True and splits_context(run):
+    if run.stated_value(path) is True and splits_context(run):
         actual = f"true with context parallelism {run.context_parallel_size}"
         yield wrong(path, actual, "false with context parallelism", to=False)
 
@@ -250,6 +250,6 @@ def varying_lengths_with_allgather_dispatcher(run: Run) -> Found:
         validate().
     """
     path, variable_lengths = "model.moe_token_dispatcher_type", "model.variable_seq_lengths"
-    if run.stated(variable_lengths) is True and run.text_or_none(path) == "allgather":
+    if run.stated_value(variable_lengths) is True and run.text_or_none(path) == "allgather":
         why = "it supports varying lengths"
         yield wrong(path, "allgather with variable_seq_lengths true", "alltoall or flex", to="alltoall", because=why)

@@ -189,7 +189,7 @@ def graphs_without_graph_safe_random_state(run: Run) -> Found:
     capture = graph_capture(run)
     if not capture.is_on or run.class_name("model") not in _CHECKS_RANDOM_STATE:
         return
-    if not run.flag("rng.te_rng_tracker") and not run.stated("model.use_te_rng_tracker"):
+    if not run.flag("rng.te_rng_tracker") and not run.stated_value("model.use_te_rng_tracker"):
         actual, why = f"false with {_describe(capture)}", "graphs need random states that they can replay"
         yield wrong("rng.te_rng_tracker", actual, "true with CUDA graphs", to=True, because=why)
 
@@ -207,7 +207,7 @@ def full_recompute_inside_layer_graphs(run: Run) -> Found:
     Evidence: read in megatron-core 0.19.2.
     """
     path = "model.recompute_granularity"
-    if run.stated(path) in (None, "selective"):
+    if run.stated_value(path) in (None, "selective"):
         return
     capture = graph_capture(run)
     if capture.is_on and not capture.is_full_iteration:
@@ -229,7 +229,7 @@ def graph_settings_contradict(run: Run) -> Found:
     """
     capture = graph_capture(run)
     yield from _wrong_inference_scope(run, capture)
-    old = [name for name in ("enable_cuda_graph", "external_cuda_graph") if run.stated(f"model.{name}")]
+    old = [name for name in ("enable_cuda_graph", "external_cuda_graph") if run.stated_value(f"model.{name}")]
     if old and (len(old) > 1 or capture.setting != "none"):
         actual = f"{' and '.join(old)} true, cuda_graph_impl {capture.setting}"
         yield wrong(f"model.{old[0]}", actual, "one of the three")
@@ -240,7 +240,7 @@ def graph_settings_contradict(run: Run) -> Found:
     if capture.setting == "none":
         return
     modules, scope = graph_entries(run, _MODULES), graph_entries(run, _SCOPE)
-    if run.stated(_SCOPE) is not None and modules not in ((), ("full",), ("",)):
+    if run.stated_value(_SCOPE) is not None and modules not in ((), ("full",), ("",)):
         yield wrong(_SCOPE, f"{scope} with {modules}", say("not set; {model.cuda_graph_modules} replaces it"))
     yield from _wrong_entries(capture)
 
@@ -276,7 +276,7 @@ def graph_modules_do_not_fit_the_model(run: Run) -> Found:
     capture = graph_capture(run)
     if not capture.is_on or capture.is_full_iteration:
         return
-    if run.stated("model.cpu_offloading") is True:
+    if run.stated_value("model.cpu_offloading") is True:
         yield wrong("model.cpu_offloading", "true with graphs of layers", "false with graphs")
     for actual, allowed_values in _misfits(run, frozenset(capture.modules)):
         yield wrong(_MODULES, actual, allowed_values)
@@ -293,11 +293,11 @@ def _misfits(run: Run, modules: frozenset[str]) -> Iterator[tuple[str, str]]:
         return
     if "mlp" in modules and _has_only_expert_layers(run):
         yield "mlp in a model whose layers all have experts", "moe_router"
-    drops = run.stated("model.moe_expert_capacity_factor") is not None
-    if "moe" in modules and not (drops and run.stated("model.moe_pad_expert_input_to_capacity")):
+    drops = run.stated_value("model.moe_expert_capacity_factor") is not None
+    if "moe" in modules and not (drops and run.stated_value("model.moe_pad_expert_input_to_capacity")):
         yield "moe with experts without a token limit", "moe_router"
 
 
 def _has_only_expert_layers(run: Run) -> bool:
-    frequency = run.stated("model.moe_layer_freq")
+    frequency = run.stated_value("model.moe_layer_freq")
     return frequency in (None, 1) or (isinstance(frequency, (list, tuple)) and 0 not in frequency)

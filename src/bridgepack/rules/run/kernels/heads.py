@@ -24,7 +24,7 @@ _GLOBAL_HEADS = {"gemma4": 512, "gemma4_vl": 512}
 
 def largest_head(run: Run) -> tuple[str, int]:
     """Return the setting with the size of the model's largest heads, over all layers, and the size."""
-    if run.stated("model.multi_latent_attention"):
+    if run.stated_value("model.multi_latent_attention"):
         queries = sum(run.integer(f"model.{name}") for name in _LATENT)
         return "model.qk_head_dim", max(queries, run.integer("model.v_head_dim"))
     if not run.is_stated("model._target_"):

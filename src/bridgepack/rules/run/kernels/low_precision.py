@@ -1,6 +1,6 @@
 """Rules on matrix products in FP8 and FP4, which need multiples of tokens."""
 
-from bridgepack.records.words import counted
+from bridgepack.records.words import count_text
 from bridgepack.rules.judging.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
 from bridgepack.rules.judging.subject import IS_PACKED, PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.reading import nearest_multiples
@@ -30,7 +30,7 @@ def pack_width_unfit_for_low_precision(run: Run) -> Found:
         return
     multiple, size = TOKEN_MULTIPLES[run.number_format] * num_shares(run), run.packed_sequence_size
     if size > 0 and size % multiple:
-        actual = f"{size} over {counted(num_shares(run), 'rank')} in {run.number_format}"
+        actual = f"{size} over {count_text(num_shares(run), 'rank')} in {run.number_format}"
         allowed_values = f"a multiple of {multiple}, e.g. {nearest_multiples(size, multiple)}"
         yield wrong(f"{SPECS}.packed_sequence_size", actual, allowed_values)
 
@@ -65,5 +65,5 @@ def expert_padding_left_to_the_experts(run: Run) -> Found:
     if run.number_format == "bf16" or not run.is_mixture_of_experts:
         return
     paths = [f"model.moe_router_padding_for_{name}" for name in ("quantization", "fp8")]
-    if not any(run.stated(path) for path in paths):
+    if not any(run.stated_value(path) for path in paths):
         yield wrong(paths[0], f"false with {run.number_format} experts", "true")

@@ -83,7 +83,7 @@ def _left_to_variables(run: Run, variables: dict[str, str]) -> Found:
 
 
 def _versions(run: Run, versions: dict[int, str]) -> Found:
-    flash_version = run.stated("model.flash_attention_version")
+    flash_version = run.stated_value("model.flash_attention_version")
     for version, value in versions.items() if flash_version is not None else ():
         if version != flash_version and value != "0":
             actual = say(

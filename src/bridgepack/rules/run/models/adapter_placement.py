@@ -138,5 +138,7 @@ def _expert_adapters(run: Run) -> ExpertAdapters:
     """
     if not run.is_on("model.moe_grouped_gemm"):
         return "sequential"
-    is_each = run.stated("peft.share_expert_adapters") is False and not run.is_on("peft.experts_shared_outer_loras")
+    is_each = run.stated_value("peft.share_expert_adapters") is False and not run.is_on(
+        "peft.experts_shared_outer_loras"
+    )
     return "each" if is_each else "shared"

@@ -131,9 +131,9 @@ def mixers_without_adapters(run: Run) -> Found:
 
 def recomputes_parts(run: Run) -> bool:
     """Return whether recomputation is on under adapters, and nothing makes the input require a gradient."""
-    granularity = run.stated(_GRANULARITY)
+    granularity = run.stated_value(_GRANULARITY)
     recomputes = granularity in ("selective", "full") or (granularity is None and run.is_on(_OLD_NAME))
-    freezes = not (adapter_of(run) == "VLMLoRA" and run.stated("peft.freeze_language_model") is False)
+    freezes = not (adapter_of(run) == "VLMLoRA" and run.stated_value("peft.freeze_language_model") is False)
     if not recomputes or not freezes or graph_capture(run).is_full_iteration:
         return False
     has_method = granularity == "full" or run.is_set(_METHOD)
@@ -142,14 +142,14 @@ def recomputes_parts(run: Run) -> bool:
 
 def _keeps_input_frozen(run: Run) -> bool:
     """Return whether the host leaves the input of a model's layers without a gradient, whatever the method."""
-    return bool(run.stated(_PATTERN)) and not run.release.frees_hybrid_inputs
+    return bool(run.stated_value(_PATTERN)) and not run.release.frees_hybrid_inputs
 
 
 def _num_recomputed(run: Run, num_layers: int) -> int:
     """Return how many of the first stage's layers are recomputed as a whole, from its first one on."""
-    if run.stated(_GRANULARITY) != "full":
+    if run.stated_value(_GRANULARITY) != "full":
         return 0
-    is_block = run.stated(_METHOD) == "block"
+    is_block = run.stated_value(_METHOD) == "block"
     return run.integer("model.recompute_num_layers", default=1) if is_block else num_layers
 
 
@@ -169,7 +169,7 @@ def _layers_of_first_stage(run: Run, model: Architecture) -> int:
     chunks = run.stated_integer("model.virtual_pipeline_model_parallel_size") or 1
     if stages == 1:
         return len(model.layers)
-    pattern = run.stated(_PATTERN)
+    pattern = run.stated_value(_PATTERN)
     if isinstance(pattern, str) and "|" in pattern:
         return len(pattern.partition("|")[0])
     if run.is_set("model.pipeline_model_parallel_layout"):
@@ -200,7 +200,7 @@ def adapters_without_gradient(run: Run) -> Found:
     without, linears = _gradients(run).without, trained_linears(run)
     if not without:
         return
-    is_whole = run.stated(_GRANULARITY) == "full"
+    is_whole = run.stated_value(_GRANULARITY) == "full"
     regions = ["whole layers"] if is_whole else list(dict.fromkeys(linear.region for linear in without))
     layers = sorted({linear.layer for linear in without if linear.layer is not None})
     names = ", ".join(dict.fromkeys(linear.name for linear in without))
@@ -214,7 +214,7 @@ def adapters_without_gradient(run: Run) -> Found:
 
 def _uniform(run: Run) -> tuple[Change, ...]:
     """Return the change, which the overlap of expert communication forbids: BP830."""
-    if run.stated(acting(run, "overlap_moe_expert_parallel_comm")) or _keeps_input_frozen(run):
+    if run.stated_value(acting(run, "overlap_moe_expert_parallel_comm")) or _keeps_input_frozen(run):
         return ()
     return change(_METHOD, "uniform", "the host then lets the input of the layers require a gradient")
 
@@ -271,7 +271,7 @@ def adapters_that_cannot_train(run: Run) -> Found:
     if inits == ["zero", "zero"]:
         actual = "zero, as lora_B_init_method"
         yield wrong("peft.lora_A_init_method", actual, "xavier", to="xavier", because="one matrix must not be zero")
-    if adapter_of(run) == "DoRA" and run.stated("peft.dropout_position") not in (None, "pre"):
+    if adapter_of(run) == "DoRA" and run.stated_value("peft.dropout_position") not in (None, "pre"):
         yield wrong("peft.dropout_position", "post with DoRA", "pre", to="pre", because="DoRA has no other")
     yield from _require_division(run)
 

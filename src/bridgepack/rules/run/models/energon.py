@@ -20,7 +20,7 @@ _OVERLAPS = tuple(
 
 def packs_by_energon(run: Run) -> bool:
     """Return whether Energon packs samples from a buffer."""
-    return run.dataset_kind == _ENERGON and run.stated(_BUFFER) is not None
+    return run.dataset_kind == _ENERGON and run.stated_value(_BUFFER) is not None
 
 
 @fixable_rule("BP045", ERROR, when=packs_by_energon, versions=_NEW, noticed=VALIDATE, evidence=_EXECUTED)
@@ -40,7 +40,7 @@ def energon_packing_unfit(run: Run) -> Found:
         ("dataset.enable_in_batch_packing", False),
         ("dataset.defer_in_batch_packing_to_step", False),
     ):
-        value = run.stated(path)
+        value = run.stated_value(path)
         if value != values and (value is not None or values is True):
             allowed_values = f"{_words(values)} with packing_buffer_size"
             yield wrong(path, _words(value), allowed_values, group=path, to=values, because="Energon packs the samples")
@@ -62,8 +62,8 @@ def _unsupported_settings(run: Run) -> Iterator[tuple[str, str, str]]:
     if run.num_mtp_layers > 0:
         yield "model.mtp_num_layers", str(run.num_mtp_layers), "null or 0"
     for path in ("model.cuda_graph_impl", "model.vision_cuda_graph_impl"):
-        if run.stated(path) not in (None, "none"):
-            yield path, str(run.stated(path)), "none"
+        if run.stated_value(path) not in (None, "none"):
+            yield path, str(run.stated_value(path)), "none"
     if run.is_on("model.dist_train.use_dist_train"):
         yield "model.dist_train.use_dist_train", "true", "false"
 

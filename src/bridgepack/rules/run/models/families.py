@@ -40,7 +40,7 @@ def family_packed_against_its_recipe(run: Run) -> Found:
     Evidence: the docstrings of the host's recipes; they do not say what breaks.
     Source: PSB901; bridge/recipes/qwen/h100/qwen3_next.py:162; glm/h100/glm45.py:298; deepseek/h100/deepseek_v4.py:356
     """
-    is_split_whole = run.family.name == "deepseek_v4" and run.stated("model.cp_partition_mode") == "contiguous"
+    is_split_whole = run.family.name == "deepseek_v4" and run.stated_value("model.cp_partition_mode") == "contiguous"
     if run.family.name in NOT_OFFLINE and not is_split_whole:
         allowed_values = "no packing, as in the host's recipes for this family"
         yield wrong(_OFFLINE, f"packs for {run.family.evidence} ({run.family.name})", allowed_values)
@@ -57,7 +57,7 @@ def in_batch_packing_refused_by_family(run: Run) -> Found:
         nemotron_vl/data/collate_fn.py:69
     """
     name, evidence = run.family.name, run.family.evidence
-    is_deferred = name == "nemotron_vl" and run.stated("dataset.defer_in_batch_packing_to_step")
+    is_deferred = name == "nemotron_vl" and run.stated_value("dataset.defer_in_batch_packing_to_step")
     if name in _IN_BATCH_REFUSED and not is_deferred:
         why = "the family's data code refuses in-batch packing"
         allowed_values = f"false: {_IN_BATCH_REFUSED[name]} raises"
@@ -93,7 +93,7 @@ def local_attention_packed(run: Run) -> Found:
     if attention_backend(run) == "local" and (backend_takes_effect(run) or run.class_name("model") in _HYBRID_CLASSES):
         why = "only TransformerEngine's attention supports packs"
         yield wrong("model.attention_backend", "local", "unset, fused or auto with packs", to=None, because=why)
-    spec = run.stated("model.transformer_layer_spec")
+    spec = run.stated_value("model.transformer_layer_spec")
     target = str(spec.get("_target_") if isinstance(spec, Mapping) else spec or "")
     if target.rpartition(".")[2] in ("local_layer_spec", "get_gpt_layer_local_spec"):
         yield wrong("model.transformer_layer_spec", target, "a specification with TransformerEngine's layers")
@@ -111,7 +111,7 @@ def in_batch_packing_against_its_recipe(run: Run) -> Found:
         gemma3_vl/h100/gemma3_vl.py:115; kimi_vl/h100/kimi_k25_vl.py:98; exaone/h100/exaone45.py:65;
         nemotron_omni/h100/nemotron_omni.py:58; models/qwen_audio/data/collate_fn.py:54
     """
-    name, is_deferred = run.family.name, bool(run.stated("dataset.defer_in_batch_packing_to_step"))
+    name, is_deferred = run.family.name, bool(run.stated_value("dataset.defer_in_batch_packing_to_step"))
     if name in _NOT_IN_BATCH and (name != "nemotron_vl" or is_deferred):
         allowed_values = "false, as in the host's recipes for this family"
         yield wrong(_IN_BATCH, f"true for {run.family.evidence} ({name})", allowed_values)
@@ -130,7 +130,7 @@ def local_implementation_packed(run: Run) -> Found:
         bridge/models/gpt_provider.py:111; bridge/models/falcon_h1/falconh1_provider.py:94
     """
     path, implementation = "model.transformer_impl", "transformer_engine"
-    if run.stated(path) == "local":
+    if run.stated_value(path) == "local":
         yield wrong(path, "local with packs", implementation, to=implementation, because="packs need its attention")
 
 
@@ -166,7 +166,7 @@ _MAMBA_KERNELS = {"causal-conv1d": Version("1.4.0"), "mamba-ssm": Version("2.0.0
 
 def has_mamba_layers(run: Run) -> bool:
     """Return whether the model has Mamba layers, from its layer pattern (`M-M-M*-`) or its class."""
-    patterns = (run.stated(f"model.{name}") for name in ("hybrid_layer_pattern", "hybrid_override_pattern"))
+    patterns = (run.stated_value(f"model.{name}") for name in ("hybrid_layer_pattern", "hybrid_override_pattern"))
     stated_patterns = [pattern for pattern in patterns if isinstance(pattern, str)]
     if stated_patterns:
         return any("M" in pattern for pattern in stated_patterns)
@@ -234,7 +234,7 @@ def mamba_heads_do_not_divide(run: Run) -> Found:
     Source: PSB906; core/ssm/mamba_mixer.py:260-272; core/ssm/mamba_context_parallel.py:106-130
     """
     tensor, context = run.tensor_model_parallel_size, run.context_parallel_size
-    heads, groups = run.stated("model.mamba_num_heads"), run.stated("model.mamba_num_groups")
+    heads, groups = run.stated_value("model.mamba_num_heads"), run.stated_value("model.mamba_num_groups")
     if type(heads) is int and heads % (tensor * context):
         actual = f"{heads} with tensor x context parallelism {tensor * context}"
         yield wrong("model.mamba_num_heads", actual, f"a product that divides {heads}")

@@ -35,7 +35,7 @@ def pattern_of_expert_layers_of_another_length(run: Run) -> Found:
     Fix: Give {model.moe_layer_freq} one 0 or 1 a layer, or a number n for every n-th layer.
     Source: core/models/gpt/gpt_layer_specs.py:643-671
     """
-    pattern, layers = run.stated(_FREQUENCY), run.integer_or_none("model.num_layers")
+    pattern, layers = run.stated_value(_FREQUENCY), run.integer_or_none("model.num_layers")
     if pattern == 0:  # every 0th layer: ZeroDivisionError
         yield wrong(_FREQUENCY, "0", "at least 1, or a list")
     if not isinstance(pattern, (list, tuple)) or layers is None:
@@ -107,5 +107,5 @@ def loss_over_gathered_logits(run: Run) -> Found:
     Fix: Set {model.parallel_output} to true.
     Source: core/models/gpt/gpt_model.py:280; core/tensor_parallel/cross_entropy.py; Megatron-LM pull 7452
     """
-    if run.tensor_model_parallel_size > 1 and run.stated(_PARALLEL) is False:
+    if run.tensor_model_parallel_size > 1 and run.stated_value(_PARALLEL) is False:
         yield wrong(_PARALLEL, f"false with tensor parallelism {run.tensor_model_parallel_size}", "true")

@@ -36,9 +36,9 @@ def logger_without_a_run_name(run: Run) -> Found:
     Noticed: validate(), or the first log line. Evidence: executed with the real 0.6.2 for MLflow and Comet.
     """
     for project, name in (("mlflow_experiment", "mlflow_run_name"), ("comet_project", "comet_experiment_name")):
-        if run.stated(f"logger.{project}") and not run.stated(f"logger.{name}"):
+        if run.stated_value(f"logger.{project}") and not run.stated_value(f"logger.{name}"):
             yield wrong(f"logger.{name}", f"not set, with {project}", "a name", group=name)
-    if run.stated("logger.wandb_project") and run.stated("logger.wandb_exp_name") == "":
+    if run.stated_value("logger.wandb_project") and run.stated_value("logger.wandb_exp_name") == "":
         yield wrong("logger.wandb_exp_name", "empty, with wandb_project", "a name, or None", group="wandb_exp_name")
 
 
@@ -50,7 +50,7 @@ def package_of_a_logger_missing(run: Run) -> Found:
     Fix: Install the package where the run will be, or unset the logger's fields.
     """
     for package, fields in LOGGER_PACKAGES.items():
-        path = next((f"logger.{name}" for name in fields if run.stated(f"logger.{name}")), None)
+        path = next((f"logger.{name}" for name in fields if run.stated_value(f"logger.{name}")), None)
         if path is not None and package not in run.require_environment().versions:
             yield wrong(path, f"set, and {package} is not installed", f"with {package} installed", group=package)
 
@@ -72,12 +72,12 @@ def checkpoint_options_contradicted(run: Run) -> Found:
         actual = say("{step} without {checkpoint.load}", step=run.value(f"{section}.ckpt_step"))
         fix = say("Set {checkpoint.ckpt_step} to null, or {checkpoint.load} to the folder of the checkpoints.")
         yield wrong(f"{section}.ckpt_step", actual, say("None, or with {checkpoint.load}"), fix=fix)
-    if run.is_on(f"{section}.async_save") and run.stated(f"{section}.use_persistent_ckpt_worker") is False:
+    if run.is_on(f"{section}.async_save") and run.stated_value(f"{section}.use_persistent_ckpt_worker") is False:
         worker = f"{section}.use_persistent_ckpt_worker"
         yield wrong(worker, "false with async_save true", "true", to=True, fix=set_to(worker, "true"))
     export_path = f"{section}.also_save_hf_checkpoint"
     for name, value in (("ckpt_format", "fsdp_dtensor"), ("non_persistent_ckpt_type", "local")):
-        if run.is_on(export_path) and run.stated(f"{section}.{name}") == value:
+        if run.is_on(export_path) and run.stated_value(f"{section}.{name}") == value:
             yield wrong(export_path, f"true with {name} {value}", "false", to=False, fix=set_to(export_path, "false"))
     reshard_path = "distrib_optim_fully_reshardable_mem_efficient"
     if run.is_on(f"{section}.dist_ckpt_optim_fully_reshardable") and run.is_on(f"{section}.{reshard_path}"):

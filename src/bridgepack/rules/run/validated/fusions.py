@@ -16,7 +16,7 @@ _PATTERN, _LAYERS = "model.hybrid_layer_pattern", "model.num_layers"
 
 def _activation(run: Run) -> str | None:
     """Return the name of the activation function, e.g. `silu`, or None if it is not known."""
-    value = run.stated("model.activation_func")
+    value = run.stated_value("model.activation_func")
     text = value.get("_target_") if isinstance(value, Mapping) else value
     return None if text is None else str(text).rpartition(".")[2]
 
@@ -54,14 +54,14 @@ def fusion_of_another_activation(run: Run) -> Found:
 
 def _clamp_error(run: Run) -> str:
     """Return why megatron-core refuses a clamp of SwiGLU, or nothing; before 0.20 it ignores the clamp."""
-    value = run.stated(_CLAMP)
+    value = run.stated_value(_CLAMP)
     if not isinstance(value, (int, float)) or not run.versions.are_in({CORE: ">=0.20"}):
         return ""
     if not math.isfinite(value) or value <= 0:
         return "SwiGLU, which needs a number above 0"
     if not run.is_mixture_of_experts:
         return "SwiGLU without experts"
-    if run.stated("model.glu_linear_offset"):
+    if run.stated_value("model.glu_linear_offset"):
         return "SwiGLU and glu_linear_offset"
     return "SwiGLU and use_te_activation_func true" if run.is_on(_ENGINE) else ""
 
@@ -74,7 +74,7 @@ def _judge_fusion(run: Run, kind: str) -> Found:
         reason = "gelu without a gate and without biases"
     elif kind == "quick_gelu" and not is_gated:
         reason = "quick_gelu without a gate"
-    elif kind != "quick_gelu" and run.stated("model.glu_linear_offset"):
+    elif kind != "quick_gelu" and run.stated_value("model.glu_linear_offset"):
         reason = f"{kind} and glu_linear_offset"
     if reason:
         yield wrong(_FUSED, f"true with {reason}", "false", to=False)
@@ -89,7 +89,7 @@ def layer_pattern_of_another_model(run: Run) -> Found:
         - MLP, E experts; | separates pipeline stages, / begins the layers of multi-token prediction.
     Source: bridge/models/hybrid/hybrid_provider.py:170-250; core/models/hybrid/hybrid_layer_allocation.py:128,277
     """
-    pattern = run.stated(_PATTERN)
+    pattern = run.stated_value(_PATTERN)
     if not isinstance(pattern, str) or run.class_name("model") not in HYBRID_PROVIDERS:
         return
     layers = pattern.partition("/")[0].replace("|", "")

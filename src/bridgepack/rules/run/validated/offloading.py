@@ -50,7 +50,7 @@ def activations_offloaded_without_what_that_needs(run: Run) -> Found:
     yield from _wrong_modules(run)
     sizes = ("min_offloaded_tensor_size", "delta_offload_bytes_across_pp_ranks")
     for name, maximum in (*((size, None) for size in sizes), ("activation_offload_fraction", 1)):
-        value = run.stated(f"model.{name}")
+        value = run.stated_value(f"model.{name}")
         if isinstance(value, (int, float)) and (value < 0 or (maximum is not None and value > maximum)):
             yield wrong(f"model.{name}", str(value), f"0 to {maximum}" if maximum else "0 or more")
     for name, value_needed in OFFLOADING_VARIABLES.items():
@@ -70,7 +70,7 @@ def _wrong_modules(run: Run) -> Found:
         )
     if "attn_proj" in modules and "core_attn" not in modules:
         yield wrong(_MODULES, "attn_proj without core_attn", "both")
-    is_recomputed = run.stated("model.recompute_granularity") == "selective" and in_experts
+    is_recomputed = run.stated_value("model.recompute_granularity") == "selective" and in_experts
     if is_recomputed and "moe" in run.items("model.recompute_modules"):
         yield wrong(_MODULES, f"{in_experts[0]} with moe in recompute_modules", "modules outside the experts")
     if "fused_group_mlp" in modules:

@@ -18,25 +18,25 @@ def quantisation(run: Run) -> str | None:
 
     `fp8`, `mxfp8`, `fp4` or `nvfp4`; the precision's own fields write over those of the model.
     """
-    precision = run.stated(_PRECISION)
+    precision = run.stated_value(_PRECISION)
     if isinstance(precision, str):
         name = precision.replace("-", "_")
         return next((kind for kind in ("mxfp8", "nvfp4", "fp8", "fp4") if kind in name), None)
     holder = _PRECISION if isinstance(precision, Mapping) else "model"
-    if run.stated(f"{holder}.fp4"):
-        return "nvfp4" if run.stated(f"{holder}.fp4_recipe") == "nvfp4" else "fp4"
-    if run.stated(f"{holder}.fp8"):
-        return "mxfp8" if run.stated(f"{holder}.fp8_recipe") == "mxfp8" else "fp8"
+    if run.stated_value(f"{holder}.fp4"):
+        return "nvfp4" if run.stated_value(f"{holder}.fp4_recipe") == "nvfp4" else "fp4"
+    if run.stated_value(f"{holder}.fp8"):
+        return "mxfp8" if run.stated_value(f"{holder}.fp8_recipe") == "mxfp8" else "fp8"
     return None
 
 
 def scales_with_delay(run: Run) -> bool:
     """Return whether FP8 scales by the maxima of earlier steps, after the host has applied `mixed_precision`."""
-    precision = run.stated(_PRECISION)
+    precision = run.stated_value(_PRECISION)
     if isinstance(precision, str):
         return "delayed" in precision
     holder = _PRECISION if isinstance(precision, Mapping) else "model"
-    return bool(run.stated(f"{holder}.fp8")) and run.stated(f"{holder}.fp8_recipe") == "delayed"
+    return bool(run.stated_value(f"{holder}.fp8")) and run.stated_value(f"{holder}.fp8_recipe") == "delayed"
 
 
 @fixable_rule("BP877", ERROR, "bridge/training/config.py:1043-1063", noticed=VALIDATE, evidence=EXECUTED)
@@ -105,7 +105,7 @@ def optimizer_state_narrowed_without_what_it_needs(run: Run) -> Found:
 
 def _types(run: Run) -> Iterator[tuple[str, str]]:
     for name in ("main_grads", "main_params", "exp_avg", "exp_avg_sq"):
-        value: Any = run.stated(f"optimizer.{name}_dtype")
+        value: Any = run.stated_value(f"optimizer.{name}_dtype")
         if value is not None:
             text = value.get("_target_") if isinstance(value, Mapping) else value
             yield f"optimizer.{name}_dtype", str(text).rpartition(".")[2]
@@ -127,13 +127,13 @@ def number_formats_contradicted(run: Run) -> Found:
     kind, option = quantisation(run), "model.fp8_output_proj"
     if run.is_on(option) and kind != "mxfp8":
         yield wrong(option, f"true with {kind or 'neither FP8 nor FP4'}", "false, or mxfp8", to=False)
-    holder = _PRECISION if isinstance(run.stated(_PRECISION), Mapping) else "model"
-    if isinstance(run.stated(_PRECISION), str):
+    holder = _PRECISION if isinstance(run.stated_value(_PRECISION), Mapping) else "model"
+    if isinstance(run.stated_value(_PRECISION), str):
         return
     if run.is_on(f"{holder}.fp16") and run.is_on(f"{holder}.bf16"):
         yield wrong(f"{holder}.fp16", "true with bf16 true", "one of the two")
-    if run.stated(f"{holder}.fp8") and run.stated(f"{holder}.fp4"):
+    if run.stated_value(f"{holder}.fp8") and run.stated_value(f"{holder}.fp4"):
         yield wrong(f"{holder}.fp4", "set with fp8", "one of the two")
     for name in ("fp8", "fp4"):
-        if run.stated(f"{holder}.{name}_param") is True and not run.stated(f"{holder}.{name}"):
+        if run.stated_value(f"{holder}.{name}_param") is True and not run.stated_value(f"{holder}.{name}"):
             yield wrong(f"{holder}.{name}_param", f"true without {name}", "false", to=False)

@@ -31,7 +31,7 @@ def group_limited_routing_incomplete(run: Run) -> Found:
     if not limit:
         return
     experts, old = run.integer_or_none(_EXPERTS), "model.moe_router_topk_limited_devices"
-    if run.stated(old):
+    if run.stated_value(old):
         yield wrong(old, f"{run.value(old)} with moe_router_group_topk {limit}", "None", to=None)
     if experts is None:
         yield wrong(_LIMIT, f"{limit} without experts", "None", to=None)
@@ -51,7 +51,10 @@ def balancing_losses_without_coefficients(run: Run) -> Found:
     Good: moe_aux_loss_coeff [0.01, 0.001].
     Fix: Give a coefficient for each kind of balancing, in the same order, or one kind and one coefficient.
     """
-    kinds, coefficients = run.stated("model.moe_router_load_balancing_type"), run.stated("model.moe_aux_loss_coeff")
+    kinds, coefficients = (
+        run.stated_value("model.moe_router_load_balancing_type"),
+        run.stated_value("model.moe_aux_loss_coeff"),
+    )
     if isinstance(kinds, list) and not (isinstance(coefficients, list) and len(coefficients) == len(kinds)):
         actual = f"{coefficients} for {len(kinds)} kinds of balancing"
         yield wrong("model.moe_aux_loss_coeff", actual, f"a list of {len(kinds)}")
@@ -122,7 +125,7 @@ def sizes_of_no_experts(run: Run) -> Found:
     Fix: Unset {model.moe_ffn_hidden_size} for a dense model, and {model.moe_shared_expert_intermediate_size} without
         shared experts.
     """
-    size, frequency = "model.moe_ffn_hidden_size", run.stated("model.moe_layer_freq")
+    size, frequency = "model.moe_ffn_hidden_size", run.stated_value("model.moe_layer_freq")
     is_mixed = 0 in frequency if isinstance(frequency, list) else isinstance(frequency, int) and frequency > 1
     if run.is_set(size) and run.integer_or_none(_EXPERTS) is None and not is_mixed:
         yield wrong(size, f"{run.value(size)} without experts", "None", to=None, because="the model has no experts")
@@ -150,9 +153,9 @@ def router_scores_contradicted(run: Run) -> Found:
     if run.is_on("model.moe_router_enable_expert_bias") and scores not in BIASED_SCORES:
         actual, fix = f"{scores} with moe_router_enable_expert_bias true", set_to(function, "sigmoid")
         yield wrong(function, actual, " or ".join(BIASED_SCORES), fix=fix)
-    is_balanced_otherwise = run.stated("model.moe_router_load_balancing_type") == "sinkhorn"
+    is_balanced_otherwise = run.stated_value("model.moe_router_load_balancing_type") == "sinkhorn"
     pre = "model.moe_router_pre_softmax"
-    is_single = run.stated("model.moe_router_topk") == 1 and scores == "softmax"
+    is_single = run.stated_value("model.moe_router_topk") == 1 and scores == "softmax"
     if is_single and not run.is_on(pre) and not is_balanced_otherwise:
         yield wrong(pre, "false with moe_router_topk 1 and softmax", "true", to=True)
 
@@ -209,7 +212,7 @@ def option_passed_by_experts_of_gemma_4(run: Run) -> Found:
         yield wrong(impl, str(run.text_or_none(impl)), "none", to="none", because="its experts cannot be captured")
     if run.is_on(overlap):
         yield wrong(overlap, "true", "false", to=False)
-    is_selective = run.stated("model.recompute_granularity") == "selective"
+    is_selective = run.stated_value("model.recompute_granularity") == "selective"
     if is_selective and "layernorm" in run.items("model.recompute_modules"):
         yield wrong("model.recompute_modules", "layernorm", "other modules")
     offloads = run.is_on("model.fine_grained_activation_offloading")

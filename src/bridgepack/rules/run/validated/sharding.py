@@ -44,7 +44,7 @@ _NEEDED: dict[str, Any] = {
 
 def is_second_version(run: Run) -> bool:
     """Return whether Megatron-FSDP of version 2 is on."""
-    return run.stated(VERSION) == 2 and bool(switches_on(run, *_SWITCHES))
+    return run.stated_value(VERSION) == 2 and bool(switches_on(run, *_SWITCHES))
 
 
 @rule("BP838", ERROR, when=is_second_version, versions={BRIDGE: ">=0.7"}, noticed=VALIDATE)
@@ -65,10 +65,10 @@ def sharded_parameters_of_version_2_unfit(run: Run) -> Found:
 def _unfit(run: Run) -> Iterator[tuple[str, str, str]]:
     """Yield (setting, value, what is allowed)."""
     for path, requirement in _NEEDED.items():
-        value = run.stated(path)
+        value = run.stated_value(path)
         if value != requirement and not (value is None and requirement in (1, False, "none", "no_shard", 0.0)):
             yield path, _words(value), _words(requirement)
-    precision = run.stated(_PRECISION)
+    precision = run.stated_value(_PRECISION)
     kind = quantisation(run)
     if kind is not None or (isinstance(precision, str) and not precision.startswith("bf16")):
         yield _PRECISION, kind or str(precision), "bf16_mixed"
