@@ -4,14 +4,20 @@
 # For training and the canary, install bridgepack into the NeMo container instead:
 #   FROM nvcr.io/nvidia/nemo:25.11
 #   RUN pip install --no-deps bridgepack
-FROM python:3.12-slim AS wheel
-RUN pip install --no-cache-dir build
+# Packages are installed by hash. The base is a tag: `docker buildx imagetools inspect python:3.12-slim` says its digest,
+# and `--build-arg BASE=python:3.12-slim@sha256:..` builds from that.
+ARG BASE=python:3.12-slim
+FROM ${BASE} AS wheel
+COPY .github/release-tools.txt /tools.txt
+RUN pip install --no-cache-dir --no-deps --require-hashes --requirement /tools.txt
 COPY . /source
-RUN python -m build --wheel --outdir /wheels /source
+RUN python -m build --no-isolation --wheel --outdir /wheels /source
 
-FROM python:3.12-slim
+FROM ${BASE}
+COPY .github/image.txt /image.txt
 COPY --from=wheel /wheels /wheels
-RUN pip install --no-cache-dir /wheels/*.whl s3fs gcsfs && rm -rf /wheels \
+RUN pip install --no-cache-dir --no-deps --require-hashes --requirement /image.txt \
+    && pip install --no-cache-dir --no-deps /wheels/*.whl && rm -rf /wheels /image.txt \
     && useradd --create-home --uid 1000 bridgepack
 USER bridgepack
 WORKDIR /work

@@ -21,8 +21,8 @@ ENVIRONMENT = PROJECT / "tests" / "environment"
 
 def _locked_versions(*names: str) -> dict[str, str]:
     lines = [line for name in names for line in (ENVIRONMENT / name).read_text().splitlines()]
-    pins = [line.partition("==") for line in lines if line and not line.startswith("#")]
-    return {canonicalize_name(name): version for name, _, version in pins}
+    pins = [line.partition("==") for line in lines if line and not line.startswith(("#", " "))]
+    return {canonicalize_name(name): version.removesuffix(" \\") for name, _, version in pins}
 
 
 def test_installed_versions_are_the_locked_ones() -> None:
@@ -32,6 +32,13 @@ def test_installed_versions_are_the_locked_ones() -> None:
 
     assert {name: installed.get(name) for name in locked} == locked
     assert len(locked) > 100
+
+
+def test_the_native_library_without_an_author_is_installed_by_hash() -> None:
+    lines = (ENVIRONMENT / "lock.txt").read_text().splitlines()
+    [place] = [place for place, line in enumerate(lines) if line.startswith("fastokens==")]
+    assert lines[place].endswith(" \\")
+    assert lines[place + 1].startswith("    --hash=sha256:")
 
 
 def test_lock_satisfies_what_the_project_declares() -> None:

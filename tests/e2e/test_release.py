@@ -1,13 +1,18 @@
 """What the release workflow runs: sdist and wheel are built, checked, installed apart, and tried."""
 
 import os
+import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from ruamel.yaml import YAML
 
 import bridgepack
@@ -60,9 +65,50 @@ def test_a_tag_that_is_no_version_is_refused(tmp_path: Path) -> None:
 def test_the_workflow_publishes_without_a_token() -> None:
     text = (PROJECT / ".github/workflows/release.yml").read_text()
     jobs = YAML(typ="safe", pure=True).load(text)["jobs"]
-    assert any(step.get("run", "").endswith("scripts/release dist\n") for step in jobs["build"]["steps"])
-    assert jobs["publish"]["permissions"] == {"id-token": "write"}
+    assert _commands(jobs["build"])[-1] == "scripts/release --build dist --no-isolation"
+    assert _commands(jobs["try"]) == ["scripts/release --try dist"]
+    assert _commands(jobs["publish"])[-1] == "python -m twine upload --non-interactive dist/*"
+    assert set(jobs["publish"]["needs"]) == {"build", "try", "versions", "site"}
+    assert jobs["publish"]["permissions"] == {"contents": "read", "id-token": "write"}
+    assert [name for name, job in jobs.items() if "id-token" in job.get("permissions", {})] == ["publish"]
     assert "secrets." not in text
+
+
+def test_what_builds_and_uploads_is_installed_by_hash() -> None:
+    text = (PROJECT / ".github/workflows/release.yml").read_text()
+    jobs = YAML(typ="safe", pure=True).load(text)["jobs"]
+    install = "python -m pip install --quiet --no-deps --require-hashes --requirement .github/release-tools.txt"
+    for job in ("build", "publish"):
+        assert [line for line in _commands(jobs[job]) if "pip" in line] == [install]
+    lock = (PROJECT / ".github/release-tools.txt").read_text()
+    names = {line.partition("==")[0] for line in lock.splitlines() if "==" in line}
+    build = tomllib.loads((PROJECT / "pyproject.toml").read_text())
+    hook = build["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]["dependencies"]
+    needed = {
+        canonicalize_name(Requirement(text).name)
+        for text in [*build["build-system"]["requires"], *hook, "build", "twine"]
+    }
+    assert needed <= names
+    assert lock.count("--hash=sha256:") >= len(names) > len(needed)
+
+
+def test_actions_are_commits() -> None:
+    files = [PROJECT / "action.yml", *sorted((PROJECT / ".github/workflows").iterdir())]
+    used = [
+        line.split("uses:")[1].strip() for file in files for line in file.read_text().splitlines() if "uses:" in line
+    ]
+    others = [text for text in used if not text.startswith("./")]
+    assert len(others) > 10
+    assert [text for text in others if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v[\d.]+", text)] == []
+    watched = YAML(typ="safe", pure=True).load((PROJECT / ".github/dependabot.yml").read_text())["updates"]
+    assert {entry["package-ecosystem"] for entry in watched} == {"github-actions", "pip", "docker"}
+    for folder in (folder for entry in watched for folder in entry.get("directories", [entry.get("directory")])):
+        assert (PROJECT / folder.removeprefix("/")).is_dir()
+
+
+def _commands(job: dict[str, Any]) -> list[str]:
+    """Return the lines of a job's scripts."""
+    return [line for step in job["steps"] for line in step.get("run", "").splitlines()]
 
 
 def test_the_workflow_attaches_the_site_to_the_release() -> None:
@@ -72,7 +118,7 @@ def test_the_workflow_attaches_the_site_to_the_release() -> None:
     assert "--group docs .\npython -m mkdocs build --strict\n" in commands
     assert uploads == ["bridgepack-site.tar.gz"]
     assert f"tar -czf {uploads[0]} site\n" in commands
-    assert jobs["attach"]["needs"] == ["build", "site"]
+    assert jobs["attach"]["needs"] == ["build", "try", "versions", "site"]
     assert "gh release create" in jobs["attach"]["steps"][-1]["run"]
 
 
