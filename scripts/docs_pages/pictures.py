@@ -234,7 +234,7 @@ _LAYERS = (
     (("config", "what users write"), ("replay", "what loaders read")),
     (("records", "values between rooms"),),
     (("host", "releases and models of Megatron-Bridge, as data"),),
-    (("geometry", "formulas"),),
+    (("geometry", "formulas"), ("user_files", "opens files")),
     (("errors", "what users see"),),
 )
 

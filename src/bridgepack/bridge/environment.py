@@ -14,6 +14,7 @@ from packaging.utils import canonicalize_name, parse_sdist_filename, parse_wheel
 
 from bridgepack.errors import ConfigError
 from bridgepack.rules.judging.subject import Environment
+from bridgepack.user_files import read_text, reason_of
 
 #: What `environment_from_file` reads, for messages.
 READABLE = "the output of pip freeze, pip list --format json, uv pip list --format json or conda list --json"
@@ -52,11 +53,11 @@ def environment_from_file(path: Path) -> Environment:
         ConfigError: the file cannot be read, or lists no distribution with its version.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_text(path, encoding="utf-8-sig")
     except (OSError, ValueError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else None) or error
         raise ConfigError(
-            f"--environment is {str(path)!r}, which cannot be read: {reason}. Allowed: here, or a file with {READABLE}."
+            f"--environment is {str(path)!r}, which cannot be read: {reason_of(error)}. Allowed: here, or a file "
+            f"with {READABLE}."
         ) from error
     versions, python = _from_json(text) if text.lstrip().startswith(("[", "{")) else (dict(_from_lines(text)), None)
     if not any(version != _UNKNOWN_VERSION for version in versions.values()):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.errors import BridgepackError, Problem
+from bridgepack.user_files import read_text
 
 #: Endings of files with sections, whose lines are known.
 SETTINGS_SUFFIXES = frozenset({".yaml", ".yml", ".toml"})
@@ -27,7 +28,7 @@ def line_of(file: Path, paths: Iterable[str]) -> int | None:
     from ruamel.yaml.error import YAMLError
 
     try:
-        lines = _lines(file.read_text(encoding="utf-8-sig"), file.suffix.lower() == ".toml")
+        lines = _lines(read_text(file, encoding="utf-8-sig"), file.suffix.lower() == ".toml")
     except (OSError, ValueError, YAMLError, RecursionError):
         return None
     for path in paths:

@@ -10,6 +10,7 @@ from bridgepack.config.reading import read_sections
 from bridgepack.data.tokenizers.files import TokenizerFiles, read_object, tokenizer_files
 from bridgepack.errors import ConfigError
 from bridgepack.host.checkpoints import HF_CONFIG, checkpoint_kind
+from bridgepack.user_files import read_text, text_if_there
 
 _GENERATION, _ADAPTER, _RUN_CONFIG = "generation_config.json", "adapter_config.json", "run_config.yaml"
 #: Folders of a checkpoint of Megatron-Bridge with a tokenizer and an export for Hugging Face.
@@ -97,7 +98,7 @@ def _places(path: Path) -> Iterator[Path]:
 def _newest_iteration(path: Path) -> Path | None:
     """Return the checkpoint that the host loads from a folder of checkpoints, or None."""
     with suppress(OSError, ValueError):
-        text = (path / "latest_checkpointed_iteration.txt").read_text(encoding="utf-8").strip()
+        text = read_text(path / "latest_checkpointed_iteration.txt").strip()
         folder = path / ("release" if text == "release" else f"iter_{int(text):07d}")
         if folder.is_dir():
             return folder
@@ -117,7 +118,7 @@ def _first_object(places: list[Path], name: str) -> Mapping[str, Any]:
 
 def _sections(path: Path) -> Mapping[str, Any]:
     with suppress(ConfigError):
-        return read_sections(path) if path.is_file() else {}
+        return read_sections(path) if text_if_there(path) is not None else {}
     return {}
 
 

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -19,6 +18,7 @@ from bridgepack.host.vocabularies import vocabulary_of
 from bridgepack.rules.judging.facts import ArtifactFacts
 from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.judging.tokenizers import TokenizerFacts, TokenizerPair, short_name
+from bridgepack.user_files import text_if_there
 
 #: Why the tokenizers are not compared.
 _NO_TOKENIZER = "the run has no tokenizer of Hugging Face"
@@ -229,9 +229,7 @@ def _base_tokenizer(recipe: SFTRecipe | None) -> str | None:
 def _template_of(run: Run) -> str | None:
     """Return the chat template that the run sets instead of its tokenizer's."""
     path = _text(run, "tokenizer.chat_template_path")
-    with suppress(OSError, ValueError):
-        return _text(run, "tokenizer.chat_template") or (None if path is None else Path(path).read_text("utf-8"))
-    return None
+    return _text(run, "tokenizer.chat_template") or (None if path is None else text_if_there(Path(path)))
 
 
 def _template_hashes(template: str) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from bridgepack.reporting.results.checks import diff_blocks, fix_blocks
 from bridgepack.reporting.results.rules import rule_blocks, rules_blocks
 from bridgepack.reporting.screen import screen
 from bridgepack.reporting.text import printable
+from bridgepack.user_files import read_text
 
 
 @click.command()
@@ -230,7 +231,7 @@ def _hook(targets: tuple[Path, ...], **arguments: Any) -> int:
 
 def _is_meant(file: Path) -> bool:
     try:
-        text = file.read_text(encoding="utf-8-sig")
+        text = read_text(file, encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError):
         return False
     return len(set(_SECTION.findall(text))) > 1 or _SAVED.search(text) is not None

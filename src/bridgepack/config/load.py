@@ -30,6 +30,7 @@ from bridgepack.config.reading import (
 )
 from bridgepack.config.recipe.recipe import SFTRecipe, checked_object
 from bridgepack.errors import ConfigError
+from bridgepack.user_files import read_bytes
 
 __all__ = ["catalogue", "catalogue_folders", "catalogue_names", "catalogue_target", "load_recipe", "parse_overrides"]
 
@@ -208,8 +209,8 @@ def _summaries(file: Path) -> Mapping[str, str]:
     if not _is_python(file):
         return {file.stem: ""}
     try:
-        tree = ast.parse(file.read_bytes())
-    except (SyntaxError, ValueError, RecursionError) as error:
+        tree = ast.parse(read_bytes(file))
+    except (OSError, SyntaxError, ValueError, RecursionError) as error:
         raise ConfigError(f"recipe {str(file)!r} is not Python: {error}. Correct that line.") from None
     recipes = {name: summary for node in tree.body for name, summary in _named_by(node)}
     return {name: text for name, text in recipes.items() if name.endswith(RECIPE_SUFFIX) and not name.startswith("_")}

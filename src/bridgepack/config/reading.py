@@ -19,6 +19,7 @@ from bridgepack.config.errors import config_error, did_you_mean, nearest_name, q
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError, Problem
 from bridgepack.records.words import kind_of
+from bridgepack.user_files import read_bytes, read_text, reason_of
 
 #: Maximum values of a YAML file after its aliases are expanded.
 _MAX_VALUES = 100_000
@@ -104,14 +105,15 @@ def read_sections(path: Path, *, content: str = "recipe", fields: str = "name, d
         ConfigError: it cannot be read, or holds no sections.
     """
     try:
-        if path.exists() and not (path.is_file() or path.is_dir()):
-            raise OSError("it is a pipe or a device")
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_text(path, encoding="utf-8-sig")
     except FileNotFoundError:
         mark = fields.partition(",")[0] if content != "recipe" else ""
         raise ConfigError(f"{content} is {str(path)!r}; there is no such file.{_neighbours(path, mark)}") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{content} is {str(path)!r}; it cannot be read: {error}. It must be a UTF-8 file.") from None
+        reason = reason_of(error)
+        raise ConfigError(
+            f"{content} is {str(path)!r}; it cannot be read: {reason}. It must be a UTF-8 file."
+        ) from None
     with written_in(path):
         try:
             values = tomllib.loads(text) if path.suffix.lower() == ".toml" else _parse_yaml(text, str(path))
@@ -217,8 +219,12 @@ def load_module(path: Path) -> ModuleType:
     Raises:
         ConfigError: the file does not exist, or its code fails.
     """
-    if not path.is_file():
-        raise ConfigError(f"recipe is {str(path)!r}; there is no such file.{_neighbours(path)}")
+    try:
+        read_bytes(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise ConfigError(f"recipe is {str(path)!r}; there is no such file.{_neighbours(path)}") from None
+    except OSError as error:
+        raise ConfigError(f"recipe is {str(path)!r}; it cannot be read: {reason_of(error)}.") from None
     spec = importlib.util.spec_from_file_location(f"bridgepack_recipe_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
@@ -236,7 +242,7 @@ def _module_from_name(name: str, target: str) -> ModuleType:
         return None
 
     if "" not in sys.path:
-        sys.path.insert(0, "")
+        sys.path.append("")  # behind all that is installed, whose modules no file of the folder may replace
     if run_user_code(find, target) is None:
         raise ConfigError(f"recipe is {target!r}; there is no module {name!r}. Allowed: {FORMS}.")
     module: ModuleType = run_user_code(lambda: importlib.import_module(name), name)

@@ -63,19 +63,6 @@ def refuse_special(path: Path) -> None:
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
 
 
-def read_small_text(path: Path, *, max_bytes: int) -> str:
-    """Return the UTF-8 text of a file that a user names.
-
-    Raises:
-        OSError: it cannot be read, is a pipe or a device, or has more bytes.
-        UnicodeDecodeError: it is not UTF-8.
-    """
-    refuse_special(path)
-    if path.stat().st_size > max_bytes:
-        raise OSError(errno.EFBIG, f"it has more than {max_bytes:,} bytes", str(path))
-    return path.read_text(encoding="utf-8")
-
-
 def sync_folder(folder: Path) -> None:
     """Flush a folder's entries to disk."""
     descriptor = os.open(folder, os.O_RDONLY)

@@ -28,6 +28,7 @@ from bridgepack.errors import ConfigError
 from bridgepack.launching.classes import field_names, find_executor, object_of
 from bridgepack.launching.plan import DEFAULT_PYTHON, LaunchPlan
 from bridgepack.running.assignment import OPTION, encode
+from bridgepack.user_files import text_if_there
 
 #: Kinds of packagers, launchers and tunnels -> their classes.
 _PARTS: Mapping[str, Any] = {
@@ -226,6 +227,8 @@ def _part(values: Mapping[str, Any], *, default: Any = None) -> Any:
         fields["sub_packagers"] = {name: _part(inner) for name, inner in fields["sub_packagers"].items()}
     if fields.get("identity") is not None:
         fields["identity"] = str(Path(fields["identity"]).expanduser())
+    if (template := fields.get("template_path")) is not None and Path(template).is_absolute():
+        fields["template_inline"] = text_if_there(Path(template))  # nemo-run has the relative ones
     return cls(**fields)
 
 

@@ -14,6 +14,7 @@ from bridgepack.planning.layout import Gpu, Layout
 from bridgepack.planning.lengths import Lengths, pack_lengths
 from bridgepack.planning.shape import model_shape
 from bridgepack.planning.stages import even_counts, stated_split
+from bridgepack.user_files import MAX_LARGE_BYTES, read_bytes
 
 #: Source: `training_log` of megatron/bridge/training/utils/train_utils.py, 0.6.2.
 _STEP = re.compile(r"iteration\s+(\d{1,18})/\s*\d+ \|.*?elapsed time per iteration \(ms\): (\d+(?:\.\d*)?)")
@@ -53,7 +54,7 @@ def fit_speed(log: Path, recipe: SFTRecipe, lengths: Lengths, gpu: Gpu) -> Speed
 def _times(log: Path) -> list[tuple[int, float]]:
     """Return (step, seconds) of the steps after warming up."""
     try:
-        text = log.read_text(encoding="utf-8", errors="replace")
+        text = read_bytes(log, max_bytes=MAX_LARGE_BYTES).decode(errors="replace")
     except OSError as error:
         raise ConfigError(f"--calibrate is {str(log)!r}; it cannot be read: {error.strerror}. Name a log.") from None
     seconds_of_step = {int(step): float(milliseconds) / 1000 for step, milliseconds in _STEP.findall(text)}

@@ -10,6 +10,7 @@ from bridgepack.bridge.model_folder import ModelFolder, read_model_folder
 from bridgepack.config.errors import quote
 from bridgepack.config.load import CatalogueEntry
 from bridgepack.config.starting import Wish, recipes_of_model, starting_entries
+from bridgepack.data.tokenizers.files import refuse_unreadable_files
 from bridgepack.errors import ConfigError
 from bridgepack.host.checkpoints import VOCABULARY
 from bridgepack.planning.shape import ModelShape, hub_settings, model_shape, shape_of
@@ -21,8 +22,11 @@ def with_folder(wish: Wish) -> Wish:
     The model of checkpoints of Megatron-Bridge is the one that they were imported from.
 
     Raises:
-        ConfigError: the folder has an adapter, checkpoints that do not name their model, or no tokenizer.
+        ConfigError: the folder has an adapter, checkpoints that do not name their model, or no tokenizer; or a
+            file of the model or of the tokenizer cannot be read.
     """
+    if wish.tokenizer is not None:
+        refuse_unreadable_files(Path(wish.tokenizer))
     if not Path(wish.model).is_dir():
         return wish
     folder = read_model_folder(Path(wish.model))

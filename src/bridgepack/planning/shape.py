@@ -18,6 +18,7 @@ from bridgepack.host.vocabularies import vocabulary_of
 from bridgepack.planning.activations import Kept, Part, dense_parts, expert_parts, logit_bytes
 from bridgepack.records import RunConfig
 from bridgepack.records.messages import join, setting
+from bridgepack.user_files import read_text
 
 #: Multiple that the host pads vocabularies to, for one rank of tensor parallelism.
 _VOCAB_MULTIPLE = 128
@@ -162,8 +163,7 @@ def hub_settings(folder: Path) -> dict[str, Any]:
     """
     path = folder / "config.json"
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-        config = config.get("text_config", config)
+        config = (content := json.loads(read_text(path))).get("text_config", content)
         foreign = sorted(key for key in config if any(part in key for part in _FOREIGN) and config[key])
         kinds = set(config.get("layer_types") or ()) - {"full_attention", "sliding_attention"}
         if foreign or kinds:

@@ -108,7 +108,7 @@ def test_file_that_holds_no_recipe(tmp_path: Path, name: str, content: str | byt
         ("small.py:other", "there is no 'other' in it. It has: small_recipe."),
         ("small.yaml:small_recipe", "a .yaml file has no functions. Remove :small_recipe."),
         ("none", f"{FORMS}. No such file or folder."),
-        ("pipe.yaml", "it cannot be read: it is a pipe or a device"),
+        ("pipe.yaml", "it cannot be read: it is not a regular file"),
         *((folder, f"recipe is '{folder}'; ") for folder in ("folder", "folder.yaml", "folder.py")),
         (":", FORMS),
         ("s3://bucket/packs", "is a URL; this command reads recipes and packs of this machine."),

@@ -25,6 +25,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import BridgepackError
 from bridgepack.host.variables import DETERMINISTIC_VARIABLES, OFFLOADING_VARIABLES, RUN_VARIABLES
 from bridgepack.records import HostVerdict
+from bridgepack.user_files import read_bytes
 
 _CONFIG = "megatron.bridge.training.config"
 _LOADER = "megatron.bridge.utils.instantiate_utils"
@@ -157,7 +158,7 @@ def _with_a_length(recipe: SFTRecipe, artifact: str | None) -> SFTRecipe:
 def _config_of_file(path: str, modules: tuple[str, ...]) -> Any:
     loader = import_module(_LOADER)
     try:
-        values = import_module("yaml").safe_load(Path(path).read_bytes())  # as the host reads it
+        values = import_module("yaml").safe_load(read_bytes(Path(path)))  # as the host reads it
         refuse_untrusted(values, modules=modules)
         for module in modules:
             loader.register_allowed_target_prefix(module)

@@ -12,6 +12,7 @@ from typing import NoReturn
 from bridgepack.config.editing.edits import CannotEditError, Kind, refuse
 from bridgepack.config.editing.yaml_text import edited_yaml
 from bridgepack.records import Change
+from bridgepack.user_files import read_bytes, reason_of
 
 _BYTE_ORDER_MARK = "\ufeff"
 
@@ -92,11 +93,11 @@ def read_text(path: Path) -> str:
         CannotEditError: it cannot be read.
     """
     try:
-        return path.read_bytes().decode("utf-8")
+        return read_bytes(path).decode("utf-8")
     except FileNotFoundError:
         raise CannotEditError(f"{str(path)!r} cannot be edited: there is no such file. Check the path.") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise CannotEditError(f"{str(path)!r} cannot be edited: {error}. It must be a UTF-8 file.") from None
+        raise CannotEditError(f"{str(path)!r} cannot be edited: {reason_of(error)}. It must be a UTF-8 file.") from None
 
 
 def _plain(edit: Change, suffix: str, kind: Kind) -> Change:

@@ -5,15 +5,23 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from bridgepack.data.tokenizers.slow_vocabularies import slow_vocabulary
+from bridgepack.user_files import MAX_BYTES, MAX_LARGE_BYTES, read_bytes, read_text, text_if_there
 
 #: Files that ids come from, the surest first; of those that cannot be read, only the bytes can be compared.
 _VOCABULARIES = ("tokenizer.json", "vocab.json", "tokenizer.model", "tekken.json", "tiktoken.model", "*.tiktoken")
+#: Other files of a tokenizer, all of them text, and the endings of vocabularies that are none.
 _CONFIG, _SPECIAL_TOKENS, _MORE_TOKENS = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
+_TEXTS = (
+    *(_CONFIG, _SPECIAL_TOKENS, _MORE_TOKENS, "config.json", "generation_config.json"),
+    *("chat_template.jinja", "chat_template.json", "vocab.txt", "merges.txt"),
+)
+_BINARY = (".model",)
 #: Special tokens in the order in which transformers gives ids to those that the vocabulary lacks.
 _NAMES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 #: What reading a file of the wrong form raises.
@@ -34,7 +42,7 @@ class TokenizerFiles:
         for pattern in _VOCABULARIES:
             with suppress(OSError):
                 files = sorted(path for path in self.folder.glob(pattern) if path.is_file())
-                hashes |= {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+                hashes |= {path.name: _sha256(path) for path in files}
         return hashes
 
     @cached_property
@@ -76,8 +84,8 @@ class TokenizerFiles:
     @cached_property
     def chat_template(self) -> str | None:
         """Text of the chat template, the default one of several; None if there is none."""
-        with suppress(OSError, ValueError):
-            return (self.folder / "chat_template.jinja").read_text(encoding="utf-8")
+        if (text := text_if_there(self.folder / "chat_template.jinja")) is not None:
+            return text
         for name in (_CONFIG, "chat_template.json"):
             template = read_object(self.folder / name).get("chat_template")
             if isinstance(template, list):
@@ -89,7 +97,7 @@ class TokenizerFiles:
 
     @cached_property
     def _content(self) -> Any:
-        return json.loads((self.folder / self.file).read_text(encoding="utf-8"))
+        return json.loads(read_text(self.folder / self.file, max_bytes=MAX_LARGE_BYTES))
 
     def _vocabulary(self) -> Iterator[tuple[str, int]]:
         """Yield (token, id) of the tokens that texts are cut into."""
@@ -130,7 +138,12 @@ class TokenizerFiles:
 
 
 def tokenizer_files(folder: Path) -> TokenizerFiles | None:
-    """Return the tokenizer in a folder, or None if it has no file that ids come from."""
+    """Return the tokenizer in a folder, or None if it has no file that ids come from.
+
+    Raises:
+        ConfigError: it has one that cannot be read.
+    """
+    refuse_unreadable_files(folder)
     for pattern in _VOCABULARIES:
         with suppress(OSError):
             for path in sorted(folder.glob(pattern)):
@@ -140,11 +153,35 @@ def tokenizer_files(folder: Path) -> TokenizerFiles | None:
 
 
 def read_object(path: Path) -> Mapping[str, Any]:
-    """Return the object in a JSON file; empty if there is no such file, or it holds something else."""
-    with suppress(OSError, ValueError, RecursionError):
-        content = json.loads(path.read_text(encoding="utf-8"))
+    """Return the object in a JSON file; empty if there is no such file, or it holds something else.
+
+    Raises:
+        ConfigError: there is one that cannot be read.
+    """
+    with suppress(ValueError, RecursionError):
+        content = json.loads(text_if_there(path) or "{}")
         return content if isinstance(content, dict) else {}
     return {}
+
+
+def refuse_unreadable_files(folder: Path) -> None:
+    """Refuse a tokenizer's files that are no regular ones, are too large, or are not UTF-8 where they are text.
+
+    transformers opens them by itself, and would wait for a pipe or read a device to its end.
+
+    Raises:
+        ConfigError: the folder has one.
+    """
+    patterns = (*_VOCABULARIES, *_TEXTS)
+    with suppress(FileNotFoundError, NotADirectoryError):
+        for path in sorted(folder.iterdir()):  # links that lead nowhere, too
+            if any(fnmatch(path.name, pattern) for pattern in patterns):
+                encoding = "latin-1" if path.suffix in _BINARY else "utf-8"
+                text_if_there(path, max_bytes=MAX_BYTES if path.name in _TEXTS else MAX_LARGE_BYTES, encoding=encoding)
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(read_bytes(path, max_bytes=MAX_LARGE_BYTES)).hexdigest()
 
 
 def _pieces(pieces: Any) -> Iterator[tuple[str, int]]:

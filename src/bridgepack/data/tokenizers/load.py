@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.config.recipe.data import TokenizerConfig
-from bridgepack.data.files import hub_or_cache, read_small_text
+from bridgepack.data.files import hub_or_cache
+from bridgepack.data.tokenizers.files import refuse_unreadable_files
 from bridgepack.data.tokenizers.flags import fill_special_tokens
 from bridgepack.data.tokenizers.probe import lost_fraction
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
-from bridgepack.errors import TokenizerError
+from bridgepack.errors import TokenizerError, about
+from bridgepack.user_files import read_text, reason_of
 
 #: Words and digits that every tokenizer must preserve; texts in other scripts may be outside its purpose.
 _PLAIN = ("Hello world. The quick brown fox jumps over the lazy dog!", "It was 1984, not 2650 or 73?")
@@ -50,6 +52,8 @@ def load_tokenizer(config: TokenizerConfig) -> ChatTokenizer:
     """
     quiet_transformers()
     refuse_missing_folder(config)
+    with about(_NAME):
+        refuse_unreadable_files(Path(config.name_or_path))
     _refuse_long_tokens_in(config)
     tokenizer = _from_pretrained(config)
     if not isinstance(tokenizer.model_max_length, (int, float)):
@@ -173,7 +177,7 @@ def _refuse_long_tokens_in(config: TokenizerConfig) -> None:
     """Refuse long tokens in a folder's small files, before transformers takes minutes to add them."""
     for name in _TOKEN_FILES:
         try:
-            settings = json.loads((Path(config.name_or_path) / name).read_text(encoding="utf-8"))
+            settings = json.loads(read_text(Path(config.name_or_path) / name))
         except (OSError, ValueError, RecursionError):
             continue  # not there, or loading says what is wrong with it
         for field, value in settings.items() if isinstance(settings, dict) else ():
@@ -208,10 +212,11 @@ def _refuse_long_token(text: str, name: str, config: TokenizerConfig) -> None:
 
 def _template_file(name: str) -> str:
     try:
-        text = read_small_text(Path(name), max_bytes=_MOST_TEMPLATE_BYTES)
+        text = read_text(Path(name), max_bytes=_MOST_TEMPLATE_BYTES)
     except (OSError, UnicodeDecodeError) as error:
         raise TokenizerError(
-            f"tokenizer.chat_template is {name!r}; it cannot be read: {error}. Give the path of a UTF-8 Jinja file.",
+            f"tokenizer.chat_template is {name!r}; it cannot be read: {reason_of(error)}. Give the path of a UTF-8 "
+            "Jinja file.",
             field="tokenizer.chat_template",
         ) from None
     if text.startswith("\ufeff"):

@@ -10,6 +10,7 @@ from jinja2.exceptions import TemplateError
 
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.data.tokenizers.templates import names_read
+from bridgepack.user_files import read_text
 
 #: Files and a folder in which transformers looks for templates, the folder for further ones, by name.
 _CONFIG, _TEMPLATE, _NAMED_TEMPLATES = "tokenizer_config.json", "chat_template.jinja", "additional_chat_templates"
@@ -38,9 +39,9 @@ def local_template(config: TokenizerConfig) -> LocalTemplate | None:
     if config.trust_remote_code or not folder.is_dir() or (folder / _NAMED_TEMPLATES).exists():
         return None
     try:
-        settings = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))
+        settings = json.loads(read_text(folder / _CONFIG))
         file = template_file if config.chat_template is None and template_file.is_file() else config.chat_template
-        text = settings.get("chat_template") if file is None else Path(file).read_text(encoding="utf-8")
+        text = settings.get("chat_template") if file is None else read_text(Path(file))
         if not isinstance(text, str):
             return None
         names_read(text)

@@ -11,6 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from bridgepack.user_files import MAX_LARGE_BYTES, read_bytes, read_text
+
 #: A line of tiktoken's files: the bytes of a token, and its id.
 _TIKTOKEN_LINE = re.compile(rb"[A-Za-z0-9+/]+=* \d+\s*")
 _TEKKEN = "tekken.json"
@@ -28,9 +30,9 @@ def slow_vocabulary(path: Path, *, lists_special_tokens: bool) -> Iterator[tuple
         OSError, ValueError, LookupError, TypeError: the file cannot be read.
     """
     if path.name == _TEKKEN:
-        yield from _tekken(json.loads(path.read_text(encoding="utf-8")))
+        yield from _tekken(json.loads(read_text(path, max_bytes=MAX_LARGE_BYTES)))
         return
-    content = path.read_bytes()
+    content = read_bytes(path, max_bytes=MAX_LARGE_BYTES)
     if _TIKTOKEN_LINE.match(content) is None:
         yield from _sentencepiece(content)
     elif lists_special_tokens:

@@ -9,6 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from bridgepack.errors import DataError
 from bridgepack.records.losses import BY_SOURCE_FILE, SourceLoss
+from bridgepack.user_files import MAX_LARGE_BYTES, read_text
 
 
 def read_source_losses(folder: Path) -> tuple[SourceLoss, ...]:
@@ -23,7 +24,7 @@ def read_source_losses(folder: Path) -> tuple[SourceLoss, ...]:
     adapter = TypeAdapter(SourceLoss)
     lines = []
     try:
-        texts = path.read_text(encoding="utf-8").split("\n")
+        texts = read_text(path, max_bytes=MAX_LARGE_BYTES).split("\n")
         for text in texts[:-1]:  # whole lines end with a line end
             lines.append(adapter.validate_python(json.loads(text)))
     except FileNotFoundError:

@@ -36,6 +36,8 @@ class Files:
 
     def num_lines(self, path: str, *, at_most: int) -> int | None:
         """Return the number of non-blank lines of a file, at most `at_most`; None if it cannot be read."""
+        if not Path(path).is_file():
+            return None
         with suppress(OSError), Path(path).open("rb") as file:
             return sum(1 for _ in islice(filter(bytes.strip, file), at_most))
         return None
