@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -122,3 +123,28 @@ def test_a_second_signal_while_the_first_is_answered_does_not_end_the_command() 
     assert (ended.returncode, ended.stderr) == (130, plain.stderr)
     error = json.loads(ended.stdout)["error"]
     assert (error["kind"], error["message"], error["exit_code"]) == ("KeyboardInterrupt", ended.stderr.strip(), 130)
+
+
+@pytest.mark.parametrize(("is_sent_again", "end"), [(True, "at once"), (False, "after 5 seconds")])
+def test_a_command_in_a_library_that_lets_no_signal_through_is_ended(is_sent_again: bool, end: str) -> None:
+    """The main thread waits for a lock of its own, in the system's library; real time, as it is about seconds."""
+    waiting = (
+        "import ctypes, click, threading\nfrom bridgepack.cli import main\n"
+        "lock, system = ctypes.create_string_buffer(64), ctypes.CDLL(None)\n"
+        "say = lambda: print('waits', flush=True)\n"
+        "def wait(*_, **__):\n    threading.Timer(0.5, say).start()\n"
+        "    [system.pthread_mutex_lock(lock) for _ in range(2)]\n"
+        "click.echo = wait\nmain()\n"
+    )
+    command = [sys.executable, "-c", waiting, "explain"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        start_s = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert "once more" in process.stderr.readline()
+        if is_sent_again:
+            process.send_signal(signal.SIGTERM)
+        code, errors = process.wait(timeout=60), process.stderr.read()
+    assert (code, end in errors, time.monotonic() - start_s < 15) == (130, True, True)

@@ -112,7 +112,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command and exit with its code; user mistakes print one message, never a traceback."""
     stop = StopSignals()
     try:
-        stop.listen()
+        stop.listen(ends_process=arguments is None)
         code = _run(arguments, stop)
     except KeyboardInterrupt:  # while an error was printed, which may be one that the same signal made
         code = stop.code

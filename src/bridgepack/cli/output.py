@@ -3,13 +3,14 @@
 import logging
 import math
 import os
+import select
 import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import current_thread, main_thread
+from threading import Thread, current_thread, main_thread
 from types import FrameType
 from typing import Any
 
@@ -22,6 +23,10 @@ from bridgepack.reporting.text import json_text, printable
 CLEAN, FINDINGS, COULD_NOT_RUN, INTERRUPTED = 0, 1, 2, 130
 #: Signals within this time of one another count as one.
 _BURST_S = 0.2
+#: After a signal: when a command that still works says so, and when it is ended.
+_ANSWER_S, _END_S = 0.8, 4.5
+_STDERR = 2
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def echo(text: str, *, err: bool = False) -> None:
@@ -91,11 +96,20 @@ def has_colour() -> bool:
     return (is_terminal or is_forced) and not os.environ.get("NO_COLOR")
 
 
+def _write(text: bytes) -> None:
+    with suppress(OSError):
+        os.write(_STDERR, text)
+
+
 class StopSignals:
     """Makes SIGTERM (sent by schedulers) and SIGHUP end a command like Ctrl-C, with nothing left behind.
 
     A KeyboardInterrupt that leaves `main` would end the process with SIGINT, whatever signal came. Schedulers and
     terminals send several signals at once, so those right after another one raise none.
+
+    A library that computes lets no KeyboardInterrupt through. So a thread gets the signals, too: it says after a second
+    that the command is ending, and ends the process after five, or at once on a second signal. Whenever that is, files
+    are whole, as they get their names last.
 
     Attributes:
         code: exit code of an interrupted command: 130, 143 after SIGTERM, 129 after SIGHUP.
@@ -104,19 +118,54 @@ class StopSignals:
     def __init__(self) -> None:
         self.code, self.is_over, self._last_s = INTERRUPTED, False, -math.inf
 
-    def listen(self) -> None:
-        """Make signals raise KeyboardInterrupt from now on, unless they are ignored, as under nohup."""
+    def listen(self, *, ends_process: bool = False) -> None:
+        """Make signals raise KeyboardInterrupt from now on, unless they are ignored, as under nohup.
+
+        `ends_process`: the process is the command's own, which a signal ends within five seconds.
+        """
         if current_thread() is main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            for number in _SIGNALS:
                 if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
                     signal.signal(number, self._interrupt)
+            if ends_process:
+                self._watch()
 
     def ignore(self) -> None:
         """Ignore further signals: the work is done, and Python exits slowly."""
         self.is_over = True  # takes effect before the handlers are replaced
         if current_thread() is main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            for number in _SIGNALS:
                 signal.signal(number, signal.SIG_IGN)
+
+    def _watch(self) -> None:
+        """Start the thread; the system writes the number of each signal into a pipe, whatever the main thread does."""
+        numbers, writing_end = os.pipe()
+        os.set_blocking(writing_end, False)
+        signal.set_wakeup_fd(writing_end, warn_on_full_buffer=False)
+        os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
+        Thread(target=self._guard, args=(numbers,), daemon=True).start()
+
+    def _guard(self, numbers: int) -> None:
+        """End the process if it outlives a signal that is answered by `_interrupt`, or gets a second one."""
+        while True:
+            number = os.read(numbers, 1)[0]
+            if not self.is_over and number in _SIGNALS and signal.getsignal(number) == self._interrupt:
+                break  # others are for those who handle them: a launch, which ends its jobs first
+        code, begin_s, has_said, end = 128 + number, time.monotonic(), False, b"ended after 5 seconds"
+        while (left_s := begin_s + _END_S - time.monotonic()) > 0:
+            until_answer_s = begin_s + _ANSWER_S - time.monotonic()
+            wait_s = left_s if has_said else max(until_answer_s, 0.0)
+            if select.select([numbers], [], [], wait_s)[0]:
+                is_new = os.read(numbers, 1)[0] in _SIGNALS and time.monotonic() - begin_s > _BURST_S
+                if is_new and not self.is_over:
+                    end = b"ended at once"
+                    break
+            elif not has_said:
+                has_said = True
+                if not self.is_over:
+                    _write(b"interrupted: ends within 5 seconds; once more ends it now\n")
+        _write(b"interrupted; " + end + b": files are whole, and a build resumes\n")
+        os._exit(code)
 
     def _interrupt(self, number: int, _frame: FrameType | None) -> None:
         now_s = time.monotonic()
