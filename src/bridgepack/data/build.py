@@ -39,6 +39,7 @@ from bridgepack.data.store.builds import RangeRecord
 from bridgepack.data.store.store import default_store
 from bridgepack.data.tasks import InThisProcess, Progress, Runner, SilentProgress
 from bridgepack.data.tokenizers.engines import REFERENCE, EngineDiffersError
+from bridgepack.data.tokenizers.limits import within_memory
 from bridgepack.data.upload import refuse_replacing_at, upload_artifact, upload_place
 from bridgepack.data.workers.pool import WorkerPool
 from bridgepack.data.workers.process import TOKENISING, preload
@@ -130,19 +131,17 @@ def planned_build(
         if options.num_workers > 0:
             preload(TOKENISING)
         workers = stack.enter_context(WorkerPool()) if options.num_workers > 0 else InThisProcess()
-        identity = workers.begin(partial(tokenizer_identity, recipe.model_dump_json()))
+        text = recipe.model_dump_json()
+        identity = workers.begin(partial(within_memory, options.memory_bytes, tokenizer_identity, text))
         parent = nearest_folder((output_folder or Path(DEFAULT_FOLDER)).absolute().parent) if options.ray else None
         scratch = stack.enter_context(TemporaryDirectory(prefix=".bridgepack-", dir=parent))
         files, skipped_files = find_files(recipe, Path(scratch))
-        every_file = [file for members in files.values() for file in members]
+        every_file = tuple(file for members in files.values() for file in members)
         num_bytes = sum(file.num_bytes for file in every_file)
-        load = partial(checked_engine, recipe.model_dump_json(), recipe.tokenizer.engine, num_bytes, tuple(every_file))
-        engine = workers.begin(load)
+        load = partial(checked_engine, text, recipe.tokenizer.engine, num_bytes, every_file)
+        engine = workers.begin(partial(within_memory, options.memory_bytes, load))
         stamps = {file.path: file_stamp(file.path) for file in every_file}
-        threads, is_over = ThreadPoolExecutor(max(1, min(options.num_workers, _MAX_THREADS))), threading.Event()
-        stack.callback(threads.shutdown, cancel_futures=True)
-        stack.callback(is_over.set)
-        hashes = iter([threads.submit(hash_file, file.path, is_over) for file in every_file])
+        hashes = iter(_begin_hashing(every_file, options.num_workers, stack))
         tokenizer = identity()
         inputs = _input_records(files, hashes, progress or SilentProgress())
         resolved_recipe = recipe.resolve(balance, readings_of(recipe, files))
@@ -160,6 +159,14 @@ def planned_build(
         )
         existing, plan = staging.existing_manifest(folder), partial(BuildPlan, workers=workers, engine=engine)
         yield plan(output=folder, copy=copy, spec=spec, existing=existing, files=files, stamps=stamps)
+
+
+def _begin_hashing(files: Sequence[InputFile], num_workers: int, stack: ExitStack) -> list[Future[str]]:
+    """Begin to hash files in threads, which end with the stack."""
+    threads, is_over = ThreadPoolExecutor(max(1, min(num_workers, _MAX_THREADS))), threading.Event()
+    stack.callback(threads.shutdown, cancel_futures=True)
+    stack.callback(is_over.set)
+    return [threads.submit(hash_file, file.path, is_over) for file in files]
 
 
 def _refuse_early(recipe: SFTRecipe, folder: Path | None, balance: BalanceRecord | None) -> None:

@@ -57,6 +57,24 @@ def test_template_that_takes_memory_without_end_is_one_error(tmp_path: Path, cha
     assert resource.getrlimit(resource.RLIMIT_DATA) == before
 
 
+@pytest.mark.parametrize(
+    "bomb",
+    [
+        "{{ ('%999999999d' % 1)[:3] }}",
+        "{{ ('x' | center(10 ** 9))[:3] }}",
+        "{{ ([1] | batch(10 ** 8, 'x') | list)[:3] }}",
+    ],
+    ids=["format", "center", "batch"],
+)
+def test_a_template_takes_no_more_than_the_build_may(
+    tmp_path: Path, chatml_tokenizer: Path, bomb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes a gigabyte, which is less than any row may take."""
+    monkeypatch.setattr(limits, "MAX_ROW_BYTES", 1 << 32)
+    with pytest.raises(TokenizerError, match=r"takes more than 512 MiB of memory"):
+        small.build(_recipe(tmp_path, chatml_tokenizer, bomb, [2]), tmp_path / "out", memory_bytes=512 << 20)
+
+
 def test_template_that_writes_out_of_proportion_is_one_error(tmp_path: Path, chatml_tokenizer: Path) -> None:
     bomb = "{% for _ in range(2000) %}{{ 'x' * 1000 }}{% endfor %}"
 

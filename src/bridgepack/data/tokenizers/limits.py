@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Self
 
@@ -33,8 +34,23 @@ _SIZES = Path("/proc/self/statm")
 _PRIVATE = 5
 
 
+#: The memory that a build may use, where its user says so.
+_ALLOWED: ContextVar[int] = ContextVar("allowed", default=MAX_ROW_BYTES)
+
+
+def within_memory[R](num_bytes: int | None, function: Callable[..., R], *arguments: Any) -> R:
+    """Return `function(*arguments)`, in which preparing a row takes at most so much memory; None: MAX_ROW_BYTES."""
+    token = _ALLOWED.set(MAX_ROW_BYTES if num_bytes is None else num_bytes)
+    try:
+        return function(*arguments)
+    finally:
+        _ALLOWED.reset(token)
+
+
 class MemoryLimit:
     """Lets functions ask for MAX_ROW_BYTES of memory at most; without a limit where the system does not say its size.
+
+    A build that may use less lets them ask for that (`within_memory`).
 
     The limit holds for the whole process while a function runs. It is not one on address space, of which libraries
     reserve far more than they use.
@@ -43,6 +59,7 @@ class MemoryLimit:
     def __init__(self) -> None:
         self._given = resource.getrlimit(resource.RLIMIT_DATA) if _num_private_bytes() else None
         self._num_bytes = self._limited = 0
+        self._max_row_bytes = min(MAX_ROW_BYTES, _ALLOWED.get())
         if self._given is not None:
             self._measure()
 
@@ -59,7 +76,7 @@ class MemoryLimit:
                 return self._limited_call(function, argument)
             except MemoryError:
                 pass
-        detail = f"the chat template takes more than {MAX_ROW_BYTES >> 20:,} MiB of memory"
+        detail = f"the chat template takes more than {self._max_row_bytes >> 20:,} MiB of memory"
         raise RowError(DropReason.OUT_OF_MEMORY, detail)
 
     def _limited_call[T, R](self, function: Callable[[T], R], argument: T) -> R:
@@ -74,13 +91,13 @@ class MemoryLimit:
         """Measure again and return whether the process has become so much larger that a function had less memory."""
         before = self._num_bytes
         self._measure()
-        return self._num_bytes > before + MAX_ROW_BYTES // 8
+        return self._num_bytes > before + self._max_row_bytes // 8
 
     def _measure(self) -> None:
         """Set the limit by the memory that the process has now."""
         assert self._given is not None
         self._num_bytes = _num_private_bytes()
-        max_bytes, soft = self._num_bytes + MAX_ROW_BYTES, self._given[0]
+        max_bytes, soft = self._num_bytes + self._max_row_bytes, self._given[0]
         self._limited = max_bytes if soft == resource.RLIM_INFINITY else min(max_bytes, soft)
 
 
