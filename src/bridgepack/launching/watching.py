@@ -5,12 +5,14 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
 import nemo_run as run
-from nemo_run.run.logs import get_logs
+from nemo_run.run.logs import get_logs, print_log_lines
 from torchx.schedulers.api import Stream
 from torchx.schedulers.slurm_scheduler import SLURM_STATES
 from torchx.specs.api import AppState, is_terminal
@@ -62,7 +64,8 @@ class Watch:
         """
         self.interruption.catch()
         try:
-            self._wait(jobs)
+            with _log_errors_once():
+                self._wait(jobs)
         finally:
             self.interruption.note()
 
@@ -115,6 +118,26 @@ class Watch:
         reader = threading.Thread(target=_follow, args=(job.handle, self.experiment._runner), daemon=True)
         self._readers[job.id] = reader
         reader.start()
+
+
+@contextmanager
+def _log_errors_once() -> Iterator[None]:
+    """Print no traceback of nemo-run's threads that print logs; `get_logs` raises their errors, which `_follow` says.
+
+    A job that is cancelled before it starts has no log, for example.
+    """
+    before = threading.excepthook
+
+    def report(arguments: threading.ExceptHookArgs) -> None:
+        frames = traceback.walk_tb(arguments.exc_traceback)
+        if all(frame.f_code is not print_log_lines.__code__ for frame, _ in frames):
+            before(arguments)
+
+    threading.excepthook = report
+    try:
+        yield
+    finally:
+        threading.excepthook = before
 
 
 def _follow(handle: str, runner: Any) -> None:

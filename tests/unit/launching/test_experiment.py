@@ -4,10 +4,14 @@ import json
 import logging
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from queue import Queue
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +22,7 @@ pytest.importorskip("nemo_run")
 
 import nemo_run as run
 from nemo_run.config import set_nemorun_home
+from nemo_run.run.logs import print_log_lines
 
 from bridgepack.config.cluster import ClusterConfig
 from bridgepack.config.recipe.recipe import SFTRecipe
@@ -26,6 +31,7 @@ from bridgepack.launching.experiment import make_experiment, submit
 from bridgepack.launching.plan import LaunchPlan, plan_launch
 from bridgepack.launching.results import LaunchInterrupt
 from bridgepack.launching.tasks import LaunchTask, make_tasks
+from bridgepack.launching.watching import _log_errors_once
 from bridgepack.records.launches import LaunchResult
 from tests.support.full_clusters import least_executor
 from tests.support.processes import is_running, wait_until
@@ -107,6 +113,31 @@ def test_standard_output_stays_clean_and_logging_as_it_was(plan: LaunchPlan, cap
     assert captured.out == ""
     assert [f"this is {name}" in captured.err for name in ("build", "check", "train")] == [True] * 3
     assert (list(root.handlers), root.level) == before
+
+
+def test_a_job_without_a_log_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that Slurm cancels before it starts has no log; nemo-run prints logs in threads of its own."""
+
+    def read(what: Any) -> None:
+        thread = threading.Thread(target=what)
+        thread.start()
+        thread.join()
+
+    def lines(*_: object, **__: object) -> Any:
+        raise FileNotFoundError("no log")
+
+    tracebacks: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", tracebacks.append)
+    errors: Queue[Exception] = Queue()
+    handle = "slurm_tunnel://nemo_run/1"
+    runner: Any = SimpleNamespace(log_lines=lines)
+    printing = partial(print_log_lines, sys.stderr, runner, handle, "train", 0, "", True, errors, None)
+    with _log_errors_once():
+        read(printing)
+        assert tracebacks == []
+        assert str(errors.get_nowait()) == "no log"
+        read(lines)
+        assert len(tracebacks) == 1
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
