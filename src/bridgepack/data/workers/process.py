@@ -7,6 +7,7 @@ import gc
 import json
 import multiprocessing
 import os
+import re
 import resource
 import signal
 import sys
@@ -49,7 +50,9 @@ RECIPE_VARIABLE = "BRIDGEPACK_FORK_SERVER_RECIPE"
 _CONTEXT = multiprocessing.get_context("forkserver")
 #: multiprocessing's list of children is not thread-safe.
 _LOCK = threading.Lock()
-_ERROR_OUTPUT, _TAIL_BYTES = 2, 2000
+_ERROR_OUTPUT, _TAIL_BYTES = 2, 1 << 16
+#: Lines below the message of a Rust library that ended the process: the calls, and how to see more of them.
+_CALLS = re.compile(r"\s*(\d+: |at |stack backtrace:|note: )")
 #: Seconds to wait until the system reports that a process has ended.
 _ENDED_S = 1.0
 
@@ -119,7 +122,7 @@ class Worker:
         assert code is not None
         size = os.fstat(self._errors.fileno()).st_size
         errors = os.pread(self._errors.fileno(), _TAIL_BYTES, max(size - _TAIL_BYTES, 0)).decode(errors="replace")
-        lines = [line.strip() for line in errors.splitlines() if line.strip() and not line.startswith("note: ")]
+        lines = [line.strip() for line in errors.splitlines() if line.strip() and not _CALLS.match(line)]
         last_line = lines[-1][:200] if lines else ""
         names = {-item: item.name for item in signal.Signals}
         ending = names.get(code, f"signal {-code}" if code < 0 else f"exit code {code}")
