@@ -114,6 +114,30 @@ def test_a_node_that_is_gone_is_one_sentence(caplog: pytest.LogCaptureFixture) -
     assert mentions(message, "Ray node b is", "restart on other nodes", "is kept")
 
 
+def test_a_head_that_dies_is_an_error_that_says_to_build_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lost head is neither asked for its nodes nor told to cancel tasks, for which Ray waits for a minute."""
+    monkeypatch.setattr(ray_module, "_SILENCE_S", 0.1)
+    monkeypatch.setattr(ray_module, "_RETRY_S", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as head:
+        address = f"127.0.0.1:{head.getsockname()[1]}"
+        nodes = [{"NodeID": "a", "NodeManagerHostname": "a", "Alive": True, "Resources": {"CPU": 1.0}}]
+        ray = SimpleNamespace(
+            nodes=lambda: nodes,
+            remote=lambda _: SimpleNamespace(
+                options=lambda **_: SimpleNamespace(remote=lambda *_: SimpleNamespace(future=Future))
+            ),
+        )
+        setup = WorkerSetup(folders=("/",), memory_bytes=None)
+        runner = RayRunner(ray=ray, setup=setup, num_workers=None, slots_per_node=1, here=InThisProcess(), head=address)
+        assert runner._limits() == (2, 4)
+    del ray.nodes
+    with pytest.raises(ConfigError) as raised:
+        list(runner.run(_answer, [1]))
+    assert mentions(str(raised.value), address, "run the build again")
+    runner.cancel_all()
+    assert runner.is_lost
+
+
 def test_an_interrupted_build_cancels_its_tasks_before_it_disconnects(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a connection, `ray.cancel` makes one anew, and waits for minutes where the cluster has ended, too."""
     calls: list[str] = []

@@ -8,6 +8,7 @@ import signal
 import socket
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
@@ -27,6 +28,8 @@ ADDRESS_VARIABLE = "RAY_ADDRESS"
 _ADDRESS = re.compile(r"(?P<host>[^\s:/]+|\[[0-9a-fA-F:]+\]):(?P<port>\d{1,5})")
 _INSTALL = 'In a clone of bridgepack: pip install -e ".[ray]"'
 _CONNECT_S = 10.0
+#: How long the head may be silent; Ray itself waits for a minute, and then ends the process with exit code 1.
+_SILENCE_S, _RETRY_S = 10.0, 1.0
 #: Memory of Ray's object store on a one-machine cluster: tasks carry file names and few bytes.
 _OBJECT_STORE_BYTES = 128 << 20
 #: Settings for a cluster started here: no usage reports to Ray's makers, no warnings about devices.
@@ -42,6 +45,8 @@ class RayRunner:
     num_workers: int | None  #: maximum concurrent tasks; None for the cluster's CPUs
     slots_per_node: int  #: maximum concurrent tasks per machine
     here: Runner  #: runs tasks on this machine whose Ray workers always die
+    head: str | None = None  #: `HOST:PORT` of the cluster's head; None for a cluster that was started here
+    is_lost: bool = False  #: whether the head does not answer any more
     _nodes: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     #: of each run, what Ray knows its tasks by that were not yielded
     _unread: list[dict[Future[bytes], Any]] = field(default_factory=list)
@@ -51,7 +56,7 @@ class RayRunner:
 
         Raises:
             BridgepackError, OSError: a task raised it.
-            ConfigError: a worker cannot start, e.g. without bridgepack.
+            ConfigError: a worker cannot start, e.g. without bridgepack, or the cluster's head has died.
         """
         remote = self.ray.remote(run_task).options(max_retries=_MAX_RETRIES, num_cpus=1)
         setup = pickle.dumps(self.setup)
@@ -77,6 +82,8 @@ class RayRunner:
             self._cancel(references)
 
     def _cancel(self, references: dict[Future[bytes], Any]) -> None:
+        if self.is_lost:
+            references.clear()  # asking a dead head would wait for a minute
         while references:
             _, reference = references.popitem()
             self.ray.cancel(reference, force=True)  # Ray's workers run one task; only killing the worker stops it
@@ -85,8 +92,27 @@ class RayRunner:
         """Return the outcome of a task in a process on this machine, which may die."""
         return self.here.run_alone(function, task)
 
+    def _refuse_lost_head(self) -> None:
+        """Look whether the head answers; what was finished is in the store, so another build goes on from there.
+
+        Raises:
+            ConfigError: it does not for `_SILENCE_S`.
+        """
+        if self.head is None:
+            return
+        end_s = time.monotonic() + _SILENCE_S
+        while (reason := _silence_of(self.head, timeout_s=_SILENCE_S)) is not None:
+            if time.monotonic() > end_s:
+                self.is_lost = True
+                raise ConfigError(
+                    f"the head of the Ray cluster, {self.head}, does not answer any more: {reason}. Start the cluster "
+                    "again, then run the build again: it goes on from what was finished."
+                )
+            time.sleep(_RETRY_S)
+
     def _limits(self) -> tuple[int, int]:
         """Return (maximum tasks in flight, maximum tasks in flight or unread) for the nodes that are now alive."""
+        self._refuse_lost_head()
         nodes = {node["NodeID"]: node for node in alive_nodes(self.ray)}
         for node in self._nodes.keys() - nodes.keys():
             _LOG.warning(
@@ -186,6 +212,7 @@ def ray_runner(
             num_workers=settings.num_workers,
             slots_per_node=max(1, *(num_cpus(node) for node in nodes)),
             here=local_runner,
+            head=_head_of(ray, settings),
         )
         try:
             yield runner
@@ -251,16 +278,30 @@ def _refuse_silent_address(address: str) -> None:
     Raises:
         ConfigError: the address does not answer.
     """
+    if (reason := _silence_of(address, timeout_s=_CONNECT_S)) is not None:
+        raise ConfigError(
+            f"--ray-address is {address!r}; it does not answer: {reason}. Give the address that `ray start --head` "
+            "prints, or omit the option to start Ray on this machine."
+        )
+
+
+def _silence_of(address: str, *, timeout_s: float) -> str | None:
+    """Return why `HOST:PORT` does not answer; None if it does, or if the address is no such text."""
     match = _ADDRESS.fullmatch(address)
     if match is None:
-        return
+        return None
     try:
-        socket.create_connection((match["host"].strip("[]"), int(match["port"])), timeout=_CONNECT_S).close()
+        socket.create_connection((match["host"].strip("[]"), int(match["port"])), timeout=timeout_s).close()
     except (OSError, OverflowError) as error:
-        raise ConfigError(
-            f"--ray-address is {address!r}; it does not answer: {error}. Give the address that `ray start --head` "
-            "prints, or omit the option to start Ray on this machine."
-        ) from None
+        return str(error)
+    return None
+
+
+def _head_of(ray: Any, settings: RaySettings) -> str | None:
+    """Return `HOST:PORT` of the head of a cluster that was not started here."""
+    if settings.address is None or _ADDRESS.fullmatch(settings.address):
+        return settings.address
+    return str(ray.get_runtime_context().gcs_address)
 
 
 @contextmanager
