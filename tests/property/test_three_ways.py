@@ -66,15 +66,12 @@ def test_scan_marks_and_proof_agree(tmp_path: Path, family: Family, monkeypatch:
     drawn = [row for kind in KINDS for row in rows(kind)[:NUM_ROWS]] + [{"messages": turns} for turns in _TWO_ANSWERS]
     with monkeypatch.context() as patch:
         ways = _both_ways(judged, drawn, patch)
-    # with joined starts the header between two answers is trained, as the recipe says, and the proof names it
-    is_joined = bool((family.preprocessing.get("assistant_markers") or {}).get("joins_starts"))
-    num_judged_rows = len(drawn) - (len(_TWO_ANSWERS) if is_joined else 0)
     num = Counter[str]()
     for index, (made, marked) in enumerate(zip(ways.usual, ways.by_marks, strict=True)):
         if isinstance(made, Encoded) and isinstance(marked, Encoded):
             assert (made.ids, made.mask) == (marked.ids, marked.mask), drawn[index]
             num["scan and marks"] += index in ways.scans
-        is_chosen = index % NUM_ROWS < NUM_JUDGED and index < num_judged_rows
+        is_chosen = index % NUM_ROWS < NUM_JUDGED
         for name, way in (("scan", made), ("marks", marked)) if is_chosen else ():
             if isinstance(way, Encoded) and (name == "marks" or index in ways.scans):
                 verdict = judged.judge_encoded(drawn[index], way)

@@ -27,9 +27,9 @@ class AssistantMarkers(Section):
     other_role_starts: dict[str, str] = Field(default_factory=dict)
     """Role -> text that starts a turn of that role, e.g. `{user: "<｜User｜>"}`."""
     joins_starts: Flag = False
-    """An assistant turn may contain several starts, as with gpt-oss's channels: starts without another turn between
-    them form one turn, trained from after the first start to the last end. `other_role_starts` must then list the start
-    of every other turn, e.g. `{any: "<|start|>"}`."""
+    """One answer may contain several starts, as with gpt-oss's channels: it is trained from after its first start to
+    its last end. Two answers in a row stay two, and the second's first start is not trained. `other_role_starts` must
+    list the start of every other turn, e.g. `{any: "<|start|>"}`."""
 
     stop_token: Annotated[str | Annotated[tuple[str, ...], Field(min_length=1)] | None, Before(None)] = None
     """In place of `assistant_end`: the token with which the next turn begins and at which the server stops, or a list

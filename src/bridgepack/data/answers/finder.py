@@ -1,7 +1,7 @@
 """Finds the answers of conversations by rendering them once more, with marks around what their turns say."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property, partial
 from typing import Any
 
@@ -13,7 +13,7 @@ from bridgepack.data.tokenizers.templates import Messages, Tools
 from bridgepack.data.tokenizers.texts import common_prefix
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
-from bridgepack.records import ASSISTANT, THOUGHT_MARKERS
+from bridgepack.records import THOUGHT_MARKERS
 
 _SHOWN = 40
 
@@ -38,11 +38,7 @@ class AnswerFinder:
         roles = [message["role"] for message in messages]
         end_of_turns = partial(self._end_of_turns, messages, tools, kwargs, render)
         finder = RegionFinder(render, roles, texts, spots, self._around, end_of_turns)
-        turns = (
-            _first_of_runs(roles)
-            if self._around.joins_headers
-            else _last_of_joined(len(roles), finder.joined_messages())
-        )
+        turns = _last_of_joined(len(roles), finder.joined_messages())
         if turns == list(range(len(roles))):
             return finder.find()
         texts = [text._replace(message=[*turns, len(roles)][text.message]) for text in texts]
@@ -124,12 +120,3 @@ def _last_of_joined(num_messages: int, joined_messages: Iterable[int]) -> list[i
     for message in sorted(joined_messages, reverse=True):
         last[message] = last[message + 1]
     return last
-
-
-def _first_of_runs(roles: Sequence[str]) -> list[int]:
-    """Return for each message itself, or the first of the assistant's messages right before it, if it is one, too."""
-    first = list(range(len(roles)))
-    for index in range(1, len(roles)):
-        if roles[index - 1] == roles[index] == ASSISTANT:
-            first[index] = first[index - 1]
-    return first

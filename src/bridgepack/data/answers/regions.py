@@ -27,7 +27,6 @@ class TurnTexts:
     #: texts that end an answer and belong to it, preferred first; without any, the next turn ends it
     ends: tuple[str, ...] = ()
     openers: tuple[str, ...] = ()  #: texts that open a turn, whoever's
-    joins_headers: bool = False  #: messages of the assistant without another turn between them are one answer
 
 
 class Region(NamedTuple):

@@ -16,7 +16,6 @@ Most rows need no render of S: where the template shows that its generation prom
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,8 +23,8 @@ import numpy as np
 from bridgepack.config.layouts.keys import REASONING
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.sequences.conversation import Conversation
-from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers, find_all
-from bridgepack.data.sequences.masks import RenderedChat
+from bridgepack.data.sequences.markers import TurnMarkers, find_all
+from bridgepack.data.sequences.masks import RenderedChat, turns_of
 from bridgepack.data.sequences.thoughts import has_thoughts
 from bridgepack.data.tokenizers.generation_prompt import fixed_prompt
 from bridgepack.data.tokenizers.places import TokenPlaces, cut_spans, require_places, touching_blocks
@@ -74,7 +73,7 @@ class GenerationPrompts:
         """
         require_places(tokenizer, "mask_generation_prompt is true", "Set it to false")
         self._tokenizer, self._only_last = tokenizer, settings.loss_mode == "last_turn"
-        self._joins_starts, self._finds_ends = markers is not None and markers.joins_starts, markers is None
+        self._finds_ends = markers is None
         self._splits = settings.split_conversations != "never"
         self._known: dict[str, _FixedPrompt | None] = {}
 
@@ -99,13 +98,8 @@ class GenerationPrompts:
             mask[start:stop] = 1
 
     def _turns(self, conversation: Conversation) -> tuple[list[int], list[int]]:
-        """Return the message that begins each of the assistant's turns, and those of the turns that are trained."""
-        roles = [message["role"] for message in conversation.messages]
-        is_begin = [
-            role == ASSISTANT and not (self._joins_starts and before == ASSISTANT)
-            for before, role in pairwise(["", *roles])
-        ]
-        turns = [index for index, begins in enumerate(is_begin) if begins]
+        """Return the positions of the assistant's messages, and of those that are trained."""
+        turns = turns_of([message["role"] for message in conversation.messages])
         candidates = turns[-1:] if self._only_last else turns
         return turns, [turn for turn in candidates if turn not in conversation.untrained]
 

@@ -8,7 +8,6 @@ without an end.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from itertools import pairwise
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -38,7 +37,7 @@ class TurnMarkers:
     starts: Mapping[str, tuple[int, ...]]
     #: token sequences that can end an assistant turn, preferred first; trained. Without any, the next turn ends it.
     ends: tuple[tuple[int, ...], ...]
-    joins_starts: bool = False  #: assistant starts without another start between them belong to one turn
+    joins_starts: bool = False  #: a message of the assistant's may have several starts; a scan cannot tell two in a row
     more_starts: tuple[tuple[int, ...], ...] = ()  #: alternative tokens before the assistant's content
     openers: frozenset[int] = frozenset()  #: control tokens that open a turn, of a role that has a start or of another
     alone: tuple[
@@ -64,12 +63,6 @@ class TurnMarkers:
     def all_sequences(self) -> tuple[tuple[int, ...], ...]:
         """Every start and end: a scan is safe only if none of them occurs inside a turn's text."""
         return (*self.starts.values(), *self.more_starts, *self.ends, *self.alone)
-
-    def num_turns(self, roles: Sequence[str]) -> int:
-        """Return how many assistant turns a scan finds: messages, or runs of messages if starts are joined."""
-        if not self.joins_starts:
-            return roles.count(ASSISTANT)
-        return sum(role == ASSISTANT != before for before, role in pairwise(["", *roles]))
 
 
 def infer_markers(tokenizer: ChatTokenizer) -> TurnMarkers | None:
@@ -115,7 +108,7 @@ def _encode(tokenizer: ChatTokenizer, texts: AssistantMarkers) -> TurnMarkers | 
         alone=tuple(tokens.alone),
         start_texts=tuple(text.strip() or text for text in texts.starts),
         end_texts=tuple(dict.fromkeys(text.strip() or text for text in texts.ends)),
-        around=TurnTexts(headers=texts.starts, ends=texts.ends, joins_headers=texts.joins_starts),
+        around=TurnTexts(headers=texts.starts, ends=texts.ends),
     )
 
 

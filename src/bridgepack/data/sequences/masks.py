@@ -61,7 +61,7 @@ class ChatAnswers:
     ) -> Segments:
         """Return the segments of each conversation; adds to `errors` why one has none."""
         roles = [[message["role"] for message in chat.conversation.messages] for chat in chats]
-        counts = np.fromiter((self._markers.num_turns(turns) for turns in roles), dtype=np.int64, count=len(roles))
+        counts = np.fromiter((turns.count(ASSISTANT) for turns in roles), dtype=np.int64, count=len(roles))
         scan = scan_turns(flat, self._markers, counts)
         is_certain = scan.is_found.copy()
         for index in np.flatnonzero(is_certain).tolist():
@@ -71,8 +71,7 @@ class ChatAnswers:
                 and (not is_open or roles[index][-1] == ASSISTANT)
                 and not self._has_any(chats[index].conversation, self._stops)
             )
-        joins = self._markers.joins_starts
-        answers = (turns_of(roles[index], joins_starts=joins) for index in np.flatnonzero(scan.is_found).tolist())
+        answers = (turns_of(roles[index]) for index in np.flatnonzero(scan.is_found).tolist())
         messages = np.array([*chain.from_iterable(answers)], dtype=np.int64)
         rows: list[Segment] = []
         for index in np.flatnonzero(~is_certain).tolist():
@@ -96,7 +95,7 @@ class ChatAnswers:
         except UnplaceableError as error:
             raise self._why_unknown(conversation, ids, str(error)) from None
         are_joined = len(answers) < sum(message["role"] == ASSISTANT for message in conversation.messages)
-        if are_joined and (fault := trained_in_part(conversation)):
+        if are_joined and (fault := _trained_in_part(conversation)):
             raise fault
         self._check_ends(chat, answers, are_joined=are_joined)
         return [item for answer in answers for item in _segments_of(row, first, answer)]
@@ -143,7 +142,7 @@ class ChatAnswers:
         )
 
 
-def trained_in_part(conversation: Conversation) -> RowError | None:
+def _trained_in_part(conversation: Conversation) -> RowError | None:
     """Return an error if messages that the template joins to one turn are not all trained or all untrained."""
     roles = [message["role"] for message in conversation.messages]
     for index, pair in enumerate(pairwise(roles)):
@@ -155,12 +154,9 @@ def trained_in_part(conversation: Conversation) -> RowError | None:
     return None
 
 
-def turns_of(roles: Sequence[str], *, joins_starts: bool) -> list[int]:
-    """Return the message that begins each of the assistant's turns."""
-    pairs = enumerate(pairwise(["", *roles]))
-    return [
-        index for index, (before, role) in pairs if role == ASSISTANT and not (joins_starts and before == ASSISTANT)
-    ]
+def turns_of(roles: Sequence[str]) -> list[int]:
+    """Return the positions of the assistant's messages."""
+    return [index for index, role in enumerate(roles) if role == ASSISTANT]
 
 
 def _segments_of_scan(scan: ScannedTurns, is_certain: BoolArray, messages: IntArray) -> Segments:

@@ -12,7 +12,7 @@ from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.answers.segments import Kind, Segments
 from bridgepack.data.sequences.blocks import BlockAnswers
 from bridgepack.data.sequences.markers import TurnMarkers
-from bridgepack.data.sequences.masks import ChatAnswers, RenderedChat, trained_in_part, turns_of
+from bridgepack.data.sequences.masks import ChatAnswers, RenderedChat, turns_of
 from bridgepack.data.tokenizers.engines import FlatIds, join_ids
 from bridgepack.data.tokenizers.limits import TimeLimit
 from bridgepack.data.tokenizers.templates import Span
@@ -26,7 +26,6 @@ class TrainedAnswers:
 
     def __init__(self, tokenizer: ChatTokenizer, settings: ChatPreprocessing, markers: TurnMarkers | None) -> None:
         self._tokenizer, self._settings = tokenizer, settings
-        self._joins_starts = markers is not None and markers.joins_starts
         self._takes_last_turn = settings.loss_mode == "last_turn"
         self._answers = (
             None if markers is None else ChatAnswers(tokenizer, markers, takes_last_turn=self._takes_last_turn)
@@ -52,7 +51,7 @@ class TrainedAnswers:
             segments = self._answers.find(rows, flat, errors, limit)
         if self._takes_last_turn:
             segments = self._last_turns(segments, rows)
-        segments = self._without_untrained(segments, rows, errors)
+        segments = _without_untrained(segments, rows)
         if self._settings.labels_after_eos == "mask":
             segments = self._without_blanks_after_eos(segments, flat.input_ids)
         return flat, segments.mask(len(flat.input_ids))
@@ -74,25 +73,8 @@ class TrainedAnswers:
     def _last_turns(self, segments: Segments, rows: Sequence[RenderedChat]) -> Segments:
         """Return the segments of each conversation's last answer."""
         roles = ([message["role"] for message in row.conversation.messages] for row in rows)
-        last = [max(turns_of(turns, joins_starts=self._joins_starts), default=0) for turns in roles]
+        last = [max(turns_of(turns), default=0) for turns in roles]
         return segments.only(segments.message == np.array(last, dtype=np.int64)[segments.row])
-
-    def _without_untrained(
-        self, segments: Segments, rows: Sequence[RenderedChat], errors: dict[int, RowError]
-    ) -> Segments:
-        """Return segments without those of answers that their row, or the piece that it is, excludes from training."""
-        exclusions: list[tuple[int, int]] = []
-        for row, chat in enumerate(rows):
-            if chat.conversation.untrained:
-                exclusions += [(row, message) for message in chat.conversation.untrained]
-                if self._joins_starts and (error := trained_in_part(chat.conversation)):
-                    errors[row] = error
-        if not exclusions:
-            return segments
-        base = 1 + max(message for _, message in exclusions)
-        keys = np.array([row * base + message for row, message in exclusions])
-        is_named = (segments.message >= 0) & (segments.message < base)
-        return segments.only(~(is_named & np.isin(segments.row * base + segments.message, keys)))
 
     def _without_blanks_after_eos(self, segments: Segments, input_ids: TokenArray) -> Segments:
         """Return segments whose ends stop one token behind EOS, where only white space follows.
@@ -106,3 +88,17 @@ class TrainedAnswers:
             if input_ids[start] == self._tokenizer.eos_token_id and not self._tokenizer.decode(blanks).strip():
                 stops[index] = start + 2
         return replace(segments, stop=stops)
+
+
+def _without_untrained(segments: Segments, rows: Sequence[RenderedChat]) -> Segments:
+    """Return segments without those of answers that their row, or the piece that it is, excludes from training."""
+    exclusions: list[tuple[int, int]] = []
+    for row, chat in enumerate(rows):
+        if chat.conversation.untrained:
+            exclusions += [(row, message) for message in chat.conversation.untrained]
+    if not exclusions:
+        return segments
+    base = 1 + max(message for _, message in exclusions)
+    keys = np.array([row * base + message for row, message in exclusions])
+    is_named = (segments.message >= 0) & (segments.message < base)
+    return segments.only(~(is_named & np.isin(segments.row * base + segments.message, keys)))
