@@ -18,6 +18,7 @@ from bridgepack.errors import RowError, TokenizerError
 from bridgepack.records import DropReason
 from tests.support.messages import mentions
 from tests.support.read_rows import encode_examples
+from tests.zoo.families import FAMILIES as QUIRKS_FAMILIES
 from tests.zoo.families import write_tokenizer as write_quirks_tokenizer
 from tests.zoo.prompted import PHI_4
 from tests.zoo.tokenizers import CHATML, FAMILIES, Family, loaded_tokenizer
@@ -134,6 +135,42 @@ def test_the_markers_said_of_an_unknown_family_find_the_answers(tmp_path: Path, 
     value = json.loads(re.search(r"assistant_markers to (\{.*?\}), which", str(unknown.value))[1])
     answers = trained(tokenizer, encoded(tokenizer, TURNS, assistant_markers=value))
     assert [text.strip() for text in answers.split(markers[2].strip())] == ["Four.", "Seven.", ""]
+
+
+#: A header of over 40 characters, and a text once after the whole chat, as Granite's and Phi-3.5's.
+ONCE = (
+    "{%- for m in messages -%}{{- '<|begin_of_the_role|>' + m.role + '<|end_of_the_role|>\\n' -}}"
+    "{{- m.content + '<|end|>\\n' -}}{%- endfor -%}{{- '<|endoftext|>' -}}"
+)
+
+
+def test_the_markers_said_are_whole_and_without_what_ends_the_chat(tmp_path: Path) -> None:
+    tokens = ("<|begin_of_the_role|>", "<|end_of_the_role|>", "<|end|>", "<|endoftext|>")
+    tokenizer = loaded_tokenizer(
+        tmp_path, Family(name="once", template=ONCE, control_tokens=tokens, eos_token="<|endoftext|>")
+    )
+
+    with pytest.raises(TokenizerError) as unknown:
+        encoded(tokenizer, TURNS)
+
+    value = json.loads(re.search(r"assistant_markers to (\{.*?\}), which", str(unknown.value))[1])
+    start = "<|begin_of_the_role|>assistant<|end_of_the_role|>\n"
+    assert value == {"assistant_start": start, "assistant_end": "<|end|>"}
+    assert trained(tokenizer, encoded(tokenizer, TURNS, assistant_markers=value)) == "Four.<|end|>Seven.<|end|>"
+
+
+def test_the_markers_said_may_end_the_question(tmp_path: Path) -> None:
+    """Mistral writes nothing between what ends a question and its answer."""
+    mistral = next(family for family in QUIRKS_FAMILIES if family.name == "Mistral")
+    folder = write_quirks_tokenizer(tmp_path / "tokenizer", mistral)
+    tokenizer = load_tokenizer(TokenizerConfig(name_or_path=str(folder)))
+
+    with pytest.raises(TokenizerError) as unknown:
+        encoded(tokenizer, TURNS)
+
+    value = json.loads(re.search(r"assistant_markers to (\{.*?\}), which", str(unknown.value))[1])
+    assert value == {"assistant_start": "[/INST]", "assistant_end": "</s>"}
+    assert trained(tokenizer, encoded(tokenizer, TURNS, assistant_markers=value)) == " Four.</s> Seven.</s>"
 
 
 CHATML_TURNS = "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"

@@ -5,13 +5,15 @@ tokens in renders of short conversations are then taken, if they are always the 
 """
 
 import json
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import product
 from typing import Any, NamedTuple
 
 from bridgepack.data.tokenizers.places import TokenPlaces
 from bridgepack.data.tokenizers.probe import render_chat
+from bridgepack.data.tokenizers.texts import common_prefix
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError, TokenizerError
 
@@ -135,9 +137,9 @@ def check_family(
     gap, end = _around_answer(tokenizer)
     raise TokenizerError(
         f"tokenizer.name_or_path is {tokenizer.config.name_or_path!r}; its chat template has the markers of a family "
-        f"whose answers begin with {' or '.join(map(repr, start_texts))}, but it writes {gap!r} before an answer and "
-        f"{end!r} after it. Set preprocessing.assistant_markers, with assistant_start and assistant_end as the "
-        "template writes them.",
+        f"whose answers begin with {' or '.join(map(repr, start_texts))}, but it writes {gap[-_SHOWN:]!r} before an "
+        f"answer and {end[:_SHOWN]!r} after it. Set preprocessing.assistant_markers, with assistant_start and "
+        "assistant_end as the template writes them.",
         field="tokenizer.name_or_path",
     )
 
@@ -155,13 +157,30 @@ def markers_written(tokenizer: ChatTokenizer) -> str:
 
 
 def _around_answer(tokenizer: ChatTokenizer) -> tuple[str, str]:
-    """Return what the template writes between a question and its answer, without the question's end; and behind it."""
-    question = [_turn("user", _QUESTION)]
-    alone, text = (
-        render_chat(tokenizer, turns) or "" for turns in (question, [*question, _turn("assistant", _ANSWER)])
+    """Return what the template writes between a question and its answer, without the question's end; and behind it.
+
+    The question's end itself if nothing follows it, as Mistral's `[/INST]`. What the template writes once, behind the
+    last turn, is left out where an answer before a question shows what ends both.
+    """
+    question, answer = _turn("user", _QUESTION), _turn("assistant", _ANSWER)
+    alone, text, longer = (
+        render_chat(tokenizer, turns) or "" for turns in ([question], [question, answer], [question, answer, question])
     )
-    question_end, gap = alone.rpartition(_QUESTION)[2], text.partition(_QUESTION)[2].partition(_ANSWER)[0]
-    return gap.removeprefix(question_end)[-_SHOWN:], text.rpartition(_ANSWER)[2][:_SHOWN]
+    gap, behind = text.partition(_QUESTION)[2].partition(_ANSWER)[0], text.rpartition(_ANSWER)[2]
+    end = _shared_start(behind, longer.partition(_ANSWER)[2].partition(_QUESTION)[0], tokenizer.added_tokens)
+    chat_end = behind[len(end) :] if end.strip() else ""
+    header = gap.removeprefix(alone.rpartition(_QUESTION)[2].removesuffix(chat_end))
+    return header if header.strip() else gap, end if end.strip() else behind
+
+
+def _shared_start(first: str, second: str, tokens: Iterable[str]) -> str:
+    """Return the beginning that two texts share, without a part of a token: "a<b>", "a<c>", ["<b>"] -> "a"."""
+    stop = common_prefix(first, second)
+    pattern = "|".join(map(re.escape, sorted(filter(None, tokens), key=len, reverse=True))) or "(?!)"
+    for text in (first, second):
+        matches = re.finditer(pattern, text)
+        stop = min((match.start() for match in matches if match.start() < stop < match.end()), default=stop)
+    return first[:stop]
 
 
 def _conversations() -> Iterator[list[dict[str, Any]]]:
