@@ -9,7 +9,7 @@ from hypothesis import given
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.sequences.conversation import ConversationReader
-from bridgepack.data.tokenizers.templates import ChatTemplate
+from bridgepack.data.tokenizers.templates import ChatTemplate, names_field
 from bridgepack.errors import RowError
 from tests.support.conversations import rows
 from tests.support.examples import examples
@@ -100,3 +100,21 @@ def test_a_rejected_row_leaves_nothing_to_the_next() -> None:
 
     for content in ("1 < 2", "bad", "1 < 2"):
         _assert_same(own, template, [{"role": "user", "content": content}], None)
+
+
+@pytest.mark.parametrize(
+    ("template", "is_named"),
+    [
+        ("{{ m.reasoning }}", True),
+        ("{{ m['reasoning'] }}", True),
+        ("{{ m.get('reasoning') }}", True),
+        ("{% if 'reasoning' in m %}{% endif %}", True),
+        ("{{ messages | selectattr('reasoning') | list }}", True),
+        ("{{ messages | map(attribute='extra.reasoning') | list }}", True),
+        ("{{ 'reasoning effort: high' }}", False),
+        ("{# m.reasoning #} m.reasoning, 'reasoning'", False),
+        ("{{ reasoning }}{{ m.reasoning_content }}", False),
+    ],
+)
+def test_fields_that_a_template_names(template: str, is_named: bool) -> None:
+    assert names_field(template, "reasoning") == is_named

@@ -160,8 +160,21 @@ def names_read(source: str) -> frozenset[str]:
 @lru_cache(maxsize=1024)
 def names_field(template: str, name: str) -> bool:
     """Return whether a chat template names a field of turns; rows have few names, so each is looked for once."""
-    # `.name` or `'name'`: a bare `tools` is the template's variable, not a field of turns
-    return re.search(rf"[.'\"]{re.escape(name)}\b", template) is not None
+    return name in _fields_named(template)
+
+
+@lru_cache(maxsize=64)
+def _fields_named(template: str) -> frozenset[str]:
+    """Return the attributes and the texts of a template, which name fields: `.a`, `['a']`, `get('a')`, `map('b.c')`.
+
+    A bare `tools` is the template's variable, and a text such as `'reasoning effort'` is written, not looked up.
+    """
+    tree = _environment().parse(template)
+    names = {node.attr for node in tree.find_all(jinja2.nodes.Getattr)}
+    for node in tree.find_all(jinja2.nodes.Const):
+        if isinstance(node.value, str):
+            names.update(node.value.split("."))
+    return frozenset(names)
 
 
 def compile_template(source: str, variables: Mapping[str, Any], where: str) -> ChatTemplate:
