@@ -11,12 +11,16 @@ from bridgepack.records import SPLITS, TRAIN, Manifest, SplitRecord, SplitStatis
 from bridgepack.records.flags import lost_flags_in
 from bridgepack.records.words import count_text
 from bridgepack.rules.judging.context import CannotJudgeError, require_known, section
+from bridgepack.rules.judging.environment import is_in, version_of
 from bridgepack.rules.judging.facts import MANIFEST_FILE, ArtifactFacts
-from bridgepack.rules.judging.rule import ERROR, WARNING, Found, artifact_rule, wrong
+from bridgepack.rules.judging.rule import ADVICE, ERROR, WARNING, Found, artifact_rule, wrong
 from bridgepack.rules.judging.truth import SplitTruth
 
 #: cu_seqlens are int32.
 MAX_PACKED_SEQUENCE_SIZE = 2**31 - 1
+
+#: Releases of transformers whose renders were compared, by tests/unit/data/test_renders_of_transformers.py.
+RENDERS_COMPARED = "<5.25"
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 #: File names that the host's loader finds in a folder. Source: megatron-bridge 0.6.2, data/packing/paths.py.
@@ -83,6 +87,23 @@ def token_flags_lost(facts: ArtifactFacts) -> Found:
     for token in lost_flags_in(facts.require_manifest().tokenizer):
         fix = f"{token.cure[0].upper()}{token.cure[1:]}, and build again."
         yield wrong(f"{MANIFEST_FILE} tokenizer.lost_flags", token.loss, "none", fix=fix)
+
+
+@artifact_rule(
+    "BP529", ADVICE, "transformers 5.24, utils/chat_template_utils.py", evidence="executed with 4.57 and 5.24"
+)
+def renders_of_untested_transformers(facts: ArtifactFacts) -> Found:
+    """The release of transformers that made the packs is newer than the newest whose renders were compared.
+
+    Why: Silent: releases have rendered the same chat otherwise; 5.24 moves thoughts to the field that a template reads.
+    Bad: versions.transformers 99.0. Good: versions.transformers 5.12.1.
+    Fix: Compare some rows with `bridgepack prove masks` and `prove served`, which render with it, or build with an
+        older transformers.
+    """
+    manifest = facts.require_manifest()
+    version = version_of(str(manifest.versions.get("transformers", "")))
+    if version is not None and not is_in(version, RENDERS_COMPARED):
+        yield wrong(f"{MANIFEST_FILE} versions.transformers", str(version), RENDERS_COMPARED)
 
 
 @artifact_rule("BP320", WARNING, "PSB320")
