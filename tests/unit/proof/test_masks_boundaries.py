@@ -12,6 +12,7 @@ from bridgepack.proof.mask_check import built_sequence
 from bridgepack.proof.masks.prefixes import INNER_END, OTHER_PROMPT
 from tests.support.judged_masks import Judged
 from tests.zoo.families import FAMILIES
+from tests.zoo.families import Family as ZooFamily
 from tests.zoo.families import write_tokenizer as write_families_tokenizer
 from tests.zoo.prompted import SEED_OSS, prompted
 from tests.zoo.tokenizers import CHATML, Family, TokenizerJson, write_tokenizer
@@ -190,3 +191,29 @@ def test_thoughts_in_the_field_that_the_template_reads(tmp_path: Path) -> None:
     for field in ("thinking", "reasoning_content"):
         verdict = judged.judge_encoded({"messages": [question, {**answer, field: "It is old."}]}, made)
         assert (verdict.findings, verdict.num_judges > 0) == ((), True)
+
+
+#: Generation blocks that begin behind the line end of a header, as rnj-1's.
+WITH_BLOCKS = ZooFamily(
+    name="blocks",
+    template=(
+        "{%- for m in messages -%}{{- '<|' + m.role + '|>\\n' -}}{%- if m.role == 'assistant' -%}{% generation %}"
+        "{{- m.content + '<|end|>' -}}{%- endgeneration -%}{%- else -%}{{- m.content -}}{%- endif -%}{%- endfor -%}"
+    ),
+    tokens=("<s>", "<|user|>", "<|assistant|>", "<|end|>"),
+    ends=("<|end|>",),
+    injection="",
+)
+
+
+def test_a_token_across_the_start_of_a_generation_block_is_not_judged(tmp_path: Path) -> None:
+    """The line ends of header and answer are one token, which transformers trains, and so Megatron-Bridge."""
+    judged = Judged.of_tokenizer(write_families_tokenizer(tmp_path / "tokenizer", WITH_BLOCKS), kind="chat")
+    row = {"messages": [ROW["messages"][0], {"role": "assistant", "content": "\nIt is cold."}]}
+    made = judged.encode(row)
+    assert isinstance(made, Encoded)
+    trained = [token for token, bit in zip(made.ids, made.mask, strict=True) if bit]
+
+    assert judged.tokenizer.decode(trained) == "\n\nIt is cold.<|end|>"
+    assert judged.kinds(row) == []
+    assert judged.kinds(row, [1] * len(made.ids)) == ["other-turn-trained"]

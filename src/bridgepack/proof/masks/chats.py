@@ -39,6 +39,7 @@ from bridgepack.proof.masks.votes import (
     TrainedTurn,
     VoteArray,
     exclude_spans,
+    leave_tokens_at,
     only_last_turn,
     straddling_tokens,
     token_votes,
@@ -157,6 +158,7 @@ class ChatJudge:
         if self._has_blocks:
             turns = _known_turns(chat.roles, derivations)
             derivations = {BLOCKS: derive_from_blocks(chat.text, blocks, turns, self._marks), **derivations}
+            leave_tokens_at([start for start, _ in blocks], derivations.values(), chat.bounds)
         answers = [index for index, role in enumerate(chat.roles) if role == ASSISTANT]
         if self._settings.mask_generation_prompt:
             derivations = {

@@ -6,7 +6,7 @@ become votes; a mask that contradicts a vote is a finding.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import chain, groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -69,6 +69,14 @@ def leave_blanks(votes: VoteArray, text: str, turns: Iterable[Span | None]) -> N
         behind = text[stop : stop + _MOST_BLANKS]
         first, last = start + len(text[start:stop].rstrip()), stop + len(behind) - len(behind.lstrip())
         votes[first:last] = NOT_JUDGED
+
+
+def leave_tokens_at(places: Iterable[int], derivations: Iterable[Derivation], bounds: IntArray) -> None:
+    """Reset, in place, the votes on tokens that begin before one of some characters and reach behind it."""
+    spans = [bounds[(bounds[:, 0] < place) & (place < bounds[:, 1])].tolist() for place in places]
+    for item in derivations:
+        for start, stop in chain.from_iterable(spans):
+            item.votes[start:stop] = NOT_JUDGED
 
 
 def exclude_spans(derivation: Derivation, spans: Sequence[Span | None], reason: str = "") -> Derivation:
