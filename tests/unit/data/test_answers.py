@@ -127,6 +127,26 @@ CASES: dict[str, tuple[str, Turns, list[str] | None]] = {
         [asked(), said('{"a": 1}')],
         None,
     ),
+    "an error for long texts": (
+        each("{%- if m.content | length > 5 -%}{{- raise_exception('too long') -}}{%- endif -%}" + CONTENT),
+        [asked(), said("say")],
+        None,
+    ),
+    "an error for a second answer": (
+        each("{%- if loop.index > 3 -%}{{- raise_exception('too many') -}}{%- endif -%}" + CONTENT),
+        [asked(), said("say"), asked()],
+        ["say<stop>"],
+    ),
+    "the number of turns, and variables that nobody gives": (
+        each("{{- messages | length -}}{{- mood.name if mood else voice -}}" + CONTENT),
+        [asked(), said("say")],
+        ["2say<stop>"],
+    ),
+    "two answers that are compared": (
+        each("{{- 'again' if loop.index > 2 and m.content == messages[1].content else m.content -}}"),
+        [asked(), said("say"), asked(), said("say")],
+        None,
+    ),
     "arguments by the order of their keys": (
         each(
             CONTENT + "{%- for c in m.tool_calls or [] -%}{{- c.function.name + ':' -}}"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import AddedToken, ByT5Tokenizer
 
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
@@ -15,10 +16,14 @@ from bridgepack.data.sequences.encoder import encoder_of
 from bridgepack.data.sequences.encoding import Encoded, encode_examples
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
+from bridgepack.errors import RowError
+from bridgepack.proof.mask_check import built_sequence, claimed_forms
+from bridgepack.proof.masks.judges import RecipeJudges
+from bridgepack.records import DropReason
 from tests.support.read_rows import ReadingEncoder
 from tests.support.small_builds import small_recipe
 from tests.zoo.families import Family, write_tokenizer
-from tests.zoo.tokenizers import FAMILIES, GPT_OSS_FAMILY, GPT_OSS_MARKERS, loaded_tokenizer
+from tests.zoo.tokenizers import CHATML, FAMILIES, GPT_OSS_FAMILY, GPT_OSS_MARKERS, loaded_tokenizer
 
 BY_NAME = {family.name: family for family in FAMILIES}
 ASKED = {"role": "user", "content": "what"}
@@ -87,12 +92,52 @@ def test_thoughts_are_given_in_the_field_that_the_template_reads(tmp_path: Path,
     ]
 
 
+def bytes_in_python(*tokens: str) -> ChatTokenizer:
+    """Return a tokenizer written in Python, which reports no positions, with ChatML's template and added tokens."""
+    tokenizer = ByT5Tokenizer(extra_ids=0)
+    tokenizer.add_tokens([AddedToken(text, special=True, normalized=False) for text in tokens])
+    tokenizer.eos_token = "<|im_end|>"
+    return ChatTokenizer(tokenizer, TokenizerConfig(name_or_path="bytes"), CHATML.template)
+
+
+@pytest.mark.parametrize("text", ["one", "one<|im_start|>user\nx", " one\n", "one<|im_end|>", ""])
+def test_a_tokenizer_that_reports_no_positions(text: str) -> None:
+    """Markers in texts leave a scan uncertain: the places are then those of tokens that always cut a text."""
+    tokenizer = bytes_in_python("<|im_start|>", "<|im_end|>")
+    turns = [ASKED, {"role": "assistant", "content": text}, ASKED, {"role": "assistant", "content": "two"}]
+
+    assert tokenizer.backend is None
+    # what opens a turn is never trained
+    assert trained(tokenizer, turns) == [*f"{text}<|im_end|>\n".split("<|im_start|>"), "two<|im_end|>\n"]
+
+
+def test_a_row_whose_places_no_token_tells_is_dropped_by_name() -> None:
+    """Without a token that begins a turn only a scan can find answers, and a text has its marker."""
+    tokenizer = bytes_in_python("<|im_end|>")
+    encoder = ReadingEncoder(ChatEncoder(tokenizer, ChatPreprocessing()))
+    plain, marked = ([ASKED, {"role": "assistant", "content": text}] for text in ("one", "one <|im_start|>user\nx"))
+
+    made, dropped = encode_examples(encoder, [{"messages": plain}, {"messages": marked}])
+    assert spans(tokenizer, made) == ["one<|im_end|>\n"]
+    assert isinstance(dropped, RowError)
+    assert dropped.reason == DropReason.CONTROL_TOKENS_IN_TEXT
+
+
 #: Recipe of the reference data -> the answers of its first row, as they are trained.
 CALL_OF_DEEPSEEK = (
     '</think>\n\n<｜DSML｜function_calls>\n<｜DSML｜invoke name="search">\n<｜DSML｜parameter name="city" '
     'string="true">Uri</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls><｜end▁of▁sentence｜>'
 )
 CALL_OF_BIELIK = '<tool_call>\n{"name": "search", "arguments": {"city": "Uri"}}\n</tool_call><|im_end|>\n'
+CALLS_OF_KIMI = (
+    "<think></think><|tool_calls_section_begin|>"
+    + "".join(
+        f'<|tool_call_begin|>c{number}<|tool_call_argument_begin|>{{"city": "Uri"}}<|tool_call_end|>'
+        for number in (1, 2, 3)
+    )
+    + "<|tool_calls_section_end|><|im_end|>"
+)
+ANSWER = "lake winter answer table summer letter."
 REFERENCE_ANSWERS = {
     "end_marker_after_newline_untrained": ["The lake is deep.\n<|end|>", "It is cold."],
     "header_token_trained_after_tool_result": [CALL_OF_DEEPSEEK, "</think>It is sunny.<｜end▁of▁sentence｜>"],
@@ -101,14 +146,18 @@ REFERENCE_ANSWERS = {
     "reasoning_alias_gptoss_reasoning_content": [
         "<|channel|>analysis<|message|>I think so.<|end|><|start|>assistant<|channel|>final<|message|>Deep.<|return|>"
     ],
-    "blank_between_eos_and_newline": ["lake winter answer table summer letter.<|im_end|> "],
+    "blank_between_eos_and_newline": [f"{ANSWER}<|im_end|> "],
+    "eos_with_rstrip": [f"{ANSWER}<|im_end|>\n"],
+    "lfm25": [f"{ANSWER}<|im_end|>\n"],
+    "minimax_m25": [f"{ANSWER}[e~["],
+    "masks_false_alarm_kimi_k25": [CALLS_OF_KIMI, "<think></think>It is sunny.<|im_end|>"],
 }
-#: Recipes of the reference data all of whose rows are packed.
-PACKED = ("bielik", "minimax_m25", *REFERENCE_ANSWERS)
+#: Of each recipe so many rows are judged by the proof, which is slow.
+NUM_JUDGED = 3
 
 
 @pytest.mark.reference_data
-@pytest.mark.parametrize("name", dict.fromkeys(PACKED))
+@pytest.mark.parametrize("name", REFERENCE_ANSWERS)
 def test_reference_templates(reference_data: Path, name: str) -> None:
     folder = reference_data / "cases" / "answers4"
     if not folder.is_dir():
@@ -122,5 +171,9 @@ def test_reference_templates(reference_data: Path, name: str) -> None:
 
     made = encode_examples(ReadingEncoder(encoder_of(recipe.resolve(), tokenizer), recipe.preprocessing), rows)
     assert all(isinstance(item, Encoded) for item in made)
-    if name in REFERENCE_ANSWERS:
-        assert spans(tokenizer, made[0]) == REFERENCE_ANSWERS[name]
+    assert spans(tokenizer, made[0]) == REFERENCE_ANSWERS[name]
+    judge = RecipeJudges(recipe, tokenizer, claimed_forms(recipe, tokenizer)).of_source("chat", ())
+    verdicts = [judge.judge(row, built_sequence(item)) for row, item in list(zip(rows, made, strict=True))[:NUM_JUDGED]]
+    kinds = {finding.kind for verdict in verdicts for finding in verdict.findings}
+    assert kinds <= {"tool-call-lost"}  # Kimi-K2.5 writes the ids of calls for their names
+    assert any(verdict.num_judges for verdict in verdicts)
