@@ -19,6 +19,7 @@ from bridgepack.records import DropReason
 from tests.support.messages import mentions
 from tests.support.read_rows import encode_examples
 from tests.zoo.families import FAMILIES as QUIRKS_FAMILIES
+from tests.zoo.families import Family as QuirksFamily
 from tests.zoo.families import write_tokenizer as write_quirks_tokenizer
 from tests.zoo.prompted import PHI_4
 from tests.zoo.tokenizers import CHATML, FAMILIES, Family, loaded_tokenizer
@@ -157,6 +158,33 @@ def test_the_markers_said_are_whole_and_without_what_ends_the_chat(tmp_path: Pat
     start = "<|begin_of_the_role|>assistant<|end_of_the_role|>\n"
     assert value == {"assistant_start": start, "assistant_end": "<|end|>"}
     assert trained(tokenizer, encoded(tokenizer, TURNS, assistant_markers=value)) == "Four.<|end|>Seven.<|end|>"
+
+
+#: DeepSeek-Coder's: what is no question is written as an answer, tools' results, too.
+CODER = QuirksFamily(
+    name="coder",
+    template=(
+        "{%- for m in messages -%}{{- ('### Instruction:\\n' if m.role == 'user' else '### Response:\\n') -}}"
+        "{{- m.content + ('\\n' if m.role == 'user' else '\\n<|EOT|>\\n') -}}{%- endfor -%}"
+    ),
+    tokens=("<s>", "<|EOT|>"),
+    ends=("<|EOT|>",),
+    injection="",
+)
+
+
+def test_a_result_is_not_counted_for_an_answer_whose_start_a_token_hides(tmp_path: Path) -> None:
+    """The line ends of an empty answer are one token with its start's, and the result has the start of an answer."""
+    folder = write_quirks_tokenizer(tmp_path / "tokenizer", CODER)
+    tokenizer = load_tokenizer(TokenizerConfig(name_or_path=str(folder)))
+    markers = {"assistant_start": "### Response:\n", "assistant_end": "<|EOT|>"}
+    silent, result = {"role": "assistant", "content": ""}, {"role": "tool", "content": "4"}
+
+    made = encoded(tokenizer, [ASKED, silent, result, ANSWERED], assistant_markers=markers)
+    assert isinstance(made, RowError)
+    assert made.reason == DropReason.NO_ASSISTANT_MASK
+    answers = trained(tokenizer, encoded(tokenizer, TURNS, assistant_markers=markers))
+    assert answers == "Four.\n<|EOT|>Seven.\n<|EOT|>"
 
 
 def test_the_markers_said_may_end_the_question(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """Finds the answers of rendered conversations, as segments of their tokens.
 
-A scan for the markers of turns is certain where no turn's text has a marker, there are as many starts as answers, and
-each answer has one end. Any other conversation is rendered once more with marks around what its turns say
-(`data/answers`), which proves where each answer is.
+A scan for the markers of turns is certain where no turn's text has a marker, there are as many starts as answers, in
+the text, too, and each answer has one end. Any other conversation is rendered once more with marks around what its
+turns say (`data/answers`), which proves where each answer is.
 
 Where Megatron-Bridge leaves an answer untrained because nothing ends it, it is trained here to where the next turn or
 the text's end is. The chat's text must then show the same (`RenderedChat.lacks_end`), or the row is dropped.
@@ -55,6 +55,9 @@ class ChatAnswers:
         self._has_marker_text = None if texts is None else finder_of(texts)
         self._finder = AnswerFinder(tokenizer, markers.around)
         self._cutting = CuttingTokens(tokenizer)
+        #: starts that a scan may miss, as one token may hold their end and what follows; joined ones are not counted
+        is_whole = all(start[-1] in tokenizer.isolated_token_ids for start in markers.assistant_starts)
+        self._mergeable_starts = () if is_whole or markers.joins_starts else markers.start_texts
 
     def find(
         self, chats: Sequence[RenderedChat], flat: FlatIds, errors: dict[int, RowError], limit: TimeLimit
@@ -69,6 +72,7 @@ class ChatAnswers:
             is_certain[index] = (
                 is_open == chats[index].lacks_end
                 and (not is_open or roles[index][-1] == ASSISTANT)
+                and sum(map(chats[index].text.count, self._mergeable_starts)) <= counts[index]
                 and not self._has_any(chats[index].conversation, self._stops)
             )
         answers = (turns_of(roles[index]) for index in np.flatnonzero(scan.is_found).tolist())
