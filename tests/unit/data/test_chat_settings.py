@@ -388,7 +388,7 @@ CHANNELS: dict[str, tuple[list[dict[str, Any]], list[str]]] = {
         [QUESTION, ANSWER, QUESTION, _call("one")],
         [EARLIER, "<|channel|>analysis<|message|>one<|end|><|start|>assistant" + CALLED],
     ),
-    "two-answers": ([QUESTION, ANSWER, ANSWER], [EARLIER + "<|start|>assistant" + ANSWERED]),
+    "two-answers": ([QUESTION, ANSWER, ANSWER], [EARLIER, ANSWERED]),
 }
 
 
