@@ -22,6 +22,8 @@ HF_WEIGHTS = (
 )
 #: Files with the vocabulary of a tokenizer, or with the code that makes it; a tokenizer's folder has at least one.
 VOCABULARY = re.compile(r"^tokenizer\.json$|^tekken\.json$|^vocab|\.(?:model|vocab|tiktoken|bpe|py)$")
+#: The page of the site with all steps from a model of the hub to a served one.
+IMPORT_PAGE = "https://bridgepack.readthedocs.io/from-weights/"
 #: How a model of the hub becomes a checkpoint.
 IMPORT = "AutoBridge.import_ckpt({!r}, FOLDER)"
 #: The same as a script of one line.

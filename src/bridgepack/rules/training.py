@@ -132,7 +132,8 @@ def trained_tokens_not_those_of_the_plan(step: StepFacts) -> Found:
 def loss_not_finite(step: StepFacts) -> Found:
     """The loss of a micro batch is not a finite number.
 
-    Why: Silent or crash: weights become NaN. If the host checks, only the last stage stops; others time out.
+    Why: Silent or crash: weights become NaN. If the host checks, only the last stage stops, and the others wait until
+        they time out.
     Bad: the loss of micro batch 3 is nan on the last stage. Good: every loss is a finite number.
     Fix: Look at the packs that the finding names with `bridgepack inspect ARTIFACT --pack N`; lower optimizer.lr or
         lengthen the warm-up; look for a kernel that fails on sequences of that length.

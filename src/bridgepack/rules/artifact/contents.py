@@ -50,7 +50,7 @@ def assistant_text_holds_turns(facts: ArtifactFacts) -> Found:
 def row_settings_not_read(facts: ArtifactFacts) -> Found:
     """Rows have variables of the chat template that the recipe, or the template, does not read.
 
-    Why: Silent: the template's variables are not set, e.g. whether to think.
+    Why: Silent: the template's variables are not set, e.g. the one that says whether to think.
     Bad: lost_content has 3 for template_kwargs. Good: lost_content is empty.
     Fix: Name the column in chat_template_kwargs of data.layout, or correct the variable's name; then build again.
     """

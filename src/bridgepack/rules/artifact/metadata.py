@@ -50,7 +50,7 @@ def metadata_not_a_list_of_objects(facts: ArtifactFacts) -> Found:
 def metadata_key_missing(facts: ArtifactFacts) -> Found:
     """A value that the host reads is missing in an entry, or is not an integer.
 
-    Why: Crash at the first collate with pad_cu_seqlens: KeyError.
+    Why: Crash at the first collate with pad_cu_seqlens: the host raises a KeyError.
     Bad: [{"max_samples_per_bin": 2, "dataset_max_seqlen": 3}].
     Good: [{"max_samples_per_bin": 2, "dataset_max_seqlen": 3, "min_packed_seqlen": 5}].
     Fix: Build again; metadata of old versions lacks min_packed_seqlen.
@@ -142,7 +142,8 @@ def metadata_pack_size_differs(facts: ArtifactFacts) -> Found:
 def metadata_differs_from_packs(facts: ArtifactFacts) -> Found:
     """A bound of a split's entry is wider than its packs need, or its packing_factor or packing_efficiency is wrong.
 
-    Why: Slow, with pad_cu_seqlens: too wide bounds cost time and memory; a wrong factor or efficiency misleads.
+    Why: Slow, with pad_cu_seqlens: bounds that are too wide cost time and memory. A wrong factor or efficiency misleads
+        whoever reads it.
     Bad: dataset_max_seqlen 100, longest sequence 3 runtime tokens.
     Good: dataset_max_seqlen 3, longest sequence 3 runtime tokens. Fix: Build again, or take the values from the packs.
     """

@@ -115,8 +115,8 @@ def prompts_lose_their_end(facts: ArtifactFacts) -> Found:
 def many_rows_refused(facts: ArtifactFacts) -> Found:
     """More than 1% of a split's rows were dropped because they do not match the recipe.
 
-    Why: Silent here: part of the data is missing. The host's own data preparation fails at the first such row, e.g. a
-        row with a missing column, with two schemas, or with fewer than two tokens.
+    Why: Silent here: part of the data is missing. The host's own data preparation fails at the first such row, e.g. at
+        a row with a missing column, with two schemas, or with fewer than two tokens.
     Bad: 110 rows read, 10 dropped as missing_field. Good: 100 rows read, none dropped.
     Fix: Read the drop ledger; correct data.layout or the data, and build again. Evidence: read in the source.
     """
@@ -138,7 +138,7 @@ def many_rows_dropped(facts: ArtifactFacts) -> Found:
 def files_not_read(facts: ArtifactFacts) -> Found:
     """The folders of the data have files that no build reads: hidden ones, and those of other kinds by their names.
 
-    Why: Silent: rows in them, e.g. in `part.txt` or `part.jsonl.bak`, are missing, and no drop counts them.
+    Why: Silent: the rows of such a file, e.g. of `part.txt` or `part.jsonl.bak`, are missing, and no drop counts them.
     Bad: skipped_files has 1 file of another kind. Good: no skipped_files.
     Fix: Rename files with rows so that they end in .jsonl, .json, .csv, .tsv, .parquet or .arrow; move the rest away,
         or name the files in data.train instead of their folder.

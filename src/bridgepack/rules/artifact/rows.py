@@ -55,7 +55,8 @@ def sequence_not_aligned(rows: Rows) -> Offenders | None:
 def token_out_of_vocabulary(rows: Rows) -> Offenders | None:
     """A token id is negative or not in the vocabulary.
 
-    Why: Silent with tensor parallelism: embedding and label's logit are zero. Crash without: CUDA device-side assert.
+    Why: Silent with tensor parallelism: the embedding and the label's logit are zero. Without it, training stops with a
+        CUDA device-side assert.
     Bad: input_ids [11, 100, 2], vocabulary of 100. Good: input_ids [11, 99, 2], vocabulary of 100.
     Fix: Tokenise with the tokenizer that the model is trained with, and build again.
     """
@@ -130,7 +131,8 @@ def pack_without_sequence(rows: Rows) -> Offenders:
 def loss_mask_length_differs(rows: Rows) -> Offenders:
     """loss_mask and input_ids of a pack have different lengths.
 
-    Why: Silent: a short mask is padded at the pack's end, so later sequences train wrong labels. Crash for a long one.
+    Why: Silent: a short mask is padded at the pack's end, so later sequences train wrong labels. A mask that is too
+        long is a crash.
     Bad: input_ids [11, 12, 2], loss_mask [1, 0]. Good: input_ids [11, 12, 2], loss_mask [1, 1, 0].
     Fix: Store one mask element per stored token, and build the artifact again.
     """

@@ -199,7 +199,7 @@ def multiple_below_recommendation(run: Run) -> Found:
 def host_pads_to_undivided_multiple(run: Run) -> Found:
     """The host packs, and dataset_kwargs.pad_seq_length_to_mult is not a multiple of 2 x context_parallel_size.
 
-    Why: Crash at the first step with unfused RoPE; silent with fused RoPE. The correct pad_seq_to_mult is ignored.
+    Why: Crash at the first step if RoPE is not fused, silent if it is. The correct pad_seq_to_mult is ignored.
     Bad: context_parallel_size 4, pad_seq_to_mult 8, pad_seq_length_to_mult 4. Good: pad_seq_length_to_mult 16.
     Fix: Remove {dataset.dataset_kwargs.pad_seq_length_to_mult}, or make it a multiple of 2 x CP, and pack again.
     Evidence: the multiple executed with the real 0.6.2; the effect read in the source.

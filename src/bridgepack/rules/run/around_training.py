@@ -107,7 +107,8 @@ def throughput_ignores_packing(run: Run) -> Found:
 def whole_artifact_read_for_throughput(run: Run) -> Found:
     """Every rank reads all packs into Python lists to count FLOPs.
 
-    Why: Slow: for a large artifact the first step takes minutes and much memory; only LoRA of Llama-3-70B on SQuAD.
+    Why: Slow: for a large artifact the first step takes minutes and much memory. The host does this only for LoRA of
+        Llama-3-70B on SQuAD.
     Bad: LoRA, hf_model_id meta-llama/Meta-Llama-3-70B, hf_dataset squad, packing on. Good: any other dataset.
     Fix: Use a local {dataset.dataset_root}.
     Source: PSC406; bridge/training/utils/flop_utils.py:762-795; bridge/data/packing/algorithms.py:346-420
@@ -156,7 +157,8 @@ def tokenizer_workers_need_descriptors(run: Run) -> Found:
 def packs_written_without_a_lock(run: Run) -> Found:
     """The job writes packs in place, without a lock, into a folder that other jobs may use.
 
-    Why: Crash in a later run: a killed job leaves half a file that looks finished; two jobs at once mix their metadata.
+    Why: Crash in a later run: a killed job leaves half a file that looks finished. Two jobs that write at once mix
+        their metadata.
     Bad: packs made inside the job under a shared dataset_root. Good: packs built before the job.
     Fix: Build the packs before the job, and check them. Noticed: dataset build of a later run.
     Source: PSC413; bridge/data/packing/parquet.py:81-110; bridge/data/packing/offline.py:292-309

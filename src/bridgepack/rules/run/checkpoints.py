@@ -4,7 +4,7 @@ import json
 import re
 import shlex
 
-from bridgepack.host.checkpoints import HF_CONFIG, IMPORT, IMPORT_SCRIPT, MARKERS, checkpoint_kind
+from bridgepack.host.checkpoints import HF_CONFIG, IMPORT, IMPORT_PAGE, IMPORT_SCRIPT, MARKERS, checkpoint_kind
 from bridgepack.records.messages import say
 from bridgepack.rules.judging.environment import BRIDGE
 from bridgepack.rules.judging.rule import ADVICE, ERROR, EXECUTED, WARNING, Found, fixable_rule, rule, wrong
@@ -71,7 +71,7 @@ def pretrained_checkpoint_not_there(run: Run) -> Found:
         for_model = "" if model else f", with the model's id on the hub, or its folder, for {_ANY_MODEL}"
         fix = (
             f"Correct the path. Or import the weights, where a GPU is{for_model}: {command} . "
-            "Or check with --no-files if they are on another machine."
+            f"Or check with --no-files if they are on another machine. {IMPORT_PAGE} shows every step."
         )
         yield wrong(_PRETRAINED, f"{path}, which does not exist", _IS_ONE, fix=fix)
 

@@ -88,7 +88,8 @@ def uneven_pipeline_stages(run: Run) -> Found:
 def virtual_stages_without_pipeline(run: Run) -> Found:
     """virtual_pipeline_model_parallel_size is set, but there is only one pipeline stage.
 
-    Why: Crash at setup: pipeline-model-parallel size should be greater than 1 with interleaved schedule.
+    Why: Crash at setup: the host says "pipeline-model-parallel size should be greater than 1 with interleaved
+        schedule".
     Bad: pipeline_model_parallel_size 1, virtual_pipeline_model_parallel_size 2. Good: no virtual stages.
     Fix: Remove {model.virtual_pipeline_model_parallel_size}, or raise {model.pipeline_model_parallel_size}.
     """

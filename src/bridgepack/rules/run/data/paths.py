@@ -135,7 +135,8 @@ def packed_path_mixes_splits(run: Run) -> Found:
 def packed_path_with_brackets(run: Run) -> Found:
     """A path to packs is a pattern with brackets only, which the host reads as a file name.
 
-    Why: Crash at construction: Packed Parquet file not found. Megatron-Bridge 0.7 expands brackets.
+    Why: Crash when the dataset is made: the host says "Packed Parquet file not found". Megatron-Bridge 0.7 expands
+        brackets.
     Bad: packed_train_data_path /data/packs/shard-[0-3].parquet. Good: /data/packs/shard-?.parquet.
     Fix: Use * or ?; with one of them in the pattern the host expands brackets too. Noticed: construction of the config.
     """

@@ -29,8 +29,8 @@ def hybrid_context_parallel(run: Run) -> Found:
 def dynamic_context_parallel(run: Run) -> Found:
     """Dynamic context parallelism is set, which the megatron-core of this release does not have.
 
-    Why: Crash at construction: unexpected keyword argument. If set as an attribute, it has no effect: packs are read as
-        they are. Only megatron-core's dev branch has the schedulers.
+    Why: Crash when the config is made: the host does not know the argument. If it is set as an attribute, it has no
+        effect: packs are read as they are. Only megatron-core's dev branch has the schedulers.
     Bad: dynamic_context_parallel true with megatron-core 0.19. Good: no dynamic_context_parallel.
     Fix: Remove the setting. Noticed: construction of the config. Source: PSC302; core/model_parallel_config.py:100
     """
@@ -45,7 +45,7 @@ def dynamic_context_parallel(run: Run) -> Found:
 def hierarchical_context_parallel_on_decentralized_groups(run: Run) -> Found:
     """Hierarchical context parallelism is on with decentralized process groups.
 
-    Why: Crash at setup: NotImplementedError.
+    Why: Crash at setup: the host raises NotImplementedError.
     Bad: hierarchical_context_parallel_sizes [2, 2], use_decentralized_pg true. Good: use_decentralized_pg false.
     Fix: Set {dist.use_decentralized_pg} to false, or use {model.cp_comm_type} p2p or a2a without hierarchical sizes.
     """

@@ -104,7 +104,7 @@ def heads_do_not_divide_for_all_to_all(run: Run) -> Found:
 def hierarchical_sizes_do_not_fit(run: Run) -> Found:
     """hierarchical_context_parallel_sizes is missing, or its product is not context_parallel_size.
 
-    Why: Crash in validate(). Without sizes each rank would attend only to its own chunk.
+    Why: Crash in validate(), which refuses it. Without sizes each rank would attend only to its own chunk.
     Bad: cp_comm_type a2a+p2p without sizes; or sizes [4, 2] at CP 4. Good: sizes [2, 2] at CP 4.
     Fix: Set sizes whose product is {model.context_parallel_size}, or remove them and use p2p. Noticed: validate().
     """

@@ -53,8 +53,8 @@ def graphs_over_packs_of_varying_width(run: Run) -> Found:
 def captured_attention_with_varying_boundaries(run: Run) -> Found:
     """CUDA graphs capture packed attention, but the number of boundaries differs from pack to pack.
 
-    Why: Crash in validate(); a graph replays one shape of cu_seqlens. With the old external_cuda_graph validate() does
-        not ask, and the replay refuses packs with padded boundaries, too (BP923).
+    Why: Crash in validate(), because a graph replays one shape of cu_seqlens. With the old external_cuda_graph
+        validate() does not ask, and the replay refuses packs with padded boundaries, too (BP923).
     Bad: cuda_graph_impl full_iteration, pad_cu_seqlens false. Good: pad_cu_seqlens true, and metadata.
     Fix: Set {dataset.offline_packing_specs.pad_cu_seqlens} to true and
         {dataset.offline_packing_specs.packed_metadata_path} to correct metadata.
@@ -113,7 +113,7 @@ def router_graph_over_packed_padding(run: Run) -> Found:
 def local_graphs_of_layers(run: Run) -> Found:
     """CUDA graphs are local but not of the full iteration.
 
-    Why: Crash in validate(); the host has local graphs for whole iterations and for inference only.
+    Why: Crash in validate(), because the host has local graphs for whole iterations and for inference only.
     Bad: cuda_graph_impl local, cuda_graph_modules [attn]. Good: cuda_graph_impl full_iteration.
     Fix: Set {model.cuda_graph_impl} to full_iteration, to transformer_engine with modules, or to none.
     Evidence: executed with the real 0.6.2.
@@ -131,7 +131,7 @@ def local_graphs_of_layers(run: Run) -> Found:
 def full_iteration_graph_checks_loss(run: Run) -> Found:
     """The loss is checked for NaN inside a CUDA graph of the full iteration.
 
-    Why: Crash in validate(); the check copies the loss to the CPU, which a graph cannot.
+    Why: Crash in validate(), because the check copies the loss to the CPU, which a graph cannot do.
     Bad: cuda_graph_impl full_iteration, check_for_nan_in_loss true. Good: check_for_nan_in_loss false.
     Fix: Set {rerun_state_machine.check_for_nan_in_loss} to false.
     """

@@ -16,7 +16,7 @@ _KINDS = ("aux_loss", "seq_aux_loss", "global_aux_loss", "sinkhorn", "quantile_b
 def more_experts_a_token_than_there_are(run: Run) -> Found:
     """Each token goes to more experts than the model has.
 
-    Why: Crash at the first step: torch.topk, "selected index k out of range".
+    Why: Crash at the first step: torch.topk says "selected index k out of range".
     Bad: num_moe_experts 8, moe_router_topk 16. Good: moe_router_topk 2.
     Fix: Set {model.moe_router_topk} to at most {model.num_moe_experts}.
     Source: core/transformer/moe/moe_utils.py (topk_routing_with_score_function)
