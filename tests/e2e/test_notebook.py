@@ -22,11 +22,13 @@ def executed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The notebook after all its cells ran in a folder as scripts/quickstart leaves it."""
     folder = tmp_path_factory.mktemp("notebook")
     write_examples(folder / "quickstart", limit=200, vocab_size=600)
+    place = folder / "docs/tutorials"  # as Jupyter starts it
+    place.mkdir(parents=True)
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_HUB_OFFLINE", "1")
         patch.setenv("IPYTHONDIR", str(folder / "ipython"))
-        client = NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(folder)}})
+        client = NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(place)}})
         yield client.execute()
 
 

@@ -67,7 +67,7 @@ class TerminalProgress:
 
 
 class NotebookProgress:
-    """Context manager that shows stages in a notebook: tqdm's widgets, or its text bars where ipywidgets is missing."""
+    """Context manager that shows stages in a notebook: tqdm's widgets, or one line where ipywidgets is missing."""
 
     def __init__(self) -> None:
         self._bar: Any = None
@@ -86,10 +86,16 @@ class NotebookProgress:
 
     def start(self, stage: str, total: int | None, unit: str) -> None:
         """Start a stage of `total` work (None if unknown) that produces items called `unit`."""
-        if self._bar is not None:
-            self._bar.close()
         self._num_items, self._unit = 0, unit
         bar_format = "{desc} {percentage:3.0f}% |{bar}| {elapsed}<{remaining}{postfix}" if total else None
+        if self._bar is not None and not _has_widgets():  # one line of text, which the stages share
+            self._bar.total, self._bar.bar_format = total, bar_format
+            self._bar.set_description_str(stage, refresh=False)
+            self._bar.set_postfix_str("", refresh=False)
+            self._bar.reset(total)
+            return
+        if self._bar is not None:
+            self._bar.close()
         self._bar = _notebook_bar()(desc=stage, total=total, bar_format=bar_format)
 
     def advance(self, num_items: int, work: int | None = None) -> None:
@@ -106,11 +112,15 @@ class NotebookProgress:
             self._bar.refresh()
 
 
+def _has_widgets() -> bool:
+    return find_spec("ipywidgets") is not None
+
+
 def _notebook_bar() -> Any:
-    if find_spec("ipywidgets") is None:
-        from tqdm.std import tqdm as bar
-    else:
+    if _has_widgets():
         from tqdm.notebook import tqdm as bar
+    else:
+        from tqdm.std import tqdm as bar
     return bar
 
 

@@ -47,7 +47,7 @@ def test_page_says_what_will_run_on_what_and_what_nobody_checked(recipe: dict[st
     assert "rows read 31, from 1 file" in text
     assert f"packed 30 rows as 30 sequences in {numbers.num_packs} packs" in text
     assert "dropped 1 (3.2%); no_assistant_mask 1" in text
-    assert mentions(text, "nobody reads note (text, 3.2% of rows)")
+    assert mentions(text, "are not used note (text, 3.2% of rows)")
     assert mentions(text, "30 of 30 sequences confirmed", "0 with findings")
     assert "equal 100.0%, of 30 answers compared" in text
     assert built.manifest.fingerprint in text

@@ -280,9 +280,9 @@ def unread_blocks(fields: Sequence[UnreadField], sources: Sequence[str] = ()) ->
         *((Column("Source"),) if sources else ()),
         Column("For example"),
     )
-    head = f"{'not read':<20}columns and fields of turns that nobody reads"
+    head = f"{'not read':<20}columns of rows and fields of turns that are not used"
     rows = [_unread_row(field, sources) for field in texts]
-    title = "Columns and fields of turns that nobody reads"
+    title = "Columns of rows and fields of turns that are not used"
     yield Table(title=title, columns=columns, rows=rows, head=head, most_rows=MOST_LINES)
     identifiers = [field for field in fields if field.holds == "identifier"]
     names = [without_middle(name, _NAME_CHARACTERS) for name in dict.fromkeys(field.name for field in identifiers)]

@@ -108,7 +108,7 @@ def _data(sign_off: SignOff, split: SplitRecord) -> Iterator[tuple[str, str]]:
         f"{field.name} ({field.holds}, {percent(field.num_rows, field.num_rows_read)} of rows)"
         for field in split.unread
     ]
-    yield "fields that nobody reads", _list(fields) or "none"
+    yield "fields that are not used", _list(fields) or "none"
     yield "content lost", _list([f"{kind} {count:,}" for kind, count in split.lost_content.items()]) or "none"
 
 
