@@ -28,9 +28,9 @@ allowed.
 _CLUSTER_INTRODUCTION = """\
 # Cluster reference
 
-Every field of a cluster file, which is YAML or TOML; [Clusters](clusters.md) has one of each kind. A field is optional,
-text or a section, and a boolean `false`, unless it says otherwise. `--cluster-set executor.nodes=4` changes one for one
-launch.
+Every field of a cluster file, which is YAML or TOML; [Clusters](launch.md#clusters) has one of each kind. A field is
+optional, text or a section, and a boolean `false`, unless it says otherwise. `--cluster-set executor.nodes=4` changes
+one for one launch.
 """
 _COMMANDS_INTRODUCTION = """\
 # Commands

@@ -7,6 +7,7 @@ import click
 from bridgepack.config.write import cluster_schema, recipe_schema, schema_text
 from bridgepack.rules.registry import ALL_RULES
 
+from .error_messages import error_messages_page
 from .manifest import manifest_page
 from .notebooks import notebook_page
 from .pictures import PICTURES
@@ -33,6 +34,7 @@ def site_files(command: click.Group) -> dict[str, str]:
         "recipe.schema.json": schema_text(recipe_schema()),
         "cluster.schema.json": schema_text(cluster_schema()),
         "cli.md": commands_page(command),
+        "error-messages.md": error_messages_page(ALL_RULES),
         "manifest-reference.md": manifest_page(),
         "tutorials/notebook.md": notebook_page(DOCS / "tutorials/notebook.ipynb"),
         "quirks.md": quirks_page(),

@@ -35,7 +35,8 @@ SHORT = {facts.class_name: kind for kind, facts in KNOWN.items()}
 #: The example of each kind in the documentation, with 8 GPUs a node where there are several nodes.
 DOCUMENTED: dict[str, dict[str, Any]] = {
     SHORT.get(values["executor"].get("class"), values["executor"]["kind"]): values
-    for values in (YAML(typ="safe", pure=True).load(block.text) for block in blocks("yaml", page="clusters.md"))
+    for block in blocks("yaml", page="launch.md", section="Clusters")
+    for values in [YAML(typ="safe", pure=True).load(block.text)]
 }
 #: Sections of an executor.
 PARTS = {"launcher": Launcher, "packager": Packager, "tunnel": Tunnel, "job_details": SlurmJobDetails}

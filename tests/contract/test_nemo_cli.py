@@ -149,8 +149,8 @@ def test_build_from_the_command_line(nemorun: Any, tmp_path: Path, recipe_file: 
 
 def test_snippets_of_the_page_run(recipe_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(recipe_file.parent)
-    assert list(blocks("python", page="nemo-run.md"))
-    run_snippets("nemo-run.md")
+    assert list(blocks("python", page="launch.md", section="nemo-run"))
+    run_snippets("launch.md", section="nemo-run")
 
 
 def test_check_raises_what_it_finds() -> None:

@@ -1,4 +1,4 @@
-"""The README and the tutorials, word for word: their commands run one after the other and print what the page shows."""
+"""The README, the tutorials and pages of tasks, word for word: their commands run in order and print what is shown."""
 
 import json
 import os
@@ -12,13 +12,10 @@ import pytest
 from bridgepack.examples.__main__ import write_examples
 from tests.e2e.test_quickstart import add_environment, copy_project
 from tests.support import host_forks
-from tests.support.docs_blocks import PROJECT
+from tests.support.docs_blocks import PROJECT, RUN_PAGES
 from tests.support.messages import mentions
 
 pytestmark = pytest.mark.full
-TUTORIALS = sorted(
-    path.stem for path in (PROJECT / "docs" / "tutorials").glob("*.md") if path.stem not in {"index", "notebook"}
-)
 _BLOCK = re.compile(r"^```(bash|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _ACTIVATE = 'export PATH="$PWD/.venv/bin:$PATH"\n'
 
@@ -60,10 +57,10 @@ def _missing(shown: str, printed: str) -> list[str]:
     return missing
 
 
-@pytest.mark.parametrize("name", TUTORIALS)
-def test_tutorial_runs_as_it_is_written(project: Path, name: str) -> None:
+@pytest.mark.parametrize("name", RUN_PAGES)
+def test_page_runs_as_it_is_written(project: Path, name: str) -> None:
     printed, num_shown = "", 0
-    for language, text in _BLOCK.findall((PROJECT / "docs/tutorials" / f"{name}.md").read_text(encoding="utf-8")):
+    for language, text in _BLOCK.findall((PROJECT / name).read_text(encoding="utf-8")):
         if language == "bash":
             printed = _run(text, project)
         else:

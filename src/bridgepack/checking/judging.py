@@ -12,7 +12,7 @@ from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.registry import ALL_RULES, ARTIFACT_RULES, GUARD_RULES, RETIRED, RUN_RULES, SUPPRESSION_RULES
 from bridgepack.rules.suppression import Suppressions, apply_suppressions
 
-_WHILE_TRAINING = "it judges a run while it trains, see docs/guard.md"
+_WHILE_TRAINING = "it judges a run while it trains, see docs/trace.md"
 _NO_SETTINGS = "no settings were given; check a recipe or a config with --artifact"
 
 

@@ -44,7 +44,7 @@ def test_the_page_shows_what_the_guard_says() -> None:
     )
     alarmed = _alarm(StepFacts(step=1, is_packed=True, sizes=GroupSizes(pipeline=3), ranks=ranks))
     watched = watched_notice(range(1, 6), replace(_facts(), ranks=_facts().ranks * 5 + _facts().ranks[:1]))
-    alarm, notice, _ = blocks("text", page="guard.md")
+    alarm, notice, _ = blocks("text", page="trace.md", section="The guard")
 
     assert alarm.text == f"{alarmed.text()}\n"
     assert re.sub(r"\d+ trained", "N trained", notice.text) == re.sub(r"\d+ trained", "N trained", f"{watched.text}\n")
