@@ -59,7 +59,11 @@ TABLE = (
         place="`--output`",
     ),
     Row(name="preview", lines=("preview mine.yaml",), cells=_of_recipe()),
-    Row(name="plan", lines=("plan mine.yaml --num-gpus 8",), cells=_of_recipe()),
+    Row(
+        name="plan",
+        lines=("plan mine.yaml --num-gpus 8", "plan mine.yaml --num-gpus 8 --artifact packed"),
+        cells={**_of_recipe(), "artifact": "R"},
+    ),
     Row(name="recipes list, layouts, schema", lines=("recipes list", "recipes layouts", "recipes schema"), cells={}),
     Row(name="recipes show", lines=("recipes show mine.yaml",), cells={"recipe": "R", "python": "RX"}),
     Row(name="recipes show --resolved", lines=("recipes show mine.yaml --resolved",), cells=_of_recipe(hub="")),
@@ -101,7 +105,12 @@ TABLE = (
     ),
     Row(
         name="prove ARTIFACT",
-        lines=("prove packed", "prove sources packed", "prove masks packed", "prove served packed"),
+        lines=(
+            "prove packed",
+            "prove sources packed --all --num-workers 1",
+            "prove masks packed",
+            "prove served packed",
+        ),
         cells=_of_artifact(tokenizer="RW", data="R"),
     ),
     Row(

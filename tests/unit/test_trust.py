@@ -1,4 +1,4 @@
-"""Who may run Python code that comes with a tokenizer or a model: `build`, `launch`, and calls that say so."""
+"""What says that code of a tokenizer or a model did not run; `test_security_page.py` asks whether commands run it."""
 
 import json
 from pathlib import Path
@@ -27,34 +27,6 @@ class OwnTokenizer(PreTrainedTokenizerFast):
         super().__init__(*arguments, **options)
         Path("marker").touch()
 """
-#: Commands that load the tokenizer; all but a build's own need the word.
-ASKED = (
-    "preview mine.yaml",
-    "plan mine.yaml --num-gpus 8",
-    "recipes show mine.yaml --resolved",
-    "build mine.yaml --output new --dry-run",
-    "prove sources packed",
-    "prove sources packed --all --num-workers 1",
-    "prove masks packed",
-    "prove masks mine.yaml",
-    "prove served packed",
-    "prove served mine.yaml",
-    "prove packed",
-)
-#: Commands that never run the code, and say nothing about it.
-SILENT = (
-    "check mine.yaml --artifact packed",
-    "check packed",
-    "recipes show mine.yaml",
-    "inspect packed",
-    "inspect packed --pack 0",
-    "report packed",
-    "trace packed --pack 0",
-    "diff packed packed",
-    "plan mine.yaml --num-gpus 8 --artifact packed",
-    "repack packed --set packing.packed_sequence_size=128 --output wide --num-workers 1",
-    "store verify --store .bridgepack/tokens",
-)
 
 
 @pytest.fixture(scope="module")
@@ -91,25 +63,6 @@ def folder(made: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     forget_stage()
     return tmp_path
-
-
-@pytest.mark.parametrize("words", ASKED)
-def test_code_runs_only_with_a_word_of_the_call(folder: Path, command: Command, words: str) -> None:
-    refused = command(*words.split())
-    assert refused.code == 2
-    assert mentions(refused.output + refused.errors, "tokenizer.trust_remote_code is true", WORD)
-    assert not (folder / "marker").exists()
-
-    allowed = command(*words.split(), WORD)
-    assert allowed.code in (0, 1), allowed.errors
-    assert (folder / "marker").exists()
-
-
-@pytest.mark.parametrize("words", SILENT)
-def test_no_other_command_runs_code(folder: Path, command: Command, words: str) -> None:
-    ran = command(*words.split())
-    assert ran.code in (0, 1), ran.errors
-    assert not (folder / "marker").exists()
 
 
 def test_a_sign_off_says_that_masks_were_not_compared(folder: Path, command: Command) -> None:
