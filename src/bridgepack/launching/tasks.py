@@ -234,6 +234,8 @@ def _part(values: Mapping[str, Any], *, default: Any = None) -> Any:
 
 #: Environment variable that marks a run's processes on this machine.
 RUN_VARIABLE = "BRIDGEPACK_RUN"
+#: `python -m` would put the user's folder before all that is installed; the command that launches does not look there.
+_SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 _ALONE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
 
 
@@ -305,7 +307,8 @@ def _local_variables(plan: LaunchPlan, task: Task) -> dict[str, str]:
     python = plan.cluster.python
     path = {"PATH": str(Path(python).parent)} if os.sep in python else {}
     is_alone = task == "train" and not plan.cluster.processes(task).has_process_launcher
-    return {RUN_VARIABLE: plan.run_name, **path, **(_ALONE if is_alone else {})}
+    is_module = task != "train" or plan.cluster.train_script is None
+    return {RUN_VARIABLE: plan.run_name, **path, **(_ALONE if is_alone else {}), **(_SAFE_PATH if is_module else {})}
 
 
 def _chain_on_slurm(tasks: tuple[LaunchTask, ...]) -> None:
