@@ -53,6 +53,8 @@ def _versions(old: HostRelease, new: HostRelease) -> Iterator[str]:
         yield f"| {name} | {old.companions[name]} | {new.companions[name]} |"
     for name in ("python", "transformers"):
         yield f"| {name} | {literal(getattr(old, name))} | {literal(getattr(new, name))} |"
+    if old.root != new.root:
+        yield f"| package of imports | {literal(old.root)} | {literal(new.root)} |"
 
 
 def _names(old: HostRelease, new: HostRelease) -> Iterator[str]:

@@ -9,8 +9,9 @@ from typing import Any
 from scripts.facts.defaults import defaults_of
 
 from bridgepack.bridge.container import config_of_container, flat_model
+from bridgepack.bridge.imports import import_by_name, import_host
 from bridgepack.bridge.plain import plain_values
-from bridgepack.bridge.shipped import import_host, installed_release, named_precision, shipped_recipes
+from bridgepack.bridge.shipped import installed_release, named_precision, shipped_recipes
 from bridgepack.bridge.writing.write import model_of_hub
 from bridgepack.config.recipe.training import ModelConfig, PrecisionConfig
 from bridgepack.errors import ConfigError
@@ -47,7 +48,7 @@ def host_bases(configs: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         configs: module and name of a shipped recipe -> its ConfigContainer.
     """
-    common = import_host("megatron.bridge.recipes.common")
+    common = import_host("recipes.common")
     whole = {
         name.rpartition(".")[2]: dict(config_of_container(config, place="").values) for name, config in configs.items()
     }
@@ -68,7 +69,7 @@ def host_bases(configs: Mapping[str, Any]) -> dict[str, Any]:
 
     here, own_names = str(Path.cwd()), {name: function.__name__ for name, function in shipped_recipes().items()}
     content = {
-        "host": import_host("megatron.bridge").__version__.partition("+")[0],
+        "host": import_host().__version__.partition("+")[0],
         "sections": names,
         "recipes": {name: places(base) for name, base in bases.items()},
         "aliases": {name: own for name, own in own_names.items() if name != own},
@@ -162,7 +163,7 @@ def _new_object(name: str) -> dict[str, Any]:
     """Return the fields of a new object of a class; of one that needs arguments, the defaults of the others."""
     module, _, attribute = name.rpartition(".")
     try:
-        return plain_values(getattr(import_host(module), attribute)())
+        return plain_values(getattr(import_by_name(module), attribute)())
     except TypeError:
         return {**defaults_of(name), "_target_": name}
 

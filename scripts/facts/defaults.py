@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from bridgepack.bridge.imports import import_by_name
 from bridgepack.bridge.plain import plain_values
-from bridgepack.bridge.shipped import import_host
 from bridgepack.host import HostRelease
 from bridgepack.host.names import class_in
 
@@ -37,7 +37,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
 def defaults_of(name: str, fields: Iterable[str] | None = None) -> dict[str, Any]:
     """Return the defaults of a class as plain values, of some fields or of all that have one."""
     module, _, attribute = name.rpartition(".")
-    declared = {one.name: one for one in dataclasses.fields(getattr(import_host(module), attribute))}
+    declared = {one.name: one for one in dataclasses.fields(getattr(import_by_name(module), attribute))}
     chosen = declared if fields is None else fields
     holder = type("Holder", (), {})()
     holder.__dict__.update({one: _default(declared[one]) for one in chosen if not _is_required(declared[one])})

@@ -5,18 +5,17 @@ import enum
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from importlib import import_module
 from pathlib import PurePath
 from typing import Any
 
 import torch
 
+from bridgepack.bridge.imports import import_by_name, import_host
 from bridgepack.bridge.plain import fields_of_class, plain_values
-from bridgepack.bridge.shipped import PRECISIONS, import_host
+from bridgepack.bridge.shipped import PRECISIONS
 from bridgepack.bridge.writing.values import declared_types
+from bridgepack.host.facts import CONTAINER
 
-#: The class whose fields are the sections.
-CONTAINER = "megatron.bridge.training.config.ConfigContainer"
 _LISTS = (list, tuple, set, frozenset)
 _PLAIN = {bool: "bool", int: "int", float: "float", str: "str", dict: "dict", types.NoneType: "null"}
 
@@ -32,7 +31,7 @@ def host_fields(bases: Mapping[str, Any]) -> dict[str, Any]:
     precisions = {name: plain_values(make()) for name, make in sorted(_registered().items())}
     usual = precisions["bf16_mixed"]
     return {
-        "host": import_host("megatron.bridge").__version__.partition("+")[0],
+        "host": import_host().__version__.partition("+")[0],
         "types": _types(kinds.values()),
         "parents": {name: _parents(kind) for name, kind in kinds.items()},
         "required": {name: found for name, kind in kinds.items() if (found := _required(kind))},
@@ -130,8 +129,7 @@ def _name(kind: type) -> str:
 
 def _class_named(name: str) -> type:
     module, _, attribute = name.rpartition(".")
-    import_host(module)
-    return getattr(import_module(module), attribute)  # type: ignore[no-any-return]
+    return getattr(import_by_name(module), attribute)  # type: ignore[no-any-return]
 
 
 def _classes_in(value: Any) -> Iterator[str]:

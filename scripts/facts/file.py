@@ -9,6 +9,8 @@ from scripts.facts.defaults import read_defaults
 from scripts.facts.fields import host_fields
 
 from bridgepack.bridge.shipped import installed_release
+from bridgepack.config.installed import installed_root
+from bridgepack.host.roots import CANONICAL
 from tests.support.format_cases import compact
 
 
@@ -18,9 +20,14 @@ def content_of(configs: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         configs: module and name of a shipped recipe -> its ConfigContainer.
     """
-    bases = host_bases(configs)
-    fields = json.loads(json.dumps(host_fields(bases)))
-    return {**bases, "fields": fields, "defaults": read_defaults(installed_release())}
+    bases = _canonical(host_bases(configs))
+    return {**bases, "fields": _canonical(host_fields(bases)), "defaults": read_defaults(installed_release())}
+
+
+def _canonical(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return content as JSON has it, whose classes have canonical names, whatever package the host is installed in."""
+    values: dict[str, Any] = json.loads(json.dumps(content).replace(f'"{installed_root()}.', f'"{CANONICAL}.'))
+    return values
 
 
 def text_of(content: Mapping[str, Any]) -> str:

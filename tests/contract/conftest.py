@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bridgepack.bridge.import_on_cpu import install_import_hook
-from bridgepack.bridge.shipped import import_host
+from bridgepack.bridge.imports import import_host
 from tests.support.gpu_host import pretend_gpu_host
 from tests.support.host_datasets import build_word_tokenizer
 from tests.support.small_builds import write_conversations
@@ -29,7 +29,7 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
     """Yield `megatron.bridge`; the first test that asks waits some 20 seconds for the import."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MEGATRON_CONFIG_LOCK_DIR", str(tmp_path_factory.mktemp("locks")))
-        module: ModuleType = import_host("megatron.bridge")
+        module: ModuleType = import_host()
         gc.freeze()
         yield module
 

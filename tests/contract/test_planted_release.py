@@ -10,6 +10,7 @@ import yaml
 
 from bridgepack.canaries.cpu import ENVIRONMENT
 from bridgepack.config.write import recipe_to_yaml
+from bridgepack.host.roots import CANONICAL
 from tests.support.guarded_runs import RunRequest
 from tests.support.planted_release import (
     NEW_FIELD,
@@ -19,6 +20,7 @@ from tests.support.planted_release import (
     OLD_NAME,
     OLD_SEED,
     OLD_SWITCH,
+    ROOT,
     VERSION,
     Planted,
     plant,
@@ -38,6 +40,12 @@ from bridgepack.api import load_recipe
 from bridgepack.bridge.adopting.adopt import from_bridge, pack_for
 from bridgepack.bridge.validating.fields import keep_fields, path_of_fields
 keep_fields("{version}", path_of_fields())
+from bridgepack.bridge.targets import load_target
+from bridgepack.errors import ConfigError
+try:
+    load_target("{old_root}.recipes.qwen:qwen3_8b_sft_config")
+except ConfigError as error:
+    cure = str(error)
 config = load_recipe(sys.argv[1]).to_bridge(sys.argv[2])
 config.to_yaml(sys.argv[3])
 config.dataset.offline_packing_specs.{multiple} = 2
@@ -48,6 +56,8 @@ config.dataset.offline_packing_specs = None
 plain = pack_for(config)
 found = {{change.path: change.value for one in (packed, plain) for change in one.changes}}
 print(json.dumps({{
+    "cure": cure,
+    "of_old_package": [name for name in sys.modules if name.startswith("{old_root}")],
     "mode": mode,
     "multiple": packed.config.dataset.offline_packing_specs.{multiple},
     "switch": plain.config.dataset.{switch},
@@ -88,7 +98,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, planted: Planted) -> Path:
     build(recipe, folder / "packs")
     (folder / "recipe.yaml").write_text(recipe_to_yaml(recipe), encoding="utf-8")
     (folder / "to_bridge.py").write_text(
-        TO_BRIDGE.format(multiple=NEW_NAME, switch=NEW_SWITCH, version=VERSION), encoding="utf-8"
+        TO_BRIDGE.format(multiple=NEW_NAME, switch=NEW_SWITCH, version=VERSION, old_root=CANONICAL), encoding="utf-8"
     )
     words = ("to_bridge.py", "recipe.yaml", "packs", "run_config.yaml", str(folder / "model"))
     made = planted.run(*words, folder=folder, has_host=True)
@@ -136,6 +146,30 @@ def test_a_live_config_is_packed_and_read_back_under_its_own_names(folder: Path)
     assert found["changed"] == [f"dataset.{SPECS}.{OLD_NAME}", f"dataset.{OLD_SWITCH}"]
 
 
+def test_the_planted_host_lies_in_another_package(planted: Planted, folder: Path) -> None:
+    values = yaml.safe_load((folder / "run_config.yaml").read_text())
+    adopted = json.loads((folder / "adopted.json").read_text())
+    assert values["_target_"] == f"{ROOT}.training.config.ConfigContainer"
+    assert adopted["of_old_package"] == []
+    assert f"{ROOT}.recipes.qwen:qwen3_8b_sft_config" in adopted["cure"]
+
+    ours, theirs = folder / "run_config.yaml", folder / "older.yaml"
+    theirs.write_text(ours.read_text().replace(f"{ROOT}.", f"{CANONICAL}."))
+    for path, version, package, right in ((theirs, VERSION, CANONICAL, ROOT), (ours, "0.6.2", ROOT, CANONICAL)):
+        words = ("--bridge-version", version, "--json")
+        _, report = _bridgepack(planted, folder, "check", path, *words)
+        (finding,) = [finding for finding in report["findings"] if finding["code"] == "BP016"]
+        assert finding["where"] == "model._target_"
+        assert package in finding["found"]
+        assert right in finding["allowed"]
+
+        mended = folder / "mended.yaml"
+        mended.write_text(path.read_text().replace(f"{package}.", f"{right}."))
+        _, after = _bridgepack(planted, folder, "check", mended, *words)
+        codes = [sorted(finding["code"] for finding in found["findings"]) for found in (report, after)]
+        assert codes[0] == sorted(["BP016", *codes[1]])
+
+
 def test_check_reads_the_new_name_in_a_saved_config_and_fix_writes_it(planted: Planted, folder: Path) -> None:
     path = _saved(folder, **{NEW_NAME: 2})
 
@@ -176,6 +210,10 @@ def test_an_override_has_the_name_of_the_recipes_release(planted: Planted, folde
 
 
 def test_the_supported_release_is_judged_as_before(planted: Planted, folder: Path) -> None:
+    _, upgraded = _bridgepack(planted, folder, "check", "recipe.yaml", "--bridge-version", VERSION, "--json")
+    roots = [(change["before"], change["after"]) for change in upgraded["upgrade"]["changes"]]
+    assert (CANONICAL, ROOT) in roots
+
     for version in ((), ("--bridge-version", "0.6.2")):
         _, report = _bridgepack(planted, folder, "check", "recipe.yaml", "--artifact", "packs", "--json", *version)
         _, newer = _bridgepack(

@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 from bridgepack.bridge.forward_steps import forward_step_for
-from bridgepack.bridge.shipped import import_host
+from bridgepack.bridge.imports import import_by_name, import_host
 from bridgepack.bridge.writing.write import to_bridge
 from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions
@@ -90,12 +90,12 @@ def test_step_is_the_one_that_works(facts: TextPacks) -> None:
 
 
 def test_wrapper_of_parts_takes_no_boundaries() -> None:
-    base = import_host("megatron.core.models.mimo.model.base")
+    base = import_by_name("megatron.core.models.mimo.model.base")
     assert "packed_seq_params" not in signature(base.MimoModel.forward).parameters
 
 
 def test_every_provider_with_vision_or_sound_is_in_the_table() -> None:
-    models, num_found = import_host("megatron.bridge.models"), 0
+    models, num_found = import_host("models"), 0
     for info in pkgutil.walk_packages(models.__path__, "megatron.bridge.models."):
         if "provider" not in info.name and "minimax_m3_bridge" not in info.name:
             continue

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from bridgepack.bridge.shipped import import_host
+from bridgepack.bridge.imports import import_host
 from bridgepack.host.adapter_placements import Placement
 
 _IN, _OUT, _DIM, _TOKENS = 8, 12, 4, 6
@@ -50,7 +50,7 @@ def _run_ranks(requests: list[Placement]) -> list[Any]:
 
 
 def _import_host() -> None:
-    import_host("megatron.bridge.peft.utils").HAVE_TE = False  # or it takes stand-ins for classes of layers
+    import_host("peft.utils").HAVE_TE = False  # or it takes stand-ins for classes of layers
 
 
 def _rank(rank: int, requests: list[Placement], folder: str) -> None:

@@ -1,6 +1,7 @@
 """A release of Megatron-Bridge that does not exist, and a copy of bridgepack with the one file that says what it does.
 
-It is the installed host with two renamed fields, one that no facts record, one other default and one other habit.
+It is the installed host in another package, with two renamed fields, one that no facts record, one other default and
+one other habit.
 
 Docs promise that a new release is one file, its JSON and its name in RELEASES; this is the proof.
 """
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import bridgepack
 from bridgepack.host import RELEASES, release_of
+from bridgepack.host.roots import CANONICAL
 from tests.support.installed_host import host_version
 
 #: The release after the newest.
@@ -26,6 +28,8 @@ VERSION, STEM = f"{NAME}.0", f"v{NAME.replace('.', '')}"
 OLD_NAME, NEW_NAME = "pad_seq_to_mult", "sequence_multiple"
 OLD_SWITCH, NEW_SWITCH = "enable_offline_packing", "packs_offline"
 _NEW_NAMES = {OLD_NAME: NEW_NAME, OLD_SWITCH: NEW_SWITCH}
+#: Package of the planted host.
+ROOT = "planted_host.sft"
 #: A field of `GPTSFTDatasetConfig` that only the planted host has, and no facts record.
 NEW_FIELD = "enable_in_batch_packing"
 #: Default of `GPTSFTDatasetConfig.seed` in both.
@@ -46,6 +50,7 @@ from bridgepack.host.{base} import {base_name}
     name="{name}",
     versions="~={name}.0",
     bridge="{version}",
+    root="{root}",
     bases=Path(__file__).with_name("bases_{stem}.json"),
     renames={{
         **{base_name}.renames,
@@ -91,7 +96,7 @@ def _copy_of_bridgepack(folder: Path) -> Path:
     base = release_of(host_version())
     stem = f"v{base.name.replace('.', '')}"
     room = package / "host"
-    names = {"name": NAME, "version": VERSION, "stem": STEM, "constant": STEM.upper()}
+    names = {"name": NAME, "version": VERSION, "stem": STEM, "constant": STEM.upper(), "root": ROOT}
     names |= {"old": OLD_NAME, "new": NEW_NAME, "old_switch": OLD_SWITCH, "new_switch": NEW_SWITCH}
     text = _RELEASE.format(base=stem, base_name=stem.upper(), **names)
     (room / f"{STEM}.py").write_text(text, encoding="utf-8")
@@ -99,6 +104,9 @@ def _copy_of_bridgepack(folder: Path) -> Path:
     for name in ("GPTSFTDatasetConfig", "FinetuningDatasetConfig"):
         facts["defaults"][name]["seed"] = NEW_SEED
     (room / f"bases_{STEM}.json").write_text(json.dumps(facts), encoding="utf-8")
+    for table in (room / "model_fields.json", room / "adapter_placements.json"):
+        content = json.loads(table.read_text(encoding="utf-8"))
+        table.write_text(json.dumps({**content, NAME: content[base.name]}), encoding="utf-8")
     listed = (room / "__init__.py").read_text(encoding="utf-8")
     listed = re.sub(r"^RELEASES = \((.*)\)$", rf"RELEASES = (\1, {STEM.upper()})", listed, flags=re.MULTILINE)
     mark = "\n#: The supported releases"
@@ -108,20 +116,25 @@ def _copy_of_bridgepack(folder: Path) -> Path:
 
 
 def _host(folder: Path) -> Path:
-    found = find_spec("megatron.bridge")
+    found = find_spec(CANONICAL)
     assert found is not None
     assert found.submodule_search_locations
     source = Path(found.submodule_search_locations[0])
-    package = folder / "megatron" / "bridge"
+    package = folder / ROOT.replace(".", "/")
     shutil.copytree(source, package)  # with its bytecode, which holds where a file is not changed below
+    old = folder / CANONICAL.replace(".", "/") / "__init__.py"
+    old.parent.mkdir(parents=True)
+    old.write_text(f"raise ModuleNotFoundError('No module named {CANONICAL}', name='{CANONICAL}')\n", encoding="utf-8")
     for path in package.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
-        if (renamed := _renamed(text)) != text:
+        if (renamed := re.sub(rf"\b{re.escape(CANONICAL)}\b", ROOT, _renamed(text))) != text:
             path.write_text(renamed, encoding="utf-8")
     builder, seed = package / "data" / "builders" / "gpt_sft.py", f"seed: int = {NEW_SEED}"
     _change(builder, f"seed: int = {OLD_SEED}", seed)
     _change(builder, f"    {seed}\n", f"    {seed}\n    {NEW_FIELD}: bool = False\n")
     _change(package / "data" / "packing" / "gpt_sft.py", CLEARED, "")
+    names = package / "utils" / "instantiate_utils.py"
+    _change(names, '    "megatron.",\n', f'    "megatron.",\n    "{ROOT}.",\n')
     numbers = package / "package_info.py"
     for name, number in zip(("MAJOR", "MINOR", "PATCH"), VERSION.split("."), strict=True):
         text = re.sub(rf"^{name} = \d+$", f"{name} = {number}", numbers.read_text(), flags=re.MULTILINE)

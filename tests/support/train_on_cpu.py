@@ -19,11 +19,11 @@ from tests.support import sabotage  # noqa: E402 (found on that path)
 
 def import_host() -> None:
     """Import everything of megatron-bridge that a run needs, without changing it."""
-    from bridgepack.bridge import shipped
+    from bridgepack.bridge import imports
 
     for name in ("finetune", "gpt_step", "pretrain", "utils.train_utils"):
-        shipped.import_host(f"megatron.bridge.training.{name}")
-    shipped.import_host("megatron.bridge.recipes")
+        imports.import_host(f"training.{name}")
+    imports.import_host("recipes")
     gc.freeze()
 
 
@@ -37,15 +37,15 @@ def fork_checkpoint_results() -> None:
 
 def run_on_cpu() -> None:
     """Make training run on CPU, with attention that takes packed rows, until the process ends."""
-    from megatron.bridge.models.gpt.gpt_builder import GPTModelBuilder
-    from megatron.bridge.models.gpt_provider import GPTModelProvider
-
+    from bridgepack.bridge import imports
     from bridgepack.canaries.cpu.reference_attention import reference_layer_spec
     from bridgepack.canaries.cpu.training import run_cuda_calls_on_cpu, run_the_rest_on_cpu
 
     run_cuda_calls_on_cpu()
     run_the_rest_on_cpu()
     fork_checkpoint_results()
+    GPTModelBuilder = imports.import_host("models.gpt.gpt_builder").GPTModelBuilder  # noqa: N806
+    GPTModelProvider = imports.import_host("models.gpt_provider").GPTModelProvider  # noqa: N806
     provide, build_model = GPTModelProvider.provide, GPTModelBuilder.build_model
 
     # The class of attention layers is no plain value, so no recipe can name it.

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bridgepack.host.roots import CANONICAL
 from tests.support import format_cases
 
 PROJECT = Path(__file__).parents[2]
@@ -74,6 +75,25 @@ def test_functions_are_short() -> None:
 
     assert too_long == []
     assert num_checked > 0
+
+
+def test_one_module_names_the_package_of_the_host() -> None:
+    """The host is about to move: what imports, prints or compares names asks `host.roots` or the release."""
+    found, num_checked = set(), 0
+    for path in sorted((PROJECT / "src").rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        texts_alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in texts_alone:
+                names.append(node.value)
+            num_checked += len(names)
+            if any(CANONICAL in name for name in names):
+                found.add(str(path.relative_to(PROJECT)))
+
+    assert found == {"src/bridgepack/host/roots.py"}
+    assert num_checked > 1000
 
 
 def test_scripts_are_short() -> None:

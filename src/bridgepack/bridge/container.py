@@ -11,9 +11,11 @@ from typing import Any
 from bridgepack.bridge.bases import all_sections
 from bridgepack.bridge.plain import plain_values
 from bridgepack.config.errors import did_you_mean, quote
+from bridgepack.config.installed import installed_root
 from bridgepack.errors import ConfigError
-from bridgepack.host import TARGET, release_of
+from bridgepack.host import ROOTS, TARGET, release_of
 from bridgepack.host.names import in_canonical_names
+from bridgepack.host.roots import CANONICAL, in_package, package_in
 from bridgepack.records import RunConfig
 
 #: Sections of every ConfigContainer, which identify one.
@@ -43,19 +45,23 @@ def config_of_container(container: Any, *, place: str) -> RunConfig:
     Raises:
         ConfigError: it has no model, train or dataset section.
     """
-    host = sys.modules.get("megatron.bridge")  # a live config's package is imported; other objects have no version
+    root = installed_root()
+    host = sys.modules.get(root)  # a live config's package is imported; other objects have no version
     version = TARGET.bridge if host is None else str(host.__version__).partition("+")[0]
-    values, user_paths = in_canonical_names(plain_values(container), release_of(version))
+    values, user_paths = in_canonical_names(_canonical(plain_values(container), root), release_of(version))
     return replace(_config(values, place), user_paths=user_paths, bridge_version=version)
 
 
 def config_of_saved(values: Mapping[str, Any], *, place: str) -> RunConfig:
     """Return the settings of a saved ConfigContainer from its parsed YAML, without importing its classes.
 
+    Classes have canonical names, whichever release's package the file names.
+
     Raises:
         ConfigError: the config is not complete.
     """
-    return _config(_restore(values), place)
+    package = package_in(values, ROOTS)
+    return replace(_config(_canonical(_restore(values), package or CANONICAL), place), package=package)
 
 
 def with_changes(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
@@ -132,6 +138,20 @@ def flat_model(model: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a model's settings; of one that is built from parts, with those of its transformer beside its own."""
     parts = model.get("transformer")
     return {**parts, **model} if isinstance(parts, Mapping) else model
+
+
+def _canonical(value: Any, root: str) -> Any:
+    """Return plain values whose classes have canonical names in place of those in a release's package."""
+    if root == CANONICAL:
+        return value
+    if isinstance(value, list):
+        return [_canonical(item, root) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    values = {key: _canonical(item, root) for key, item in value.items()}
+    if isinstance(values.get("_target_"), str):
+        values["_target_"] = in_package(values["_target_"], root, CANONICAL)
+    return values
 
 
 def _restore(value: Any) -> Any:

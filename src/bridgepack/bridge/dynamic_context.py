@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bridgepack.bridge.shipped import import_host
+from bridgepack.bridge.imports import import_by_name
 
 _SCHEDULE = "megatron.core.pipeline_parallel.hybrid_cp_schedule"
 
@@ -31,6 +31,6 @@ def dynamic_groups(lengths: Sequence[int], longest_per_rank: int, num_ranks: int
 
     Source: megatron-core 0.19.2, pipeline_parallel/hybrid_cp_schedule.py (BalancedCPScheduler), which is called.
     """
-    scheduler = import_host(_SCHEDULE).BalancedCPScheduler(longest_per_rank, _Ranks(num_ranks))
+    scheduler = import_by_name(_SCHEDULE).BalancedCPScheduler(longest_per_rank, _Ranks(num_ranks))
     _, groups = scheduler.get_groups_and_subsamples(list(enumerate(lengths)), None)
     return [[list(rank) for rank in group] for group in groups]

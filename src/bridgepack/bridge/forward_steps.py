@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from bridgepack.bridge.container import config_of_container, is_container
+from bridgepack.bridge.imports import import_host
 from bridgepack.bridge.plain import field_names
-from bridgepack.bridge.shipped import import_host
 from bridgepack.bridge.writing.write import to_bridge
 from bridgepack.config.arguments import check_arguments
 from bridgepack.config.load import load_recipe
@@ -14,20 +14,21 @@ from bridgepack.host.vision_language import text_packs_of
 from bridgepack.rules.judging.families import family_of
 from bridgepack.rules.judging.subject import TEXT_DATASETS
 
-_TEXT = "megatron.bridge.training.gpt_step"
-_VISION = "megatron.bridge.training.vlm_step"
+#: Modules below the host's package.
+_TEXT = "training.gpt_step"
+_VISION = "training.vlm_step"
 #: Family -> its own step over text.
-_TEXT_STEPS: Mapping[str, str] = {"deepseek_v4": "megatron.bridge.models.deepseek.deepseek_v4_step"}
+_TEXT_STEPS: Mapping[str, str] = {"deepseek_v4": "models.deepseek.deepseek_v4_step"}
 #: Family -> its own step over images, video and sound; vlm_step for others.
 #: Source: megatron/bridge of 0.6.2, the modules that define `forward_step`, by the keys of the batches that they read.
 _OTHER_STEPS: Mapping[str, str] = {
-    "qwen3_vl": "megatron.bridge.models.qwen_vl.qwen3_vl_step",
-    "qwen3_5_vl": "megatron.bridge.models.qwen_vl.qwen3_vl_step",
-    "qwen3_omni": "megatron.bridge.models.qwen_omni.qwen3_omni_step",
-    "qwen_audio": "megatron.bridge.training.audio_lm_step",
-    "nemotron_omni": "megatron.bridge.training.nemotron_omni_step",
-    "nemotron_vl": "megatron.bridge.training.llava_step",
-    "step": "megatron.bridge.models.stepfun.step37_flickr8k_step",
+    "qwen3_vl": "models.qwen_vl.qwen3_vl_step",
+    "qwen3_5_vl": "models.qwen_vl.qwen3_vl_step",
+    "qwen3_omni": "models.qwen_omni.qwen3_omni_step",
+    "qwen_audio": "training.audio_lm_step",
+    "nemotron_omni": "training.nemotron_omni_step",
+    "nemotron_vl": "training.llava_step",
+    "step": "models.stepfun.step37_flickr8k_step",
 }
 #: Fields that identify a model with vision.
 _VISION_FIELDS = frozenset({"vision_config", "freeze_vision_model", "vision_model_type", "image_token_id"})

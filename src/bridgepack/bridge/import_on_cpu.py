@@ -17,18 +17,19 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 
-#: Modules that import TransformerEngine without a fallback in some version from 0.3 to 0.6.
-NEED_TRANSFORMER_ENGINE = frozenset(
-    {"megatron.bridge.diffusion.models.wan.utils", "megatron.bridge.peft.lora", "megatron.bridge.peft.lora_layers"}
-)
+from bridgepack.config.installed import installed_root
+
+#: Modules below the host's package that import TransformerEngine without a fallback in some version since 0.3.
+NEED_TRANSFORMER_ENGINE = frozenset({"diffusion.models.wan.utils", "peft.lora", "peft.lora_layers"})
 _HARD_IMPORT = re.compile(r"^(?:import|from) transformer_engine", re.MULTILINE)
 
 
 def install_import_hook() -> None:
-    """Make `import megatron.bridge` work; does nothing if TransformerEngine can be imported."""
+    """Make the import of the installed host work; does nothing if TransformerEngine can be imported."""
     has_hook = any(isinstance(finder, _Finder) for finder in sys.meta_path)
     if not has_hook and not _has_transformer_engine():
-        sys.meta_path.insert(0, _Finder())
+        root = installed_root()
+        sys.meta_path.insert(0, _Finder(frozenset(f"{root}.{path}" for path in NEED_TRANSFORMER_ENGINE)))
 
 
 def _has_transformer_engine() -> bool:
@@ -44,10 +45,13 @@ def _has_transformer_engine() -> bool:
 class _Finder(MetaPathFinder):
     """Finds those modules, with a loader that provides the stand-in."""
 
+    def __init__(self, names: frozenset[str]) -> None:
+        self._names = names
+
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname not in NEED_TRANSFORMER_ENGINE:
+        if fullname not in self._names:
             return None
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.origin is not None and _HARD_IMPORT.search(Path(spec.origin).read_text("utf-8")):

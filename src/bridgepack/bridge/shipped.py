@@ -1,14 +1,12 @@
 """Finds and calls the recipes that Megatron-Bridge ships, by name."""
 
-import gc
-import importlib
 import re
 from collections.abc import Callable, Mapping
 from inspect import isfunction
 from pathlib import Path
 from typing import Any
 
-from bridgepack.bridge.import_on_cpu import install_import_hook
+from bridgepack.bridge.imports import import_host
 from bridgepack.config.errors import did_you_mean, quote
 from bridgepack.config.recipe.training import ModelConfig
 from bridgepack.errors import ConfigError
@@ -17,12 +15,12 @@ from bridgepack.host import HostRelease, release_of
 #: Prefix of a recipe that Megatron-Bridge ships, e.g. `bridge:qwen3_8b_sft_config`.
 PREFIX = "bridge:"
 SUFFIX = "_config"
-#: Module that exports the recipes of every family.
-MODULE = "megatron.bridge.recipes"
+#: Module that exports the recipes of every family, below the package.
+MODULE = "recipes"
 #: Advice for an unknown name.
 LISTED = "`bridgepack recipes list` names them."
-#: Module with the registered kinds of mixed precision.
-PRECISIONS = "megatron.bridge.training.mixed_precision"
+#: Module with the registered kinds of mixed precision, below the package.
+PRECISIONS = "training.mixed_precision"
 
 _NAME = re.compile(r"(?!_).*_(sft|peft)(_.*)?_config")
 #: Errors of a recipe whose model config cannot be read, that needs a GPU, or that refuses by design.
@@ -46,7 +44,7 @@ def installed_release() -> HostRelease:
     Raises:
         ConfigError: Megatron-Bridge cannot be imported, or is older than every supported release.
     """
-    return release_of(import_host("megatron.bridge").__version__, place="the installed megatron-bridge")
+    return release_of(import_host().__version__, place="the installed megatron-bridge")
 
 
 def shipped_name(name: str) -> str:
@@ -97,33 +95,3 @@ def named_precision(name: str) -> Any:
     """Return Megatron-Bridge's registered mixed precision with a name, or None."""
     makers = import_host(PRECISIONS).MIXED_PRECISION_RECIPES
     return makers[name]() if name in makers else None
-
-
-class HostImportError(ConfigError):
-    """A module of Megatron-Bridge or Megatron-Core cannot be imported here; `reason` is the fact without the cure."""
-
-    reason: str = ""
-
-
-def import_host(module: str) -> Any:
-    """Return a module of Megatron-Bridge or Megatron-Core.
-
-    Raises:
-        HostImportError: it cannot be imported.
-    """
-    install_import_hook()
-    is_collecting = gc.isenabled()
-    gc.disable()  # repeated cycle collection over a million objects takes a fifth of the import's time
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        reason = f"{module} cannot be imported: {error}"
-        refusal = HostImportError(
-            f"{reason}. A ConfigContainer needs megatron-bridge 0.6.2 here; "
-            'in a clone of bridgepack: pip install -e ".[bridge]"'
-        )
-        refusal.reason = reason
-        raise refusal from error
-    finally:
-        if is_collecting:
-            gc.enable()

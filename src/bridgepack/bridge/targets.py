@@ -21,16 +21,19 @@ from bridgepack.bridge.import_on_cpu import install_import_hook
 from bridgepack.bridge.locations import SETTINGS_SUFFIXES, fields_in
 from bridgepack.bridge.recipe import config_of_recipe, inputs_of
 from bridgepack.bridge.shipped import MODULE, PREFIX, SUFFIX
+from bridgepack.config.installed import installed_root, installed_version
 from bridgepack.config.load import catalogue_target, load_recipe, similar_recipes, tell_replacements
 from bridgepack.config.reading import FORMS, RECIPE_SUFFIX, load_object, read_sections, written_in
 from bridgepack.config.recipe.recipe import SFTRecipe, checked_object
 from bridgepack.data.reading.remote import artifact_place, scheme_of
 from bridgepack.errors import BridgepackError, ConfigError
+from bridgepack.host import ROOTS, TARGET
+from bridgepack.host.roots import in_package, is_within
 from bridgepack.records import RunConfig
 
 _PACKED_SUFFIXES = (".parquet", ".pq", ".npy")
 _FORMS = (
-    f"a recipe ({FORMS}), a recipe of Megatron-Bridge (megatron.bridge.recipes.MODULE:FUNCTION or bridge:FUNCTION), "
+    f"a recipe ({FORMS}), a recipe of Megatron-Bridge ({TARGET.root}.{MODULE}.MODULE:FUNCTION or bridge:FUNCTION), "
     "a saved Megatron-Bridge config (FILE.yaml), or an artifact (a folder, a packed file, a pattern)"
 )
 
@@ -260,7 +263,7 @@ def quiet() -> Iterator[None]:
 
 def _load_value(text: str) -> Any:
     if text.startswith(PREFIX):
-        text = f"{MODULE}:{text.removeprefix(PREFIX)}"
+        text = f"{installed_root()}.{MODULE}:{text.removeprefix(PREFIX)}"
     elif ":" not in text and Path(text).suffix.lower() != ".py":
         return _load_catalogue_recipe(text)
     install_import_hook()
@@ -283,9 +286,16 @@ def _load_catalogue_recipe(name: str) -> SFTRecipe:
 
 
 def _explain(error: ConfigError, text: str) -> ConfigError:
-    if not text.startswith("megatron."):
+    root, module = installed_root(), text.partition(":")[0]
+    package = next((package for package in ROOTS if is_within(module, package)), None)
+    if package is None and not text.startswith("megatron."):
         return error
-    if "megatron.bridge" not in sys.modules:
+    if package not in (None, root) and installed_version() is not None:
+        return ConfigError(
+            f"{error} megatron-bridge {installed_version()} is installed, whose package is {root}: name "
+            f"{in_package(text, package, root)}."
+        )
+    if root not in sys.modules:
         return ConfigError(
             f"{error} Megatron-Bridge's own recipes need megatron-bridge here; without it, check a config that was "
             "saved with cfg.to_yaml(FILE)."

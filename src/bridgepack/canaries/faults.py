@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from bridgepack.bridge.imports import import_host
 from bridgepack.canaries.records import topology_of
 from bridgepack.replay.settings import Topology
 
@@ -48,7 +49,7 @@ def plant_in_step(fault: str | None, place: Mapping[str, int], topology: Topolog
 
 def in_every_batch(change: Callable[[dict[str, Any]], None]) -> None:
     """Change each micro batch between the loader and the forward step, until this process ends."""
-    from megatron.bridge.data import batch_utils
+    batch_utils = import_host("data.batch_utils")
 
     split = batch_utils.split_batch_into_microbatches
 
@@ -98,7 +99,7 @@ def _take_contiguous_slices() -> None:
 
 
 def _count_every_token() -> None:
-    from megatron.bridge.training import gpt_step
+    gpt_step = import_host("training.gpt_step")
 
     loss_of = gpt_step.masked_next_token_loss
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.bridge.environment import environment_here
-from bridgepack.bridge.shipped import import_host
+from bridgepack.bridge.imports import import_host
 from bridgepack.bridge.targets import quiet
 from bridgepack.bridge.writing.write import to_bridge
 from bridgepack.canaries.records import HostFacts
@@ -61,7 +61,7 @@ def open_container(request: Mapping[str, Any]) -> tuple[Any, HostFacts]:
     Raises:
         ConfigError: the host is not installed, or the model cannot be loaded or is not supported.
     """
-    version = import_host("megatron.bridge").__version__
+    version = import_host().__version__
     import torch
 
     config, notes = _config(SFTRecipe.from_mapping(request["recipe"]), request)

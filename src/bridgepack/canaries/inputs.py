@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bridgepack import geometry
+from bridgepack.bridge.imports import import_host
 from bridgepack.canaries import faults
 from bridgepack.canaries.packs import ChosenPacks, laid_out, lengths_of
 from bridgepack.canaries.records import FloatArray, HostFacts, RunRequest
@@ -180,8 +181,8 @@ class Rows:
 
     def batches(self) -> Iterator[dict[str, Any]]:
         """Yield batches as the host's loader does: global ones of packs, sequences one by one."""
-        from megatron.bridge.data.loaders import cyclic_iter
-        from megatron.bridge.data.samplers import build_pretraining_data_loader
+        cyclic_iter = import_host("data.loaders").cyclic_iter
+        build_pretraining_data_loader = import_host("data.samplers").build_pretraining_data_loader
 
         request = self._request
         loader = build_pretraining_data_loader(
@@ -216,7 +217,7 @@ class _Watched:
 
 
 def _packed_dataset(request: RunRequest, dataset_kwargs: dict[str, Any]) -> Any:
-    from megatron.bridge.data.builders.gpt_sft import build_gpt_sft_split
+    build_gpt_sft_split = import_host("data.builders.gpt_sft").build_gpt_sft_split
 
     folder = Path(request.folder)
     return build_gpt_sft_split(
@@ -240,7 +241,7 @@ class _SequenceDataset:
     """Sequences one by one, collated as the host collates chats that are not packed."""
 
     def __init__(self, request: RunRequest) -> None:
-        from megatron.bridge.data.datasets.gpt_sft import GPTSFTChatDataset
+        GPTSFTChatDataset = import_host("data.datasets.gpt_sft").GPTSFTChatDataset  # noqa: N806
 
         with np.load(Path(request.folder) / SEQUENCES_FILE) as arrays:
             self._ids, self._mask, self._bounds = arrays["input_ids"], arrays["loss_mask"], arrays["bounds"]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import faulthandler
 import gc
-import importlib
 import json
 import multiprocessing
 import os
@@ -26,6 +25,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
+from bridgepack.bridge.imports import import_host
 from bridgepack.canaries.cpu import COMPUTING
 from bridgepack.canaries.records import HostFacts, RunOutcome, RunRequest
 from bridgepack.errors import BridgepackError, ConfigError
@@ -136,7 +136,7 @@ def _open_container(request: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
 
     config, facts = open_container(request)
     for name in ("gpt_step", "train", "setup", "utils.train_utils"):
-        importlib.import_module(f"megatron.bridge.training.{name}")
+        import_host(f"training.{name}")
     return config, asdict(facts)
 
 

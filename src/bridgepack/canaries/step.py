@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from bridgepack.bridge.forward_steps import forward_step_for
+from bridgepack.bridge.imports import import_host
 from bridgepack.canaries import faults
 from bridgepack.canaries.inputs import DATALOADER_TYPES, GATED, Rows, draw_weights, global_name, part_of, whole_shape
 from bridgepack.canaries.records import IntArray, RunRequest, SeenBatch, SeenRank
@@ -135,7 +136,7 @@ _DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch
 
 def step_config(config: Any, request: RunRequest) -> Any:
     """Return the ConfigContainer of a step, made of that of the recipe with its tiny model, which is changed."""
-    from megatron.bridge.training import config as host
+    host = import_host("training.config")
 
     assign_known(config.model, _model_values(request))
     return host.ConfigContainer(
@@ -216,15 +217,12 @@ class Step:
 
     def run(self) -> None:
         """Train one step."""
-        from megatron.bridge.training import setup as host_setup
-        from megatron.bridge.training.config import runtime_config_update
-        from megatron.bridge.training.state import GlobalState
-
-        state = GlobalState()
+        host_setup = import_host("training.setup")
+        state = import_host("training.state").GlobalState()
         state.cfg = self._config
         if self.request.fault == faults.LOSS_PER_RANK:
             self._config.model.calculate_per_token_loss = False
-        runtime_config_update(self._config)
+        import_host("training.config").runtime_config_update(self._config)
         self._config.dataset.dataloader_type = DATALOADER_TYPES[self.request.is_packed]
         groups = host_setup.initialize_megatron(cfg=self._config)
         kinds = {"tensor": groups.tp, "pipeline": groups.pp, "context": groups.cp, "data": groups.dp}
@@ -265,19 +263,18 @@ class Step:
         )
 
     def _train(self, state: Any, model: Any, optimizer: Any, groups: Any) -> None:
-        from megatron.bridge.training.train import train_step
-        from megatron.bridge.training.utils.train_utils import prepare_forward_step_func
         from megatron.core.pipeline_parallel import get_forward_backward_func
         from megatron.core.pipeline_parallel.p2p_communication import P2PCommunicator
         from megatron.core.rerun_state_machine import RerunDataIterator
 
+        prepare = import_host("training.utils.train_utils").prepare_forward_step_func
         rows = self._rows = Rows(self.request, self._dataset_kwargs, data_rank=self._place["data"])
         self._watch = Watch(model[0].module, rows.order)
         faults.plant_in_step(self.request.fault, self._place, self.request.topology)
-        forward_step = self._watch.wrap(prepare_forward_step_func(self._forward_step, state))
+        forward_step = self._watch.wrap(prepare(self._forward_step, state))
         if not self.request.is_packed:
             forward_step = self._measuring(forward_step, model[0])
-        train_step(
+        import_host("training.train").train_step(
             forward_step,
             RerunDataIterator(rows.batches()),
             model,

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields, replace
 from typing import Any
 
+from bridgepack.bridge.imports import import_host
 from bridgepack.canaries.records import ADAPTER_SIZE, HostFacts, topology_of
 from bridgepack.errors import ConfigError
 from bridgepack.replay.settings import Topology
@@ -139,12 +140,10 @@ def require_covered(model: Any) -> None:
 
 def _is_plain_decoder(model: Any) -> bool:
     """Return whether the host builds a model by its code for plain decoders, from a provider or from parts."""
-    from megatron.bridge.models.gpt.gpt_builder import GPTModelBuilder, GPTModelConfig
-    from megatron.bridge.models.gpt_provider import GPTModelProvider
-
-    if isinstance(model, GPTModelConfig):
-        return model.get_builder_cls().build_model is GPTModelBuilder.build_model
-    return isinstance(model, GPTModelProvider) and type(model).provide is GPTModelProvider.provide
+    parts, provider = import_host("models.gpt.gpt_builder"), import_host("models.gpt_provider").GPTModelProvider
+    if isinstance(model, parts.GPTModelConfig):
+        return bool(model.get_builder_cls().build_model is parts.GPTModelBuilder.build_model)
+    return isinstance(model, provider) and type(model).provide is provider.provide
 
 
 def transformer_of(model: Any) -> Any:

@@ -58,7 +58,9 @@ def is_later(release: HostRelease, reference: HostRelease) -> bool:
 
 
 def _is_written_for(release: HostRelease, earlier: HostRelease, run: Run) -> bool:
-    """Return whether a file has a setting under a name that only this release of the two has."""
+    """Return whether a file has a name that only this release of the two has, of a setting or of the package."""
+    if release.root != earlier.root and run.config.package == release.root:
+        return True
     names = {ours: theirs for ours, theirs in release.renames.items() if earlier.renames.get(ours) != theirs}
     return any(run.config.user_paths.get(ours) == theirs for ours, theirs in names.items())
 
@@ -86,8 +88,10 @@ def _words(finding: Finding) -> str:
 
 
 def _iter_renames(before: Run, after: Run, terms: UserTerms) -> Iterator[UpgradeChange]:
-    """Yield settings of the user that have another name; those that nobody stated follow by themselves."""
+    """Yield settings of the user that have another name, and the package; what nobody stated follows by itself."""
     old, new = before.versions.release, after.versions.release
+    if old.root != new.root:
+        yield UpgradeChange(kind="renamed", what="the package of imports", before=old.root, after=new.root)
     for path in dict.fromkeys((*old.renames, *new.renames)):
         names = name_in(old, path), name_in(new, path)
         if names[0] != names[1] and before.is_set(path):

@@ -210,7 +210,7 @@ def explain(words: tuple[str, ...], as_json: bool) -> int:
 #: Recipe sections at the start of a line; a file with two of them counts as a recipe, even a broken one.
 _SECTION = re.compile(r"^\[*[\"']?(data|tokenizer|packing|preprocessing)\b", re.MULTILINE)
 #: The line that identifies a saved config of Megatron-Bridge.
-_SAVED = re.compile(r"^_target_: *['\"]?megatron\.bridge\.\S*ConfigContainer", re.MULTILINE)
+_SAVED = re.compile(r"^_target_: *['\"]?[\w.]+\.ConfigContainer", re.MULTILINE)
 
 
 def _hook(targets: tuple[Path, ...], **arguments: Any) -> int:

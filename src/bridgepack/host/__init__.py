@@ -20,6 +20,8 @@ from bridgepack.host.v07 import V07
 
 #: The supported releases, the oldest first.
 RELEASES = (V06, V07)
+#: Their packages, without doubles.
+ROOTS = tuple(dict.fromkeys(release.root for release in RELEASES))
 #: The release that is meant where nothing says another.
 TARGET = V06
 #: What to do about a version that is newer than all of them.

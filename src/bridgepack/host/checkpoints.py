@@ -28,7 +28,7 @@ IMPORT_PAGE = "https://bridgepack.readthedocs.io/from-weights/"
 IMPORT = "AutoBridge.import_ckpt({!r}, FOLDER)"
 #: The same as a script of one line.
 #: Source: megatron/bridge/models/conversion/auto_bridge.py of 0.6.2, import_ckpt.
-IMPORT_SCRIPT = "from megatron.bridge import AutoBridge; AutoBridge.import_ckpt({model}, {folder})"
+IMPORT_SCRIPT = "from {root} import AutoBridge; AutoBridge.import_ckpt({model}, {folder})"
 
 
 def checkpoint_kind(names: Collection[str]) -> Literal["megatron", "hugging_face"] | None:

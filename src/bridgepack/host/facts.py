@@ -1,9 +1,9 @@
 """The facts of one release of the host, read from its file: its configs, its classes, the types of their fields.
 
 The file has the usual values of every section once, and only the other values of each config; of each class only what
-its parents do not say. `scripts/host_facts` writes it, and contract tests compare it with the installed host. A type is
-a name ("int", "path", "function", "any", ..) or a mapping: `one_of` types, `names` of a choice, `member_of` an enum,
-`list` of a type, `object` of a class.
+its parents do not say. Classes have canonical names. `scripts/host_facts` writes it, and contract tests compare it with
+the installed host. A type is a name ("int", "path", "function", "any", ..) or a mapping: `one_of` types, `names` of a
+choice, `member_of` an enum, `list` of a type, `object` of a class.
 """
 
 import json
@@ -12,8 +12,10 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+from bridgepack.host.roots import canonical_name_of
+
 #: The class whose fields are the sections.
-CONTAINER = "megatron.bridge.training.config.ConfigContainer"
+CONTAINER = canonical_name_of("training.config.ConfigContainer")
 #: What a field allows that a recipe cannot set.
 FUNCTION = "a function or class, which a recipe cannot hold"
 _NAMES = {

@@ -11,8 +11,8 @@ FORMER_FIELDS: Mapping[str, str] = {
     "packed_sequence_specs": "enable_offline_packing and offline_packing_specs",
     "pack_sequences_in_batch": "enable_in_batch_packing",
 }
-#: Module before 0.6 -> the module that has its classes.
-FORMER_MODULES: Mapping[str, str] = {"megatron.bridge.data.datasets.packed_sequence": "megatron.bridge.data.packing"}
+#: Module before 0.6 -> the module that has its classes; both below the package of the host.
+FORMER_MODULES: Mapping[str, str] = {"data.datasets.packed_sequence": "data.packing"}
 
 
 def name_in(release: HostRelease, path: str) -> str:

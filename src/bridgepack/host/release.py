@@ -8,6 +8,7 @@ from pathlib import Path
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
+from bridgepack.host import roots
 from bridgepack.host.facts import ReleaseFacts, facts_in
 
 BRIDGE, CORE, ENGINE = "megatron-bridge", "megatron-core", "transformer-engine"
@@ -23,6 +24,7 @@ class HostRelease:
     core: str  #: version of megatron-core that this version resolves to
     engine: str  #: version of transformer-engine that it was released with
     bases: Path  #: the file of its facts; `scripts/host_facts` writes it
+    root: str = roots.CANONICAL  #: the package that its modules are imported from
     core_works: str  #: versions of megatron-core that work with it
     core_released: str  #: versions of megatron-core of the series that it was released with
     python: str  #: versions of Python that it can be installed for
@@ -34,7 +36,7 @@ class HostRelease:
     built_from_parts: frozenset[str] = frozenset()
     #: canonical path of a setting -> its path in this release; a path stands for all below it
     renames: Mapping[str, str] = field(default_factory=dict)
-    #: canonical dotted name of a class -> its name in this release
+    #: canonical dotted name of a class -> its name in this release, with the canonical package, too
     classes: Mapping[str, str] = field(default_factory=dict)
     #: canonical path of a setting -> its value in this release -> the canonical value
     values: Mapping[str, Mapping[str, str]] = field(default_factory=dict)

@@ -75,6 +75,7 @@ class RunConfig:
     #: settings of a recipe that the target host does not take
     refusals: tuple[Refusal, ...] = ()
     bridge_version: str | None = None  #: version of megatron-bridge that they are for; None if they do not say
+    package: str | None = None  #: package that a saved config names the host's classes in; None for other settings
     #: path of a complete config that is not known here where it is absent, with all below it -> what would tell it
     unknown: Mapping[str, str] = field(default_factory=dict)
 

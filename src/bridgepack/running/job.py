@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from typing import Any, NoReturn
 
+from bridgepack.bridge.imports import import_host
 from bridgepack.errors import ConfigError
 
 _STOP, _APPROVED, _TOLD, _SEEN, _DONE = "stop", "approved", "told", "seen", "done"
@@ -225,10 +226,9 @@ def _number(environment: Mapping[str, str], *names: str, default: int) -> int:
 def _ensure_meeting_place() -> None:
     if "MASTER_ADDR" in os.environ and "MASTER_PORT" in os.environ:
         return
-    from megatron.bridge.utils.common_utils import get_master_addr_safe, get_master_port_safe
-
-    os.environ.setdefault("MASTER_ADDR", get_master_addr_safe())
-    os.environ.setdefault("MASTER_PORT", str(get_master_port_safe()))
+    utilities = import_host("utils.common_utils")
+    os.environ.setdefault("MASTER_ADDR", utilities.get_master_addr_safe())
+    os.environ.setdefault("MASTER_PORT", str(utilities.get_master_port_safe()))
 
 
 def _choose_free_port() -> None:

@@ -18,6 +18,7 @@ from pydantic import TypeAdapter
 from bridgepack import __version__
 from bridgepack.bridge.container import config_of_container
 from bridgepack.bridge.environment import environment_here
+from bridgepack.bridge.imports import import_host
 from bridgepack.bridge.recipe import config_of_recipe
 from bridgepack.bridge.replay_settings import replay_settings
 from bridgepack.bridge.targets import Target
@@ -93,8 +94,7 @@ def resumption(checkpoint: Any, order: DataOrder, *, suppressions: Mapping[str, 
 
     Source: megatron/bridge/training/setup.py (load_checkpoint_exists) of 0.6.2.
     """
-    from megatron.bridge.training.utils.checkpoint_utils import checkpoint_exists
-
+    checkpoint_exists = import_host("training.utils.checkpoint_utils").checkpoint_exists
     begins_anew = checkpoint.load is None or checkpoint.finetune or not checkpoint_exists(checkpoint.load)
     folder = None if begins_anew else Path(checkpoint.load)
     before = None if folder is None else read_order(folder)

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.bridge.forward_steps import forward_step_for
-from bridgepack.bridge.shipped import import_host
+from bridgepack.bridge.imports import import_host
+from bridgepack.config.installed import installed_root
 from bridgepack.errors import BridgepackError, ConfigError, forget_interrupt
 from bridgepack.records.losses import LOSSES_FOLDER
 from bridgepack.reporting.formats import render_report
@@ -41,9 +42,9 @@ from bridgepack.running.job import Identity, Job, Stop
 from bridgepack.running.losses.callback import Losses
 from bridgepack.running.starting import Start, check_start, checked_files, facts_of, resume_order, start_of, write_order
 
-_FINETUNE = "megatron.bridge.training.finetune"
-#: Logger of errors that end training, with traceback, on every rank.
-_HOST_LOGGER = "megatron.bridge.training.pretrain"
+_FINETUNE = "training.finetune"
+#: Logger of errors that end training, with traceback, on every rank: a module below the host's package.
+_HOST_LOGGER = "training.pretrain"
 #: Errors that the job has told before they are raised.
 _TOLD = (GuardViolationError, FilesChangedError)
 #: Time a communication error waits for the error on another rank that may have caused it.
@@ -130,7 +131,7 @@ def _train(job: Job, records: _JobRecords, start: Start, files: CheckedFiles | N
         on_failure=lambda error: _fail(job, error),
     )
     # Such an error has already been reported, more clearly than a traceback would.
-    logging.getLogger(_HOST_LOGGER).addFilter(
+    logging.getLogger(f"{installed_root()}.{_HOST_LOGGER}").addFilter(
         lambda entry: not (entry.exc_info and isinstance(entry.exc_info[1], _TOLD))
     )
     finetune = import_host(_FINETUNE).finetune

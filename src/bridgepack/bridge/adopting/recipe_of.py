@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any, get_args
 
 from bridgepack import geometry
+from bridgepack.bridge.imports import import_host
 from bridgepack.bridge.inherited import has_formats_of
 from bridgepack.bridge.live import value_in
 from bridgepack.bridge.plain import value_at
-from bridgepack.bridge.shipped import import_host, named_precision
+from bridgepack.bridge.shipped import named_precision
 from bridgepack.bridge.wiring import SPECS
 from bridgepack.bridge.wiring.columns import CONVERSATION_COLUMNS, PAIR
 from bridgepack.config.recipe.host_paths import ADAPTER, OPTIMIZER, TOPOLOGY, read_fields
@@ -249,7 +250,7 @@ def data_section(config: Any) -> dict[str, Any]:
 def _source(source: Any, *, by_host: bool) -> dict[str, Any] | str:
     """Return a source; a source that the host reads keeps the host's name."""
     try:
-        hf_source = import_host("megatron.bridge.data.sources.hf").resolve_hf_dataset_source(source)
+        hf_source = import_host("data.sources.hf").resolve_hf_dataset_source(source)
     except ValueError as error:
         raise ConfigError(f"dataset: {error} Pass the inputs as data={{'train': ...}}.") from error
     options = hf_source.load_kwargs or {}

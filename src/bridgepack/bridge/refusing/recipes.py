@@ -13,6 +13,7 @@ from bridgepack.config.recipe.preprocessing import FORM_FIELDS, ChatPreprocessin
 from bridgepack.config.recipe.readings import written_layouts
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
+from bridgepack.host.roots import canonical_name_of, is_within
 from bridgepack.records import Refusal, RunConfig
 
 #: File suffix -> script-free builder of `datasets` that reads it.
@@ -144,7 +145,7 @@ def models(recipe: SFTRecipe, base: Mapping[str, Any]) -> Iterator[Refusal]:
     if recipe.model is None:
         return
     name, kind = quote(recipe.model.name), str((base.get("model") or {}).get("_target_", ""))
-    if kind.startswith("megatron.bridge.diffusion"):
+    if is_within(kind, canonical_name_of("diffusion")):
         value = f"{name}, a {kind.rpartition('.')[2]}, which makes images or video"
         yield Refusal(
             kind="model", path="model.name", found=value, allowed="language models", fix="Use another recipe."

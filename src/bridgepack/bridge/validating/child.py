@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bridgepack.bridge.shipped import HostImportError, import_host
+from bridgepack.bridge.imports import HostImportError, import_host
 from bridgepack.bridge.validating.verdict import CannotAskError, Question, verdict_of, with_overrides
 from bridgepack.errors import ConfigError
 from bridgepack.records import HostVerdict
@@ -57,7 +57,7 @@ def main() -> int:
 
 def _verdict(text: bytes, scratch: Path) -> HostVerdict:
     question: Question = pickle.loads(text)  # noqa: S301  # the process that started this one wrote it
-    import_host("megatron.bridge.recipes")
+    import_host("recipes")
     _ask_once_for_models()
     config = with_overrides(_live(question.pickled), question.overrides) if question.pickled else None
     return verdict_of(question, config, guard=_nothing_reaches_the_machine(scratch))
@@ -65,7 +65,7 @@ def _verdict(text: bytes, scratch: Path) -> HostVerdict:
 
 def _ask_once_for_models() -> None:
     """Keep the host from trying again, with longer and longer pauses, for the config of a model that is not here."""
-    auto_bridge = import_host("megatron.bridge.models.conversion.auto_bridge")
+    auto_bridge = import_host("models.conversion.auto_bridge")
     auto_bridge.safe_load_config_with_retry = partial(auto_bridge.safe_load_config_with_retry, max_retries=0)
 
 

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,15 +19,14 @@ from typing import Any
 from packaging.version import Version
 
 from bridgepack.bridge.environment import environment_here
-from bridgepack.bridge.shipped import import_host
+from bridgepack.bridge.imports import import_by_name, import_host
+from bridgepack.config.installed import installed_root
 from bridgepack.errors import ConfigError
 from bridgepack.host import BRIDGE, release_of
 from bridgepack.rules.judging.facts import InstalledFields
 
 #: Most seconds of reading; imports take 18 s of processor time.
 _LIMIT_S = 300.0
-#: Packages whose files say whether an installation is another one.
-_PACKAGES = ("megatron.bridge", "megatron.core")
 #: Raised where this module writes other files.
 _FORMAT = 1
 
@@ -65,9 +63,9 @@ def path_of_fields() -> Path:
 
 
 def digest_of_host() -> str:
-    """Return a digest of the installed host's Python files: their places, sizes and times of change."""
+    """Return a digest of the Python files of the host and its core: their places, sizes and times of change."""
     digest = hashlib.sha256(f"{_FORMAT}".encode())
-    for folder in (Path(place) for name in _PACKAGES for place in _places_of(name)):
+    for folder in (Path(place) for name in (installed_root(), "megatron.core") for place in _places_of(name)):
         for path in sorted(folder.rglob("*.py")):
             status = path.stat()
             digest.update(f"{path}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
@@ -99,12 +97,12 @@ def _ask(version: str, path: Path) -> str:
 
 
 def _classes(version: str) -> Iterator[tuple[str, type]]:
-    """Yield the classes of the release's facts that the installed host has."""
-    import_host("megatron.bridge")
+    """Yield the classes of the release's facts that the installed host has, by their canonical names."""
+    import_host()
     for name in release_of(version).facts.class_names:
         module, _, leaf = name.rpartition(".")
         try:
-            kind = getattr(import_module(module), leaf, None)
+            kind = getattr(import_by_name(module), leaf, None)
         # A module of the host may fail in its own way, as where a kernel is missing; its classes are not known then.
         except Exception:
             continue

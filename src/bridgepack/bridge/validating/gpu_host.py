@@ -16,6 +16,9 @@ from typing import Any, NoReturn
 
 from packaging.version import Version
 
+from bridgepack.bridge.imports import import_host
+from bridgepack.config.installed import top_packages
+
 TRANSFORMER_ENGINE_VERSION = "2.20.2"
 #: What `torch.cuda` tells of a device: (name, compute capability, memory in GiB).
 GPUS = {"h100": ("NVIDIA H100 80GB HBM3", (9, 0), 80), "gb200": ("NVIDIA GB200", (10, 0), 186)}
@@ -67,7 +70,7 @@ def _answers(gpu: str) -> Iterator[tuple[Any, str, Any]]:
     config = import_module("megatron.core.transformer.transformer_config")
     yield config, "_validate_dsa_kernel_backend_dependencies", lambda _: None
     # B/training/comm_overlap.py:449 switches the overlap off without TransformerEngine.
-    yield import_module("megatron.bridge.training.comm_overlap"), "HAVE_TE", True
+    yield import_host("training.comm_overlap"), "HAVE_TE", True
     # B/training/flex_dispatcher_backend.py:59 and :105.
     name, (major, minor), memory_gib = GPUS[gpu]
     properties = SimpleNamespace(name=name, major=major, minor=minor, total_memory=memory_gib << 30)
@@ -114,5 +117,5 @@ def _refuse(*_: Any, **__: Any) -> NoReturn:
 
 def _forget_modules_since(before: set[str]) -> None:
     for name in set(sys.modules) - before:
-        if name.partition(".")[0] == "megatron":
+        if name.partition(".")[0] in top_packages():
             del sys.modules[name]

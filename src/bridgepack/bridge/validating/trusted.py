@@ -11,7 +11,9 @@ from fnmatch import fnmatchcase
 from importlib import import_module
 from typing import Any
 
+from bridgepack.config.installed import installed_root
 from bridgepack.errors import ConfigError
+from bridgepack.host.roots import CANONICAL, canonical_name_of, in_package, is_within
 
 _TARGET, _CALL, _PARTIAL = "_target_", "_call_", "_partial_"
 #: Packages of which a saved config may name something.
@@ -20,10 +22,10 @@ _PACKAGES = ("megatron", "signal", "torch", "transformers")
 _FUNCTIONS = (
     *("torch.nn.functional.*", "torch._C._nn.*", "torch.nn.init.*"),
     *("megatron.core.activations.*", "megatron.core.fusions.*gelu", "megatron.core.transformer.utils.*gelu"),
-    *("megatron.core.models.*_spec", "megatron.bridge.models.*_spec"),
+    *("megatron.core.models.*_spec", canonical_name_of("models.*_spec")),
 )
 #: Packages of which every dataclass is a config class, and the config classes that are no dataclass.
-_CONFIGS = ("megatron.bridge", "megatron.core", "megatron.training")
+_CONFIGS = (CANONICAL, "megatron.core", "megatron.training")
 _OTHER_CONFIGS = tuple(f"megatron.core.quantization.quant_config.{name}" for name in ("RecipeConfig", "GlobMatcher"))
 #: Methods that Megatron-Bridge has called, of configs of transformers.
 _MADE_OF_VALUES = "from_dict"
@@ -77,7 +79,7 @@ def _refuse_target(node: Mapping[str, Any], path: str, modules: Sequence[str]) -
     if not isinstance(target, str):
         raise UntrustedConfigError(f"{where} is {target!r:.{_MAX_SHOWN}}; allowed: the name of a class as text.")
     module = target.rpartition(".")[0]
-    if any(_within(target, root) for root in (*_PACKAGES, *modules)):
+    if any(is_within(target, package) for package in (*_PACKAGES, installed_root(), *modules)):
         thing = _object_named(target)
         if thing is not None and _is_allowed(thing, node, modules):
             return
@@ -86,10 +88,6 @@ def _refuse_target(node: Mapping[str, Any], path: str, modules: Sequence[str]) -
         f"{where} is {target[:_MAX_SHOWN]!r}, which is not loaded: a saved config may name {_ALLOWED}. If you wrote "
         f"that class or function and trust it: --trust-config {module[:_MAX_SHOWN] or 'MODULE'}"
     )
-
-
-def _within(name: str, root: str) -> bool:
-    return name == root or name.startswith(f"{root}.")
 
 
 def _object_named(target: str) -> Any:
@@ -117,11 +115,11 @@ def _is_allowed(thing: Any, node: Mapping[str, Any], modules: Sequence[str]) -> 
     if getattr(thing, "__name__", "") == _MADE_OF_VALUES and isinstance(owner, type):
         return _is_config_of_transformers(owner)
     module = getattr(thing, "__module__", None) or ""
-    if any(_within(module, root) for root in modules):
+    if any(is_within(module, root) for root in modules):
         return True
     if isinstance(thing, type):
         return _is_config(thing)
-    name = f"{module}.{getattr(thing, '__qualname__', '')}"
+    name = f"{_canonical(module)}.{getattr(thing, '__qualname__', '')}"
     return callable(thing) and not _is_called(node) and any(fnmatchcase(name, pattern) for pattern in _FUNCTIONS)
 
 
@@ -130,10 +128,16 @@ def _is_called(node: Mapping[str, Any]) -> bool:
     return node.get(_CALL) is not False and node.get(_PARTIAL) is not True
 
 
+def _canonical(module: str) -> str:
+    """Return the canonical name of a module of the host, whatever package it is installed in."""
+    return in_package(module, installed_root(), CANONICAL)
+
+
 def _is_config(kind: type) -> bool:
+    module = _canonical(kind.__module__)
     if issubclass(kind, enum.Enum):
-        return kind.__module__.partition(".")[0] in _PACKAGES
-    is_of_host = any(_within(kind.__module__, package) for package in _CONFIGS)
+        return module.partition(".")[0] in _PACKAGES
+    is_of_host = any(is_within(module, package) for package in _CONFIGS)
     is_other = f"{kind.__module__}.{kind.__qualname__}" in _OTHER_CONFIGS
     return (is_of_host and is_dataclass(kind)) or is_other or _is_config_of_transformers(kind)
 
@@ -141,4 +145,4 @@ def _is_config(kind: type) -> bool:
 def _is_config_of_transformers(kind: type) -> bool:
     transformers = import_module("transformers")
     configs = (transformers.PretrainedConfig, transformers.GenerationConfig)
-    return _within(kind.__module__, "transformers") and issubclass(kind, configs)
+    return is_within(kind.__module__, "transformers") and issubclass(kind, configs)

@@ -13,22 +13,23 @@ from types import FrameType
 from typing import Any
 
 from bridgepack.bridge.artifact_paths import packs_in
+from bridgepack.bridge.imports import import_host
 from bridgepack.bridge.plain import field_names, value_at
-from bridgepack.bridge.shipped import import_host
 from bridgepack.bridge.targets import quiet
 from bridgepack.bridge.validating.gpu_host import pretend_gpu_host
 from bridgepack.bridge.validating.trusted import UntrustedConfigError, refuse_untrusted
 from bridgepack.bridge.wiring import Setting
 from bridgepack.bridge.writing.assign import assign
 from bridgepack.bridge.writing.write import to_bridge
+from bridgepack.config.installed import top_packages
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import BridgepackError
 from bridgepack.host.variables import DETERMINISTIC_VARIABLES, OFFLOADING_VARIABLES, RUN_VARIABLES
 from bridgepack.records import HostVerdict
 from bridgepack.user_files import read_bytes
 
-_CONFIG = "megatron.bridge.training.config"
-_LOADER = "megatron.bridge.utils.instantiate_utils"
+_CONFIG = "training.config"
+_LOADER = "utils.instantiate_utils"
 TO_BRIDGE, VALIDATE = "to_bridge", "validate()"
 #: Variables that say which process of a run this is; the host reads them before its settings.
 _OF_A_RANK = ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "SLURM_NTASKS", "SLURM_PROCID")
@@ -104,7 +105,7 @@ def validate_config(config: Any, world_size: int) -> None:
     name = "runtime_config_update"
     if "MegatronMIMO" in type(config.model).__name__:
         name = f"megatron_mimo_{name}"
-    getattr(import_module(_CONFIG), name)(config)
+    getattr(import_host(_CONFIG), name)(config)
 
 
 def _left_to_the_job(config: Any) -> dict[str, str]:
@@ -156,13 +157,13 @@ def _with_a_length(recipe: SFTRecipe, artifact: str | None) -> SFTRecipe:
 
 
 def _config_of_file(path: str, modules: tuple[str, ...]) -> Any:
-    loader = import_module(_LOADER)
+    loader = import_host(_LOADER)
     try:
         values = import_module("yaml").safe_load(read_bytes(Path(path)))  # as the host reads it
         refuse_untrusted(values, modules=modules)
         for module in modules:
             loader.register_allowed_target_prefix(module)
-        return import_module(_CONFIG).ConfigContainer.from_dict(values, mode=loader.InstantiationMode.LENIENT)
+        return import_host(_CONFIG).ConfigContainer.from_dict(values, mode=loader.InstantiationMode.LENIENT)
     except UntrustedConfigError as error:
         raise CannotAskError(f"{path}: {error}") from error
     # Its loader raises its own errors, those of omegaconf, and those of every class that it makes.
@@ -197,16 +198,22 @@ def _smallest_world(config: Any) -> int:
 
 def _refusal(error: Exception, config: Any, world_size: int) -> HostVerdict:
     frames = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    frames_of_host = [(frame, line) for frame, line in frames if "/megatron/" in frame.f_code.co_filename] or frames
-    frame, line = frames_of_host[-1]
+    frame, line = ([(frame, line) for frame, line in frames if _place_in_host(frame)] or frames)[-1]
     return HostVerdict(
         state="refused",
         reason=_words(error),
         stage=VALIDATE,
         where=_settings_in(str(error), config, _sections_in(frame, config)),
-        place=f"megatron/{frame.f_code.co_filename.rpartition('/megatron/')[2]}:{line}",
+        place=f"{_place_in_host(frame) or frame.f_code.co_filename}:{line}",
         world_size=world_size,
     )
+
+
+def _place_in_host(frame: FrameType) -> str:
+    """Return the file of a frame from the host's package on, as `megatron/core/utils.py`; empty for other files."""
+    path = frame.f_code.co_filename
+    places = (f"{package}/{path.rpartition(f'/{package}/')[2]}" for package in top_packages() if f"/{package}/" in path)
+    return next(places, "")
 
 
 def _words(error: BaseException) -> str:

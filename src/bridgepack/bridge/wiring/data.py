@@ -7,6 +7,7 @@ from bridgepack.bridge.wiring.columns import PAIR, columns_for_host, layouts_for
 from bridgepack.bridge.wiring.settings import SPECS, Scope, Setting, derived_setting
 from bridgepack.config.recipe.host_paths import EXCHANGE, PROMPT_COMPLETION, TOPOLOGY
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing, PromptCompletionPreprocessing
+from bridgepack.host.roots import canonical_name_of
 
 #: Columns of rows that the host does not read, because they are packed.
 _ANY_COLUMNS = {"prompt_column": PAIR[0], "completion_column": PAIR[1], "prompt_template": "{prompt}"}
@@ -102,7 +103,7 @@ def _multiple(scope: Scope) -> Setting:
 
 
 def _preprocessing(scope: Scope) -> dict[str, Any] | None:
-    preprocessing, module = scope.recipe.preprocessing, "megatron.bridge.data.sft_processing"
+    preprocessing, module = scope.recipe.preprocessing, canonical_name_of("data.sft_processing")
     if isinstance(preprocessing, ChatPreprocessing):
         return {"_target_": f"{module}.ChatSFTPreprocessingConfig", "loss_mode": preprocessing.loss_mode}
     if isinstance(preprocessing, PromptCompletionPreprocessing):

@@ -6,8 +6,9 @@ import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from bridgepack.bridge.imports import import_host
 from bridgepack.bridge.plain import field_names, holder_of, value_at
-from bridgepack.bridge.shipped import PRECISIONS, import_host, named_precision
+from bridgepack.bridge.shipped import PRECISIONS, named_precision
 from bridgepack.bridge.wiring import OVERRIDES, Setting
 from bridgepack.bridge.writing.values import dataclass_in, declared_types, host_value
 from bridgepack.config.errors import did_you_mean, known_names, quote

@@ -10,13 +10,14 @@ from bridgepack.bridge.adopting.corrections import correct, findings_on
 from bridgepack.bridge.artifact_paths import packs_in
 from bridgepack.bridge.bases import LOADER_FIELDS
 from bridgepack.bridge.container import config_of_container
+from bridgepack.bridge.imports import import_by_name, import_host
 from bridgepack.bridge.inherited import is_decided, settings_over
 from bridgepack.bridge.live import place_in
 from bridgepack.bridge.plain import plain_values
 from bridgepack.bridge.recipe import config_of_recipe
 from bridgepack.bridge.refusing.recipes import builder_of
 from bridgepack.bridge.refusing.refusals import OF_RECIPE, OF_TOPOLOGY, REFUSED, error_of, refusals_of
-from bridgepack.bridge.shipped import import_host, installed_release, is_shipped_model, load_shipped, named_precision
+from bridgepack.bridge.shipped import installed_release, is_shipped_model, load_shipped, named_precision
 from bridgepack.bridge.wiring import SPECS, Packs, Setting, derived_setting
 from bridgepack.bridge.writing.assign import assign
 from bridgepack.config.errors import quote
@@ -26,10 +27,11 @@ from bridgepack.config.recipe.training import AdapterMethod, ModelConfig
 from bridgepack.errors import ConfigError
 from bridgepack.host import HostRelease
 from bridgepack.host.names import class_in, name_in
+from bridgepack.host.roots import canonical_name_of
 
 #: Errors of AutoBridge for a model that cannot be read or has an unknown family.
 _MODEL_ERRORS = (OSError, RuntimeError, ValueError, TypeError, KeyError, ImportError, AttributeError)
-_ADAPTERS = {"lora": ("megatron.bridge.peft.lora", "LoRA"), "dora": ("megatron.bridge.peft.dora", "DoRA")}
+_ADAPTERS = {"lora": ("peft.lora", "LoRA"), "dora": ("peft.dora", "DoRA")}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,7 +116,7 @@ def _with_installed_release(recipe: SFTRecipe) -> SFTRecipe:
     Raises:
         ConfigError: it says that it is for another release.
     """
-    release, version = installed_release(), import_host("megatron.bridge").__version__
+    release, version = installed_release(), import_host().__version__
     if recipe.bridge_version is not None and recipe.release.name != release.name:
         raise ConfigError(
             f"bridge_version is {recipe.bridge_version}, and megatron-bridge {version} is installed; allowed: "
@@ -133,7 +135,7 @@ def _base_config(recipe: SFTRecipe) -> Any:
     assert recipe.model is not None
     if is_shipped_model(recipe.model):
         return load_shipped(recipe.model.name)
-    common = import_host("megatron.bridge.recipes.common")
+    common = import_host("recipes.common")
     config = common._peft_common() if isinstance(recipe.method, AdapterMethod) else common._sft_common()
     config.model = model_of_hub(recipe.model, recipe.release)
     return config
@@ -148,7 +150,7 @@ def model_of_hub(model: ModelConfig, release: HostRelease) -> Any:
     options: dict[str, Any] = {"trust_remote_code": True} if model.trust_remote_code else {}
     if model.revision is not None:
         options["revision"] = model.revision
-    bridge = import_host("megatron.bridge").AutoBridge
+    bridge = import_host().AutoBridge
     try:
         auto_bridge = bridge.from_hf_pretrained(model.name, **options)
         if release.built_from_parts and _is_any_of(auto_bridge.hf_pretrained, release.built_from_parts):
@@ -184,9 +186,9 @@ def _adapter(base: Any, recipe: SFTRecipe) -> Any:
     return base if isinstance(base, kind) else kind()
 
 
-_BUILDERS = "megatron.bridge.data.builders"
-_DATASET_CLASS = "megatron.bridge.data.builders.gpt_sft.GPTSFTDatasetConfig"
-_SPECS_CLASS = "megatron.bridge.data.packing.config.PackedSequenceSpecs"
+_BUILDERS = "data.builders"
+_DATASET_CLASS = canonical_name_of("data.builders.gpt_sft.GPTSFTDatasetConfig")
+_SPECS_CLASS = canonical_name_of("data.packing.config.PackedSequenceSpecs")
 
 
 def dataset_config(recipe: SFTRecipe, base: Any, release: HostRelease) -> Any:
@@ -221,7 +223,7 @@ def _field_in(release: HostRelease, path: str) -> str:
 
 def _host_class(release: HostRelease, name: str) -> Any:
     module, _, attribute = class_in(release, name).rpartition(".")
-    return getattr(import_host(module), attribute)
+    return getattr(import_by_name(module), attribute)
 
 
 def _source(recipe: SFTRecipe, split: str) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from bridgepack.bridge.imports import import_host
 from bridgepack.replay.slicing import thd_positions
 
 CPU = torch.device("cpu")
@@ -34,10 +35,10 @@ def run_cuda_calls_on_cpu(*, is_wide: bool = False) -> None:
 
 def run_the_rest_on_cpu() -> None:
     """Make adapters, experts and context ranks run without a GPU and TransformerEngine, until the process ends."""
-    import megatron.bridge.peft.utils as adapters
     import megatron.core.utils as core_utils
     from megatron.core.transformer.moe.token_dispatcher import MoEAlltoAllTokenDispatcher
 
+    adapters = import_host("peft.utils")
     # B/peft/utils.py:98 takes C/extensions/transformer_engine.py's stand-ins for the classes, and 591 then fails.
     adapters.HAVE_TE = False
 
@@ -59,10 +60,9 @@ def _tokens_of_context_rank(cu_seqlens: Any, num_tokens: int, num_ranks: int, ra
 
 def _replacements() -> Iterator[tuple[Any, str, Any]]:
     """Yield (object, attribute, what it becomes)."""
-    import megatron.bridge.training.initialize as bridge_initialize
-    import megatron.bridge.training.setup as bridge_setup
     import megatron.core.tensor_parallel.random as core_random
 
+    bridge_initialize, bridge_setup = import_host("training.initialize"), import_host("training.setup")
     # B/training/initialize.py:91 asserts a GPU unless told otherwise.
     without_gpu = functools.partial(bridge_initialize.initialize_megatron, allow_no_cuda=True)
     yield bridge_setup, "initialize_megatron", without_gpu

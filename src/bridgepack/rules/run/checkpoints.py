@@ -44,8 +44,8 @@ def pretrained_checkpoint_is_a_hub_id(run: Run) -> Found:
     path = _local(run, _PRETRAINED)
     if path is not None and _is_hub_id(run, path) and not run.require_files().exists(path):
         fix = (
-            f"Import the model, {IMPORT.format(path)} of megatron.bridge, and set that folder; or check with "
-            "--no-files if such a folder is on another machine."
+            f"Import the model, {IMPORT.format(path)} of {run.versions.release.root}, and set that folder; or check "
+            "with --no-files if such a folder is on another machine."
         )
         yield wrong(_PRETRAINED, f"{path}, an id of the hub; none is fetched", _IS_ONE, fix=fix)
 
@@ -66,7 +66,9 @@ def pretrained_checkpoint_not_there(run: Run) -> Found:
     path = _local(run, _PRETRAINED)
     if path is not None and not run.require_files().exists(path) and not _is_hub_id(run, path):
         model = _model_to_import(run, path)
-        script = IMPORT_SCRIPT.format(model=json.dumps(model or _ANY_MODEL), folder=json.dumps(path))
+        script = IMPORT_SCRIPT.format(
+            root=run.versions.release.root, model=json.dumps(model or _ANY_MODEL), folder=json.dumps(path)
+        )
         command = shlex.join(["python", "-c", script])
         for_model = "" if model else f", with the model's id on the hub, or its folder, for {_ANY_MODEL}"
         fix = (

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bridgepack.host.names import FORMER_FIELDS, FORMER_MODULES
+from bridgepack.host.roots import CANONICAL, below
 from bridgepack.records.messages import say, setting
 from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, WARNING, Found, change, fixable_rule, rule, wrong
 from bridgepack.rules.judging.subject import IS_TEXT, PACKS_OFFLINE, SPECS, Run
@@ -89,17 +90,24 @@ def attribute_name_of_old_version(run: Run) -> Found:
 
 @rule("BP016", ERROR, "PSB016; bridge/data/packing/__init__.py", noticed="import")
 def import_path_of_old_version(run: Run) -> Found:
-    """The settings name a class in a module that megatron-bridge 0.6 no longer has.
+    """The settings name classes in a module or a package that this release of megatron-bridge does not have.
 
     Why: Crash when the saved config is loaded: ModuleNotFoundError.
     Bad: _target_ megatron.bridge.data.datasets.packed_sequence.PackedSequenceSpecs.
     Good: _target_ megatron.bridge.data.packing.config.PackedSequenceSpecs.
-    Fix: Use the class's new module. Evidence: the module is not in 0.6.2.
+    Fix: Use the class's new module; of another package, write this release's in every _target_, or check with the
+        version that saved the config. Evidence: the module is not in 0.6.2.
     """
+    root, package = run.versions.release.root, run.config.package
+    if package not in (None, root):
+        fix = f"Write {root} in place of {package} in every _target_, or check with the version that saved the config."
+        yield wrong("model._target_", f"in the package {package}", f"a class of {root}", fix=fix)
     for path, target in _targets(run.config.values):
-        module, _, name = target.rpartition(".")
+        module, _, name = below(target, CANONICAL).rpartition(".")
         if module in FORMER_MODULES:
-            yield wrong(f"{path}._target_", target, f"{FORMER_MODULES[module]}.{name}")
+            yield wrong(
+                f"{path}._target_", f"{package or root}.{module}.{name}", f"{root}.{FORMER_MODULES[module]}.{name}"
+            )
 
 
 def _targets(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from bridgepack.bridge.imports import import_host
 from bridgepack.records.guarded import GroupSizes, RankPlace
 
 
@@ -11,9 +12,8 @@ def place_and_sizes(model: Any) -> tuple[RankPlace, GroupSizes]:
     Source: megatron/core/process_groups_config.py of 0.19.2.
     """
     import torch.distributed as dist
-    from megatron.bridge.training.utils.pg_utils import get_pg_collection
 
-    groups = get_pg_collection(model)
+    groups = import_host("training.utils.pg_utils").get_pg_collection(model)
     groups_by_kind = {"data": groups.dp, "pipeline": groups.pp, "tensor": groups.tp, "context": groups.cp}
     place = RankPlace(rank=dist.get_rank(), **{name: group.rank() for name, group in groups_by_kind.items()})
     experts = getattr(groups, "expt_dp", None)

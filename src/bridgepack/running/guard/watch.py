@@ -13,6 +13,8 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from bridgepack.bridge.imports import import_host
+
 if TYPE_CHECKING:
     from bridgepack.running.guard.callback import Guard
 
@@ -89,9 +91,7 @@ def num_eager_steps(model_config: Any) -> int | None:
 
     Source: megatron/core/full_cuda_graph.py of 0.19.2: no Python code runs after the graph is captured.
     """
-    from megatron.bridge.utils.cuda_graph import is_full_iteration_cuda_graph
-
-    if not is_full_iteration_cuda_graph(model_config):
+    if not import_host("utils.cuda_graph").is_full_iteration_cuda_graph(model_config):
         return None
     return int(getattr(model_config, "cuda_graph_warmup_steps", 0) or 0)
 
@@ -209,9 +209,8 @@ class WatchedForwardStep:
     def __call__(self, state: Any, data_iterator: Any, model: Any, *arguments: Any, **options: Any) -> Any:
         """Return the forward step's result: an output, and a loss function that the guard observes."""
         if self._bound is None or self._state is not state:
-            from megatron.bridge.training.utils.train_utils import prepare_forward_step_func
-
-            self._bound, self._state = prepare_forward_step_func(self._forward_step, state), state
+            prepare = import_host("training.utils.train_utils").prepare_forward_step_func
+            self._bound, self._state = prepare(self._forward_step, state), state
         watch = self._guard.watch
         try:
             if watch is None:

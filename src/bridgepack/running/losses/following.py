@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.bridge.container import config_of_container
+from bridgepack.bridge.imports import import_host
 from bridgepack.config.recipe.training import LossesConfig
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.records import SPLITS, TRAIN
@@ -101,6 +102,4 @@ def _folders_read(state: Any) -> dict[str, Path]:
 
 def groups_of(model: Any) -> Any:
     """Return the process groups of a model."""
-    from megatron.bridge.training.utils.pg_utils import get_pg_collection
-
-    return get_pg_collection(model)
+    return import_host("training.utils.pg_utils").get_pg_collection(model)

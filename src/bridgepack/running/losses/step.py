@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from bridgepack.bridge.imports import import_host
 from bridgepack.running.losses.packs import Doubt
 from bridgepack.running.losses.sums import Call, reported_sums, sum_losses
 
@@ -25,9 +26,8 @@ class LossStep:
     def __call__(self, state: Any, data_iterator: Any, model: Any, *arguments: Any, **options: Any) -> Any:
         """Return the forward step's result: an output, and a loss function whose losses are summed by source."""
         if self._bound is None or self._state is not state:
-            from megatron.bridge.training.utils.train_utils import prepare_forward_step_func
-
-            self._bound, self._state = prepare_forward_step_func(self._forward_step, state), state
+            prepare = import_host("training.utils.train_utils").prepare_forward_step_func
+            self._bound, self._state = prepare(self._forward_step, state), state
         if data_iterator is None or self._losses.packs_read() is None or not _is_last_chunk(model):
             return self._bound(data_iterator, model, *arguments, **options)
         batches = _SeenBatches(data_iterator)
@@ -108,8 +108,7 @@ def _mask_of(loss_function: Any) -> Any:
 
     Source: megatron/bridge/training/losses.py (create_masked_next_token_loss_function) of 0.6.2 and 0.7.
     """
-    from megatron.bridge.training.losses import masked_next_token_loss
-
+    masked_next_token_loss = import_host("training.losses").masked_next_token_loss
     arguments: tuple[Any, ...] = getattr(loss_function, "args", ())
     is_host_s = getattr(loss_function, "func", None) is masked_next_token_loss and len(arguments) == 1
     return arguments[0] if is_host_s else None

@@ -3,6 +3,7 @@
 import re
 from pathlib import PurePosixPath
 
+from bridgepack.host.roots import canonical_name_of
 from bridgepack.records import TRAIN
 from bridgepack.records.messages import say
 from bridgepack.rules.judging.context import require_known
@@ -227,7 +228,7 @@ def padded_cu_seqlens_without_full_width(run: Run) -> Found:
         yield wrong(f"{SPECS}.pad_cu_seqlens", actual, f"{path} true", changes=changes)
 
 
-_SPECS_CLASS = "megatron.bridge.data.packing.config.PackedSequenceSpecs"
+_SPECS_CLASS = canonical_name_of("data.packing.config.PackedSequenceSpecs")
 
 
 @rule("BP324", ERROR, "PSB324; bridge/data/packing/config.py", when=PACKS_OFFLINE)

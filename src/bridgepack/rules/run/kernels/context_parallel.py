@@ -1,5 +1,6 @@
 """Rules on hybrid, dynamic, hierarchical and evaluation context parallelism."""
 
+from bridgepack.host.roots import canonical_name_of
 from bridgepack.rules.judging.environment import ENGINE
 from bridgepack.rules.judging.rule import ERROR, WARNING, Found, fixable_rule, place, rule, wrong
 from bridgepack.rules.judging.subject import PACKS_OFFLINE, Run
@@ -8,7 +9,7 @@ from bridgepack.rules.run.reading import truths
 _EVALUATION = "dist.eval_context_parallel_size"
 _HIERARCHY = "model.hierarchical_context_parallel_sizes"
 #: A model class of the host, with the fields of megatron-core's configs.
-_PROVIDER = "megatron.bridge.models.gpt_provider.GPTModelProvider"
+_PROVIDER = canonical_name_of("models.gpt_provider.GPTModelProvider")
 _DYNAMIC = ("model.dynamic_context_parallel", "model.sequence_packing_scheduler")
 
 
