@@ -8,6 +8,7 @@ import dataclasses
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -23,6 +24,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.write import recipe_to_yaml
 from bridgepack.host import RELEASES
 from bridgepack.running.assignment import RunFolder
+from bridgepack.running.owning import OWNER_FILE
 from tests.support.guarded_runs import RunRequest
 from tests.support.host_forks import asked, hold
 from tests.support.installed_host import host_release, host_version
@@ -56,6 +58,8 @@ SAVED = {
     "bridge_overrides.ddp": {"use_distributed_optimizer": False},
     "bridge_overrides.scheduler": {"override_opt_param_scheduler": True},
 }
+#: The same, into a folder of its own.
+SHARED = {**SAVED, "checkpoint.folder": "shared"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,6 +72,7 @@ class Run:
         damage: what is broken, of tests/support/sabotage.py.
         ranks: where; everywhere where there are none.
         packs: which artifact.
+        rival: name of a run that begins once this one owns its folder; when that ends, this one is killed.
     """
 
     world_size: int
@@ -75,6 +80,7 @@ class Run:
     damage: str = ""
     ranks: tuple[int, ...] = ()
     packs: str = "packs"
+    rival: str = ""
 
 
 def _recomputed(modules: list[str], *, targets: Sequence[str] = ("linear_fc1", "linear_fc2")) -> dict[str, Any]:
@@ -131,9 +137,14 @@ RUNS: dict[str, Run] = {
     "other-packs": Run(world_size=1, changes={**SAVED, "schedule.train_iters": 4}, packs="other-packs"),
     "a-shard-replaced": Run(world_size=2, damage="replace a shard", ranks=(0,), packs="packs-to-replace"),
     "one-rank-fails": Run(world_size=2, damage="no memory", ranks=(1,)),
+    "killed-beside-its-rival": Run(
+        world_size=1, changes={**SHARED, "schedule.train_iters": 1000}, rival="saves-where-another-does"
+    ),
+    "takes-over-from-the-killed": Run(world_size=1, changes=SHARED, packs="other-packs"),
     "check-fails": Run(world_size=2, changes={"ignore": {}}),
     "other-number-of-gpus": Run(world_size=2, changes={"parallelism.num_gpus": 4}),
 }
+RIVALS = {"saves-where-another-does": Run(world_size=1, changes=SHARED, packs="other-packs")}
 CLEAN = (
     *("one", "one-goes-on", "two-replicas-lora", "three-stages", "two-stages-of-three-chunks", "two-context-ranks"),
     *("dora", "lora-over-tensor-ranks"),
@@ -206,13 +217,15 @@ def _request(folder: Path, name: str, run: Run) -> RunRequest:
         damage=run.damage,
         ranks=run.ranks,
         timeout_s=150.0,
+        awaits=str(folder / "shared" / OWNER_FILE) if run.rival else "",
+        rival=_request(folder, run.rival, RIVALS[run.rival]) if run.rival else None,
     )
 
 
 def _arguments(folder: Path, name: str, run: Run) -> Sequence[str]:
     recipe, changes = folder / f"{name}.yaml", dict(run.changes)
     if "bridge_overrides.checkpoint" in changes:
-        changes["checkpoint.folder"] = str(folder / "checkpoints")
+        changes["checkpoint.folder"] = str(folder / changes.get("checkpoint.folder", "checkpoints"))
     recipe.write_text(recipe_to_yaml(_recipe(folder, changes)), encoding="utf-8")
     return "--recipe", str(recipe), "--run-folder", str(folder / "runs" / name), "--artifact", str(folder / run.packs)
 
@@ -301,6 +314,23 @@ def test_trained_weights_are_counted(
     assert record["trained_weights"] == (trained or record["weights"])
     base = _told_records(folder, "one")["trains"]["weights"]
     assert record["weights"] == base + (trained or 0)
+
+
+@pytest.mark.full
+def test_two_runs_do_not_save_into_one_folder_at_once(results: Results, folder: Path) -> None:
+    """Both ended well before, and the folder held whoever wrote last; only two real starts find that."""
+    killed, after = results["killed-beside-its-rival"], results["takes-over-from-the-killed"]
+    output, file = killed["rival"]["outputs"][0], folder / "shared" / OWNER_FILE
+
+    assert killed["exit_codes"] == [-9]
+    assert killed["rival"]["exit_codes"] == [2]
+    told = output[output.rindex("error: ") :]
+    fingerprint = json.loads((folder / "packs" / "manifest.json").read_text())["fingerprint"]
+    for word in (str(folder / "shared"), str(file), socket.gethostname(), fingerprint[:12], "guarded"):
+        assert word in told
+    assert "Traceback" not in output
+    assert after["exit_codes"] == [0], after["outputs"][0][-4000:]
+    assert not file.exists()
 
 
 @pytest.mark.full

@@ -16,8 +16,10 @@ import os
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from bridgepack.bridge.environment import environment_here
 from bridgepack.canaries.cpu import ENVIRONMENT
@@ -51,6 +53,9 @@ class RunRequest:
     timeout_s: float = 120.0
     #: Variables of its processes.
     variables: dict[str, str] = field(default_factory=dict)
+    #: File that the run makes; once it is there, the rival runs to its end, and then this run is killed.
+    awaits: str = ""
+    rival: "RunRequest | None" = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,6 +66,8 @@ class RunResult:
     exit_codes: list[int | None]
     seconds: float
     outputs: list[str] = field(default_factory=list)
+    #: How its rival ended, while it ran.
+    rival: "RunResult | None" = None
 
 
 def main(requests_path: str, results_path: str) -> None:
@@ -70,9 +77,14 @@ def main(requests_path: str, results_path: str) -> None:
         importlib.import_module(name)
     environment_here()
     gc.freeze()
-    requests = [RunRequest(**request) for request in json.loads(Path(requests_path).read_text())]
+    requests = [_request(values) for values in json.loads(Path(requests_path).read_text())]
     results = [dataclasses.asdict(_run(request)) for request in requests]
     Path(results_path).write_text(json.dumps(results))
+
+
+def _request(values: dict[str, Any]) -> RunRequest:
+    rival = values.get("rival")
+    return RunRequest(**{**values, "rival": None if rival is None else _request(rival)})
 
 
 def _run(request: RunRequest) -> RunResult:
@@ -82,6 +94,7 @@ def _run(request: RunRequest) -> RunResult:
     processes = [_FORK.Process(target=_be_rank, args=(request, rank, port, folder / f"rank{rank}")) for rank in ranks]
     for process in processes:
         process.start()
+    rival = _run_beside(request, processes)
     for process in processes:
         process.join(max(0.0, begun + request.timeout_s - time.monotonic()))
     codes = [process.exitcode for process in processes]
@@ -92,7 +105,20 @@ def _run(request: RunRequest) -> RunResult:
         exit_codes=codes,
         seconds=time.monotonic() - begun,
         outputs=[(folder / f"rank{rank}").read_text(errors="replace") for rank in ranks],
+        rival=rival,
     )
+
+
+def _run_beside(request: RunRequest, processes: Sequence[Any]) -> RunResult | None:
+    """Run the rival of a run that has come to its file, and kill the run then."""
+    if request.rival is None:
+        return None
+    while not Path(request.awaits).is_file() and all(process.is_alive() for process in processes):
+        time.sleep(0.1)
+    rival = _run(request.rival)
+    for process in processes:
+        process.kill()
+    return rival
 
 
 def _be_rank(request: RunRequest, rank: int, port: int, log: Path) -> None:

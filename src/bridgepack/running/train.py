@@ -40,6 +40,7 @@ from bridgepack.running.guard.report import findings_text
 from bridgepack.running.guard.unchanged import CheckedFiles, FilesCallback, FilesChangedError
 from bridgepack.running.job import Identity, Job, Stop
 from bridgepack.running.losses.callback import Losses
+from bridgepack.running.owning import claim_folder, fingerprint_of, release_folder, release_when_terminated, work_of
 from bridgepack.running.starting import Start, check_start, checked_files, facts_of, resume_order, start_of, write_order
 
 _FINETUNE = "training.finetune"
@@ -71,6 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _fail(job, error)
         return FINDINGS
     finally:
+        release_folder(records.owner)
         forget_interrupt()
 
 
@@ -88,7 +90,7 @@ def _in_job(job: Job, records: _JobRecords, arguments: Sequence[str] | None) -> 
     files = None
     if job.is_first:
         files = checked_files(start)  # before the check, so that a later change is seen
-        refusal = _prepare(start)
+        refusal = _prepare(start, records)
         if refusal is not None:
             job.stop(refusal)
             return refusal.exit_code
@@ -97,13 +99,16 @@ def _in_job(job: Job, records: _JobRecords, arguments: Sequence[str] | None) -> 
     return _train(job, records, start, files)
 
 
-def _prepare(start: Start) -> Stop | None:
+def _prepare(start: Start, records: _JobRecords) -> Stop | None:
     report = check_start(start)
     file = start.run_folder.add_record("check", {"task": "train", **report.to_dict()})
     text = render_report(report).rstrip()
     if report.has_errors:
         return Stop(exit_code=FINDINGS, message=f"{text}\nrefused: the check fails; its report is {file}")
     say(f"{text}\nreport: {file}")
+    packs = fingerprint_of(start.artifact)
+    records.owner = claim_folder(start.config.checkpoint.save, work=work_of(start.recipe), fingerprint=packs)
+    release_when_terminated(records.owner)
     resumption = resume_order(start)
     if resumption.findings:
         content = {"kind": "resume", "findings": [asdict(finding) for finding in resumption.findings]}
@@ -181,9 +186,11 @@ def _files_changed(error: FilesChangedError) -> Stop:
 
 class _JobRecords:
     folder: RunFolder | None = None
+    owner: Path | None = None  #: file that says that this run saves beside it
 
     def tell(self, stop: Stop) -> None:
-        """Print and record why the job ends."""
+        """Print and record why the job ends; it saves nothing from here on."""
+        release_folder(self.owner)
         say(stop.message)
         if stop.record:
             self._keep(str(stop.record.get("kind", "stop")), stop.record)

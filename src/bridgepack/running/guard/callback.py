@@ -48,6 +48,7 @@ from bridgepack.running.guard.watch import (
     num_eager_steps,
     step_number,
 )
+from bridgepack.running.owning import claim_for_ranks
 
 __all__ = ["Alarm", "Guard", "GuardViolationError", "Notice"]
 
@@ -120,16 +121,18 @@ class Guard:
         """Determine this rank's place and the modules that need boundaries; called by the host.
 
         Raises:
+            ConfigError: another run saves into the folder of checkpoints; raised on every rank.
             GuardViolationError: no weight is trained; raised on every rank.
         """
         if not self._settings.enabled:
             return
         import torch.distributed as dist
 
-        newer = newer_notice(_installed_version())
+        newer = newer_notice(environment_here().versions.get(BRIDGE, ""))
         self._is_doubted = newer is not None
         if newer is not None and dist.get_rank() == 0:
             self._notify(newer.kind, newer.text)
+        claim_for_ranks(context.state.cfg.checkpoint.save, self._artifact)
         reason = ""
         try:
             self._run = self._begin(context)
@@ -271,7 +274,7 @@ class Guard:
                 config,
                 self._artifact,
                 world_size=dist.get_world_size(),
-                version=_installed_version(),
+                version=environment_here().versions.get(BRIDGE, ""),
                 num_steps_done=int(progress.step),
                 num_packs_read=int(progress.consumed_train_samples),
             )
@@ -343,8 +346,3 @@ class Guard:
         if self.watch is not None:
             self.watch.close()
             self.watch = None
-
-
-def _installed_version() -> str:
-    """Return the version of the installed Megatron-Bridge; empty if its metadata are not found."""
-    return environment_here().versions.get(BRIDGE, "")
