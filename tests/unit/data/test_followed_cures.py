@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from bridgepack.api import new_recipe
 from bridgepack.config.detected import data_for, preprocessing_for
@@ -159,6 +160,29 @@ def test_the_path_that_a_refusal_names_is_read() -> None:
     reader = reader_for(layout={"kind": "chat", "messages": [{"from_column": "row.messages"}]})
 
     assert reader.read({"row": CHAT}).columns["messages"] == CHAT["messages"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"choose": "chosen"},
+        {"ranking": True},
+        {"layout": "preference_chosen"},
+        {"layout": {"kind": "preference", "choose": "chosen"}},
+        {"layout": {"kind": "preference"}},
+        {"train": [{"path": "rows.jsonl", "choose": "chosen"}]},
+    ],
+    ids=str,
+)
+def test_who_asks_for_an_answer_of_pairs_gets_the_layout_that_reads_it(data: Row) -> None:
+    with pytest.raises(ValueError, match="preference_chosen") as refused:
+        reader_for(**data)
+    (layout,) = re.findall(r"layout: (\{.*\});", str(refused.value))
+
+    row = reader_for(layout=yaml.safe_load(layout)).read(ROWS["preference"][0])
+
+    assert row.columns["messages"] == CHAT["messages"]
+    assert not row.unread or set(row.unread) == {"rejected"}
 
 
 @pytest.mark.parametrize("name", ["preference after turns", "mixed"])

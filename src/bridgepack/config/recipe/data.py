@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator
 
 from bridgepack.config.recipe.layout import OWN_TEMPLATE_VARIABLES
 from bridgepack.config.recipe.layout_list import Layouts
-from bridgepack.config.recipe.replaced import refuse_fields_of_source
+from bridgepack.config.recipe.replaced import refuse_choice, refuse_fields_of_source
 from bridgepack.config.section import Before, Flag, Section
 from bridgepack.records import TRAIN, VALIDATION
 
@@ -61,6 +61,7 @@ class DataSource(Section):
     @classmethod
     def _refuse_replaced(cls, values: Any) -> Any:
         refuse_fields_of_source(values)
+        refuse_choice(values)
         return values
 
     @model_validator(mode="after")
@@ -235,6 +236,12 @@ class DataConfig(Section):
     def sources_of(self, split: str) -> tuple[Source, ...]:
         """Return the sources of `training` or `validation` that hold rows, in order, with nested mixtures flattened."""
         return as_sources(self.train if split == TRAIN else self.validation)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_choice(cls, values: Any) -> Any:
+        refuse_choice(values)
+        return values
 
     @model_validator(mode="after")
     def _check(self) -> Self:

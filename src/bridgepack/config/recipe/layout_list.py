@@ -1,12 +1,13 @@
 """One layout or several: a row is read by the first of them that fits it."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 
 from bridgepack.config.recipe.layout import AnyLayout, ChatLayout, Layout, TurnsFromColumn, columns_in, columns_of
+from bridgepack.config.recipe.replaced import CHOICE_OF_PAIRS, refuse_choice
 
 
 def _distinct_of_one_kind(layouts: tuple[AnyLayout, ...]) -> tuple[AnyLayout, ...]:
@@ -24,11 +25,20 @@ def _distinct_of_one_kind(layouts: tuple[AnyLayout, ...]) -> tuple[AnyLayout, ..
 
 def _refuse_name(value: Any) -> Any:
     if isinstance(value, str):
+        cure = CHOICE_OF_PAIRS if _is_of_pairs(value) else "Remove it and the layout is detected."
         raise ValueError(
             f" is {value!r}; allowed: a section such as {{kind: chat, messages: [{{from_column: messages}}]}}, or a "
-            "list of these. Remove it and the layout is detected, or let `bridgepack new` write it."
+            f"list of these. `bridgepack new --layout NAME` writes the section of a layout's name. {cure}"
         )
+    if isinstance(value, Mapping):
+        refuse_choice(value)
+        if _is_of_pairs(kind := str(value.get("kind"))):
+            raise ValueError(f"kind is {kind!r}; allowed: chat, for a chosen answer. {CHOICE_OF_PAIRS}")
     return value
+
+
+def _is_of_pairs(name: str) -> bool:
+    return any(word in name.lower() for word in ("preference", "chosen", "dpo"))
 
 
 _Named = Annotated[Layout, BeforeValidator(_refuse_name)]

@@ -1,4 +1,4 @@
-"""Fields that `layout` has replaced: each is refused with the layout to write in its place."""
+"""Fields in whose place a `layout` stands: each is refused with the layout to write."""
 
 import string
 from collections.abc import Mapping
@@ -17,6 +17,24 @@ _COLUMNS = {
 _OF_SOURCE = ("columns", "kind")
 _IDS = ("input_ids", "loss_mask", "labels")
 _HOW = "the layout says how rows are read"
+#: Fields of other tools that choose an answer of preference pairs.
+_OF_PAIRS = ("choose", "ranking")
+CHOICE_OF_PAIRS = (
+    "To train one answer of preference pairs, name its columns, such as layout: {kind: chat, messages: [{role: user, "
+    "content: '{prompt}'}, {role: assistant, content: '{chosen}'}], ignore: [rejected]}; `bridgepack new --layout "
+    "preference_chosen` writes it for your data"
+)
+
+
+def refuse_choice(values: Any) -> None:
+    """Refuse a field that would choose an answer of preference pairs.
+
+    Raises:
+        ValueError: one is there; names the layout that says the same.
+    """
+    names = [name for name in _OF_PAIRS if isinstance(values, Mapping) and name in values]
+    if names:
+        raise ValueError(_message(names, values, CHOICE_OF_PAIRS))
 
 
 def refuse_columns(kind: str, values: Any) -> None:
