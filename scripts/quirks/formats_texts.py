@@ -147,6 +147,43 @@ def gemini(t: Texts) -> Row:
     return {"systemInstruction": system, "contents": contents}
 
 
+def logged_answer(t: Texts) -> Row:
+    return {"request": {"model": "m", "messages": asked(t)}, "response": pair(t)[1]}
+
+
+def turns_and_completion(t: Texts) -> Row:
+    return {"messages": asked(t), "response": {"choices": [{"message": pair(t)[1]}]}}
+
+
+def bedrock(t: Texts) -> Row:
+    used, function = call(t), schema(t)["function"]
+    told = {**function, "inputSchema": {"json": function["parameters"]}}
+    del told["parameters"]
+    turns = [
+        {"role": "user", "content": [{"text": t.o("Which lake?")}]},
+        {
+            "role": "assistant",
+            "content": [{"toolUse": {"toolUseId": "call00001", "name": "depth", "input": used["arguments"]}}],
+        },
+        {
+            "role": "user",
+            "content": [{"toolResult": {"toolUseId": "call00001", "content": [{"text": t.o("two hundred")}]}}],
+        },
+        {"role": "assistant", "content": [{"text": t.a("It is deep.")}]},
+    ]
+    return {"messages": turns, "toolConfig": {"tools": [{"toolSpec": told}]}}
+
+
+def responses(t: Texts) -> Row:
+    items = [
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": t.o("Which lake?")}]},
+        {"type": "function_call", "call_id": "call00001", **call(t, is_text=True)},
+        {"type": "function_call_output", "call_id": "call00001", "output": t.o("two hundred")},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": t.a("It is deep.")}]},
+    ]
+    return {"input": items, "tools": [{"type": "function", **schema(t)["function"]}]}
+
+
 def columns(question: str, answer: str, **others: str) -> Callable[[Texts], Row]:
     """Return rows of a question and its answer, with columns of other text between them."""
 

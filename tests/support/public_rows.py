@@ -80,6 +80,82 @@ CHATS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         },
     ),
     (
+        "logged_answer",
+        {
+            "request": {"system": "Be brief.", "messages": openai_turns(QUESTION)},
+            "response": {"role": "assistant", "content": [{"type": "text", "text": ANSWER}], "stop_reason": "end_turn"},
+        },
+        {
+            "messages": [
+                {"role": "system", "content": "{request.system}"},
+                {"from_column": "request.messages"},
+                {"from_column": "response"},
+            ],
+            "tools": "request.tools",
+        },
+    ),
+    (
+        "turns_and_completion",
+        {
+            "messages": openai_turns(QUESTION),
+            "response": {"choices": [{"message": {"role": "assistant", "content": ANSWER}}]},
+        },
+        {"messages": [{"from_column": "messages"}, {"from_column": "response.choices.0.message"}]},
+    ),
+    (
+        "openai",
+        {
+            "system": [{"text": "Be brief."}],
+            "messages": [{**turn, "content": [{"text": turn["content"]}]} for turn in openai_turns(*FOUR)],
+            "toolConfig": {"tools": [{"toolSpec": {"name": "depth", "inputSchema": {"json": {"type": "object"}}}}]},
+        },
+        {"messages": [SYSTEM, *TURNS], "tools": "toolConfig"},
+    ),
+    (
+        "openai",
+        {
+            "input": [
+                {"type": "message", "role": "user", "content": [{"type": "input_text", "text": QUESTION}]},
+                {"type": "function_call", "call_id": "c1", **CALL},
+                {"type": "function_call_output", "call_id": "c1", "output": "200"},
+                {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": ANSWER}]},
+            ]
+        },
+        {"messages": [{"from_column": "input"}], "ignore": ["messages.type"]},
+    ),
+    (
+        "openai",
+        {
+            "messages": [
+                {
+                    "lc": 1,
+                    "type": "constructor",
+                    "id": ["langchain", "schema", "messages", f"{name}Message"],
+                    "kwargs": {"content": text},
+                }
+                for name, text in zip(("Human", "AI"), (QUESTION, ANSWER), strict=True)
+            ]
+        },
+        {"messages": TURNS},
+    ),
+    (
+        "history",
+        {
+            "preamble": "Be brief.",
+            "chat_history": [{"role": "USER", "message": QUESTION}, {"role": "CHATBOT", "message": ANSWER}],
+            "message": "Where is that lake?",
+            "response": "In Uri, I think.",
+        },
+        {
+            "messages": [
+                {"role": "system", "content": "{preamble}"},
+                {"from_column": "chat_history"},
+                user_turn("{message}"),
+                assistant_turn("{response}"),
+            ]
+        },
+    ),
+    (
         "history",
         {"history": openai_turns(*FOUR), "query": "Where is it?", "response": "In Uri."},
         {"messages": [{"from_column": "history"}, user_turn("{query}"), assistant_turn("{response}")]},

@@ -182,8 +182,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         "the whole conversation is one text",
     ),
     ("marked_text", {"text": f"### Human: {QUESTION}### Assistant: {ANSWER}"}, "nothing marks the answers"),
-    ("other_turns", {"conversation": [{"a": QUESTION}, {"b": ANSWER}]}, "who says what"),
-    ("other_turns", {"conversations": {"from": "human", "value": QUESTION}}, "who says what"),
+    ("other_turns", {"conversation": [{"a": QUESTION}, {"b": ANSWER}]}, "who speaks and what"),
+    ("other_turns", {"conversations": {"from": "human", "value": QUESTION}}, "who speaks and what"),
     (
         "preference",
         {
@@ -642,3 +642,45 @@ def test_whatever_the_columns_each_is_read_ignored_or_told(rows: list[dict[str, 
             assert name in read | unread | repeated | {*found.entry.ignores} or found.layout.kind == "tokenized", name
         assert kind is None or name in read | ignored | unread or found.layout.kind == "tokenized", name
     assert not read & ignored
+
+
+@pytest.mark.parametrize("column", ["system", "rationale", "history", "tools"])
+def test_pairs_are_pairs_whatever_else_a_row_has(column: str) -> None:
+    more = {"history": [["Where is it?", "It is in Uri."]], "tools": [SCHEMA]}.get(column, "Be brief in what you say.")
+    row = {"question": QUESTION, "chosen": ANSWER, "rejected": "I do not know that lake.", column: more}
+    with pytest.raises(ConfigError, match=r"look like preference .*--layout preference_chosen"):
+        detect([row] * 3)
+    layout = _layout(detect([row], name=PREFERENCE_CHOSEN))
+    assert (column in str(layout)) == (column in {"system", "tools", "history"})
+
+
+def test_calls_of_a_turn_are_content_however_short() -> None:
+    turns = [{**turn, "toolInvocations": [{"toolName": "f", "args": {"a": 1}}]} for turn in openai_turns(*FOUR)]
+    assert [field.name for field in detect([{"messages": turns}]).unread] == ["messages.toolInvocations"]
+
+
+def test_flags_inside_a_field_are_named_beside_those_that_are_obeyed() -> None:
+    detail = [{"begin_offset": 0, "end_offset": 5, "train": False}]
+    turns = [{**turn, "training": True, "train_detail": detail} for turn in openai_turns(*FOUR)]
+    found = detect([{"messages": turns}])
+    assert (found.has_loss_flags, [field.name for field in found.unread]) == (True, ["messages.train_detail"])
+
+
+@pytest.mark.parametrize(
+    ("row", "turns"),
+    [
+        (
+            {"instruction": QUESTION, "input": "Say it briefly, please.", "history": [["Where is it?", "In Uri."]]},
+            [{"from_column": "history"}, user_turn("{instruction}", "{input}"), assistant_turn("{chosen}")],
+        ),
+        (
+            {"prompt": QUESTION, "chosen": openai_turns(*FOUR), "messages": openai_turns(*FOUR)},
+            [{"from_column": "chosen"}],
+        ),
+    ],
+    ids=["LLaMA-Factory's", "UltraFeedback's"],
+)
+def test_the_chosen_answer_is_read_with_all_that_comes_before_it(row: dict[str, Any], turns: list[Any]) -> None:
+    found = detect([{"chosen": ANSWER, "rejected": "I do not know that.", **row}], name=PREFERENCE_CHOSEN)
+    assert _layout(found)["messages"] == turns
+    assert found.unread == ()

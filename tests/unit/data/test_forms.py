@@ -354,7 +354,7 @@ def test_parts_that_are_no_text_are_named_where_the_template_rejects_them(tmp_pa
     with pytest.raises(RowError, match=rf"rejects the row: .*; turn 2 .* type '{kind}': {cure}$"):
         text_of(loaded(tmp_path, "no calls"), turns)
     parts[2]["type"] = "tool_use"
-    with pytest.raises(RowError, match="must have a name"):
+    with pytest.raises(RowError, match="has no name"):
         text_of(loaded(tmp_path / "again", "no calls"), turns)
 
 

@@ -138,9 +138,10 @@ def test_a_pair_has_a_system_text_before_it_and_fields_of_its_answer() -> None:
 
 
 def test_a_turn_of_calls_may_be_the_call() -> None:
-    assert _read({"role": "tool_call", "name": "depth", "arguments": URI}).messages == [
-        {"role": "assistant", "content": "", "tool_calls": [CALLED]}
-    ]
+    for call in ({"name": "depth", "arguments": URI}, CALLED):
+        assert _read({"role": "tool_call", **call}).messages == [
+            {"role": "assistant", "content": "", "tool_calls": [CALLED]}
+        ]
 
 
 @pytest.mark.parametrize(
@@ -155,6 +156,54 @@ def test_a_turn_of_calls_may_be_the_call() -> None:
 )
 def test_what_a_tool_returns_is_text(content: Any, text: str) -> None:
     assert _read({"role": "tool", "content": content}).messages[0]["content"] == text
+
+
+NAMELESS: dict[str, Any] = {
+    "openai": {"id": "c1", "type": "function", "function": {"arguments": URI}},
+    "null": {"type": "function", "function": {"name": None, "arguments": URI}},
+    "empty": {"type": "function", "function": {"name": "", "arguments": URI}},
+    "blank": {"type": "function", "function": {"name": " ", "arguments": URI}},
+    "unknown place": {"type": "function", "function": {"fn": "depth", "arguments": URI}},
+    "beside the function": {"type": "function", "name": "depth", "function": {"arguments": URI}},
+    "number": {"name": 7, "arguments": URI},
+    "bare": {"arguments": URI},
+    "custom": {"type": "custom", "custom": {"name": "depth", "input": "Uri"}},
+    "text": "depth",
+    "nothing": {},
+    "null call": None,
+}
+
+
+@pytest.mark.parametrize("name", NAMELESS)
+def test_calls_without_a_name_drop_the_row_in_every_form(name: str) -> None:
+    """Templates would write a call of nothing: `{"name": "", ..}`."""
+    call = NAMELESS[name]
+    turns = [
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "assistant", "content": "", "tool_calls": [CALLED, call]},
+        {"role": "assistant", "content": "", "tool_calls": json.dumps([call])},
+        {"from": "function_call", "value": json.dumps(call)},
+        {"from": "gpt", "value": "", "tool_calls": [call]},
+        {"role": "tool_call", "content": json.dumps([call])},
+    ]
+    if call:  # else there is no call
+        turns.append({"role": "assistant", "content": "", "tool_calls": call})
+    if isinstance(call, dict) and call:
+        turns += [
+            {"role": "assistant", "content": "", "function_call": call},
+            {"role": "tool_call", "input": URI, **call} if name == "custom" else {"role": "tool_call", **call},
+            {"role": "assistant", "content": [{**call, "type": "tool_use"}]},
+            {"role": "model", "parts": [{"functionCall": call}]},
+        ]
+    for turn in turns:
+        assert mentions(_refusal(ASKED, turn), "turn 2", "call"), turn
+
+
+def test_a_call_alone_is_a_list_of_one_and_what_arrow_fills_in_is_none() -> None:
+    read = _read({"role": "assistant", "content": "", "tool_calls": CALLED})
+    assert read.messages[0]["tool_calls"] == [CALLED]
+    null_filled = {"role": "assistant", "content": "Hi", "function_call": {"name": None, "arguments": None}}
+    assert _read(null_filled).messages == [{"role": "assistant", "content": "Hi"}]
 
 
 def test_parts_written_as_json_are_parts() -> None:
@@ -191,3 +240,79 @@ def test_parts_of_apis_are_calls_results_and_thoughts() -> None:
         {"role": "assistant", "content": "", "tool_calls": [CALLED]},
         {"role": "tool", "content": '{"m": 200}', "name": "depth"},
     ]
+
+
+def test_parts_of_bedrock_and_of_vercel_are_read_as_others() -> None:
+    (called,) = _read(
+        {"role": "assistant", "content": [{"toolUse": {"toolUseId": "c1", "name": "depth", "input": URI}}]}
+    ).messages
+    assert called["tool_calls"] == [{"id": "c1", **CALLED}]
+    for content, text in (
+        ([{"json": {"m": 200}}], '{"m": 200}'),
+        ([{"text": "200 m"}], [{"text": "200 m"}]),
+        ([{"text": "200 m"}, {"json": {"m": 200}}], '[{"text": "200 m"}, {"json": {"m": 200}}]'),
+    ):
+        result = {"toolResult": {"toolUseId": "c1", "content": content, "status": "success"}}
+        assert _read({"role": "user", "content": [result]}).messages == [
+            {"role": "tool", "content": text, "tool_call_id": "c1"}
+        ]
+    thoughts = [
+        {"reasoningContent": {"reasoningText": {"text": "I look.", "signature": "x"}}},
+        {"type": "reasoning", "text": "I look."},
+        {"text": "I look.", "thought": True},
+    ]
+    for thought in thoughts:
+        read = _read({"role": "assistant", "content": [thought, {"type": "text", "text": "So."}]})
+        assert (read.messages[0]["reasoning_content"], read.messages[0]["content"][0]["text"]) == ("I look.", "So.")
+        assert not read.unread
+    vercel = {"toolCallId": "c1", "toolName": "depth"}
+    called, result = _read(
+        {"role": "assistant", "content": [{"type": "tool-call", **vercel, "args": URI}]},
+        {
+            "role": "tool",
+            "content": [{"type": "tool-result", **vercel, "output": {"type": "json", "value": {"m": 200}}}],
+        },
+    ).messages
+    assert called["tool_calls"] == [{"id": "c1", **CALLED}]
+    assert result == {"role": "tool", "content": '{"m": 200}', "tool_call_id": "c1", "name": "depth"}
+    both = {"type": "tool_result", "tool_use_id": "c1", "content": "200", "output": "300"}
+    assert mentions(_refusal({"role": "user", "content": [both]}), "content and output")
+
+
+def test_schemas_of_bedrock_are_those_of_openai() -> None:
+    tool = {"toolSpec": {"name": "depth", "description": "Says it.", "inputSchema": {"json": SCHEMA}}}
+    sent = {"name": "depth", "description": "Says it.", "parameters": SCHEMA}
+    assert schemas_of([{"tools": [tool]}], "toolConfig", {}) == [{"type": "function", "function": sent}]
+    assert schemas_of([tool], "tools", {}) == [{"type": "function", "function": sent}]
+
+
+def test_items_of_responses_are_turns() -> None:
+    read = _read(
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "How deep?"}]},
+        {
+            "type": "function_call",
+            "id": "fc",
+            "call_id": "c1",
+            "name": "depth",
+            "arguments": URI,
+            "status": "completed",
+        },
+        {"type": "function_call_output", "call_id": "c1", "output": "200"},
+    )
+    assert read.messages[1:] == [
+        {"role": "assistant", "content": "", "tool_calls": [{"id": "c1", **CALLED}]},
+        {"role": "tool", "content": "200", "tool_call_id": "c1"},
+    ]
+
+
+@pytest.mark.parametrize("channel", ["analysis", "commentary"])
+def test_thoughts_in_a_channel_of_their_own_are_not_trained_as_an_answer(channel: str) -> None:
+    thought = {"role": "assistant", "channel": channel, "content": "I look."}
+    assert mentions(_refusal(ASKED, thought), "turn 2", channel, "reasoning_content")
+    assert _read(ASKED, {**thought, "channel": "final"}).messages[1]["content"] == "I look."
+
+
+def test_thoughts_beside_a_call_are_thoughts() -> None:
+    turn = {"role": "tool_call", "name": "depth", "arguments": URI, "reasoning_content": "I look."}
+    read = _read(ASKED, turn)
+    assert (read.messages[1]["reasoning_content"], read.unread) == ("I look.", {})

@@ -49,6 +49,9 @@ def test_a_shape_of_no_document_is_not_judged(tmp_path: Path, rows: list[dict[st
         {"from": "function_call", "value": "no JSON"},
         {"from": "function_call", "value": []},
         {"role": "assistant", "content": None, "tool_calls": "{"},
+        {"role": "assistant", "content": [{"toolUse": {"name": "f", "input": {}}}]},
+        {"role": "assistant", "content": [{"type": "tool-call", "toolName": "f", "args": {}}]},
+        {"role": "model", "content": [{"text": "I look.", "thought": True}]},
     ],
 )
 def test_turns_of_unknown_shape(turn: Any) -> None:

@@ -45,6 +45,10 @@ class Sample:
         }
         return Columns(forms=forms, together=frozenset(together), switches=switches)
 
+    def text_columns(self) -> frozenset[str]:
+        """Return the columns that hold text or token ids in any row."""
+        return frozenset(name for profile in self.counts for name in profile.content_columns)
+
     def contents(self) -> dict[str, set[Contents]]:
         """Return column -> what its values hold."""
         contents: dict[str, set[Contents]] = {}
@@ -84,7 +88,7 @@ def attempts_at(sample: Sample, candidates: Iterable[Candidate]) -> list[Attempt
 
 
 def _attempt(candidate: Candidate, sample: Sample) -> Attempt:
-    contents = frozenset(name for profile in sample.counts for name in profile.content_columns)
+    contents = sample.text_columns()
     repeated_columns = frozenset(
         name for name in contents - candidate.known_columns if is_repeated(name, candidate, sample.rows)
     )
@@ -98,7 +102,9 @@ def _attempt(candidate: Candidate, sample: Sample) -> Attempt:
         fits=fits,
         num_fits=sum(sample.counts[profile] for profile, fit in fits.items() if fit == "fits"),
         num_lacks=sum(sample.counts[profile] for profile, fit in fits.items() if fit == "lacks"),
-        covered_columns=contents & (candidate.known_columns | repeated_columns),
+        covered_columns=contents & (candidate.known_columns | repeated_columns)
+        if not candidate.entry.covers_all
+        else contents,
     )
 
 

@@ -55,9 +55,12 @@ TOOL_COLUMNS = (
     *("tools", "functions", "tool_defs", "available_tools", "tool_schemas", "function_schemas", "tool_definitions"),
     *("function_definitions", "available_functions", "tool_list", "tools_list", "function_list", "functions_list"),
     *("tools_json", "functions_json", "tool_schema", "function_schema", "tool_specs", "tools_schema", "apis"),
+    "tool_config",
 )
 #: Names of what is often JSON text: schemas and calls, where `[]` is none.
 _LISTS = frozenset({*TOOL_COLUMNS, "tool_calls", "calls", "answers"})
+#: Names of calls, which are content however short their values are.
+_CALLS = frozenset({"tool_calls", "function_calls", "tool_invocations", "tool_uses"})
 #: Names of what is seen or heard, which no tokenizer here reads.
 _MEDIA = frozenset({"image", "images", "audio", "audios", "video", "videos", "image_urls", "pixel_values"})
 #: Last words of names of labels, which can have several words: `license: Creative Commons Attribution 4.0`.
@@ -103,6 +106,11 @@ def flag_of(value: Any, name: str = "") -> Any:
     if name and plain_name(name) in _NEGATED and isinstance(value, int | float) and value in (0, 1):
         return 1 - value
     return value
+
+
+def is_flag(name: str) -> bool:
+    """Return whether a column, or a field as `messages.NAME`, says whether or how much something is trained."""
+    return plain_name(name.rpartition(".")[2]) in FLAGS
 
 
 def is_media(name: str) -> bool:
@@ -155,7 +163,7 @@ def _holds(name: str, value: Any, depth: int) -> Contents | None:
 
 
 def _of_items(kind: str, name: str, value: Any, depth: int) -> Contents | None:
-    if kind == "media" or depth > _DEPTH:
+    if kind == "media" or depth > _DEPTH or plain_name(name.rpartition(".")[2]) in _CALLS:
         return "text"
     if kind == "flag":
         return "flag"

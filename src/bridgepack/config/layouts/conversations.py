@@ -123,6 +123,35 @@ CONVERSATIONS: tuple[PublicLayout, ...] = (
         before=("*",),
     ),
     PublicLayout(
+        name="logged_answer",
+        title="a request and the turn of its answer, each an object, as logs of Anthropic's API have them",
+        url="https://docs.anthropic.com/en/api/messages",
+        slots={
+            "request": slot("request", "input", "body", form=Form.ROW),
+            "answer": slot("response", "output", form=Form.ANSWER_TURNS),
+        },
+        layout={
+            **chat(
+                {"role": "system", "content": "{request.system}"},
+                {"from_column": "request.messages"},
+                {"from_column": "answer"},
+            ),
+            "tools": "request.tools",
+        },
+        before=("*",),
+    ),
+    PublicLayout(
+        name="turns_and_completion",
+        title="turns in one column, the completion of OpenAI's API in another",
+        url="https://platform.openai.com/docs/api-reference/chat/create",
+        slots={
+            "turns": slot(*OPEN, form=Form.OPEN_TURNS),
+            "completion": slot("response", "completion", "output", form=Form.COMPLETION),
+        },
+        layout=chat({"from_column": "turns"}, {"from_column": "completion.choices.0.message"}),
+        before=("*",),
+    ),
+    PublicLayout(
         name="tools_in_system",
         title="turns whose system text lists the schemas, so that tools is not read",
         url=f"{HUB}/NousResearch/hermes-function-calling-v1",
@@ -185,8 +214,8 @@ SPLICED: tuple[PublicLayout, ...] = (
         title="a question and its answer, and the earlier ones in a list of pairs or of turns, which may be empty",
         url="https://github.com/hiyouga/LLaMA-Factory/blob/main/data/README.md",
         slots={
-            "pairs": slot("history", form=(Form.PAIRS, Form.OPENAI, Form.SHAREGPT), needs="sometimes"),
-            "question": slot("instruction", *QUESTIONS),
+            "pairs": slot("history", "chat_history", form=(Form.PAIRS, Form.OPENAI, Form.SHAREGPT), needs="sometimes"),
+            "question": slot("instruction", *QUESTIONS, "message"),
             "input": slot("input", needs="optional"),
             "answer": ANSWER,
             "thoughts": THOUGHTS,

@@ -8,7 +8,7 @@ from typing import Any
 from bridgepack.config.layouts import sayings
 from bridgepack.config.layouts.attempts import Attempt, Sample, attempts_at, best_of, layout_of
 from bridgepack.config.layouts.candidates import candidates_of
-from bridgepack.config.layouts.contents import FLAGS, Contents, holds, plain_name
+from bridgepack.config.layouts.contents import FLAGS, Contents, holds, is_flag, plain_name
 from bridgepack.config.layouts.entry import PublicLayout
 from bridgepack.config.layouts.public import DETECTED_LAYOUTS, PUBLIC_LAYOUTS
 from bridgepack.config.layouts.roles import renamed_roles, unknown_roles
@@ -88,6 +88,8 @@ def detect(
     if not fitting:
         raise ConfigError(_nothing_fits(attempts, sample, data_name, name))
     best = best_of(fitting)
+    if name is not None:  # the layouts of one name stand in the order in which they are to be taken
+        best = [attempt for attempt in best if attempt.covered_columns >= sample.text_columns()][:1] or best
     if len(best) > 1 and any(attempt.candidate.reading for attempt in best):
         raise ConfigError(sayings.equal_fits(data_name, options_of(best, sample), columns.forms))
     if best[0].candidate.reading is None:
@@ -135,7 +137,7 @@ def detection_of(attempt: Attempt, sample: Sample, *, is_chosen: bool) -> Detect
     flags = {**_row_flags(attempt, sample), **fields.flags}
     obeys = candidate.is_chat and bool(flags) and all(is_obeyed(name, values) for name, values in flags.items())
     unread = [
-        field for field in (*_unread(attempt, sample), *_unread_fields(fields)) if field.holds != "flag" or not obeys
+        field for field in (*_unread(attempt, sample), *_unread_fields(fields)) if not (obeys and is_flag(field.name))
     ]
     why = [*sayings.reasons(candidate, attempt.repeated_columns, total, is_chosen=is_chosen)]
     if attempt.num_lacks:

@@ -55,6 +55,7 @@ class PublicLayout:
     ignores: tuple[str, ...] = ()  #: columns with text that is known to be no content
     before: tuple[str, ...] = ()  #: layouts that are more general, where both read all; `*` for all others
     is_alone: bool = False  #: a row has no text but in its slots
+    covers_all: bool = False  #: its slots say what the rows are, whatever else they have
     is_detected: bool = True  #: rows tell it; else only its name chooses it
 
     @property
@@ -76,7 +77,7 @@ class PublicLayout:
 
 #: Slots that every conversation can have; `made` reads them.
 _OF_CHATS: Mapping[str, Slot] = {
-    "system": slot(*SYSTEM_COLUMNS, needs="optional"),
+    "system": slot(*SYSTEM_COLUMNS, form=(Form.TEXT, Form.PARTS), needs="optional"),
     "tools": slot(*TOOLS, form=Form.SCHEMAS, needs="optional"),
     "switch": slot("enable_thinking", "reasoning", "thinking", "think", form=Form.SWITCH, needs="optional"),
     "variables": slot("chat_template_kwargs", form=Form.VARIABLES, needs="optional"),

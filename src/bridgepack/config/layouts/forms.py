@@ -8,13 +8,13 @@ from typing import Any
 
 from bridgepack.config.json_text import parsed_json, parsed_text
 from bridgepack.config.layouts.contents import Contents, holds, plain_name
-from bridgepack.config.layouts.keys import CALL, DECLARATIONS, PAIR, SCHEMA, TURN, listed_turns, schemas_by_name
+from bridgepack.config.layouts.keys import CALL, PAIR, SCHEMA, TURN, declared_schemas, listed_turns, schemas_by_name
 from bridgepack.config.layouts.rendered import has_named_turns, has_rendered_turns
 from bridgepack.config.layouts.roles import CONTEXT_ROLES, FUNCTION_CALL, ROLE_NAMES
 from bridgepack.config.layouts.turn_items import as_turns
 
 #: Names of the column with a row's system text.
-SYSTEM_COLUMNS = ("system", "system_prompt", "system_message")
+SYSTEM_COLUMNS = ("system", "system_prompt", "system_message", "preamble")
 #: Names of the column with a row's token ids.
 TOKEN_COLUMNS = ("input_ids", "token_ids", "tokens")
 _SWITCHES = frozenset({"on", "off", "true", "false"})
@@ -50,6 +50,7 @@ class Form(StrEnum):
     CALLS = auto()  #: tool calls: names with arguments
     SPANS = auto()  #: answers in a passage: `text` is a list
     TEXTS = auto()  #: a list of texts
+    PARTS = auto()  #: a list of parts of content that are text
     NUMBER = auto()  #: a number, as an answer can be
     IDS = auto()  #: token ids, a mask or labels
     VARIABLES = auto()  #: an object
@@ -206,6 +207,8 @@ def _forms_of_list(value: Sequence[Any]) -> Iterator[Form]:
     if all(isinstance(item, int) for item in value):
         yield Form.IDS
         return
+    if all(map(_is_part_of_text, value)):
+        yield Form.PARTS
     items = as_turns(value)
     if all(isinstance(item, str) for item in items):
         yield Form.TEXTS
@@ -220,6 +223,10 @@ def _forms_of_list(value: Sequence[Any]) -> Iterator[Form]:
         yield Form.PAIRS
     elif all(map(_has_turns, items)):
         yield Form.CONVERSATIONS
+
+
+def _is_part_of_text(item: Any) -> bool:
+    return isinstance(item, Mapping) and isinstance(item.get("text"), str) and item.get("type", "text") == "text"
 
 
 def _is_choice(item: Any) -> bool:
@@ -264,7 +271,7 @@ def _is_call(function: Mapping[str, Any]) -> bool:
 
 
 def _lists_schemas(item: Mapping[str, Any]) -> bool:
-    return bool(schemas_by_name(item)) or any(isinstance(item.get(name), list) for name in DECLARATIONS)
+    return bool(schemas_by_name(item) or declared_schemas(item))
 
 
 def _is_schema(function: Mapping[str, Any]) -> bool:

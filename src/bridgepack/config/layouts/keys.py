@@ -64,10 +64,22 @@ CALL = Keys(
                 *("arguments", "args", "parameters", "input", "params", "kwargs", "tool_input", "tool_args"),
                 *("tool_arguments", "function_arguments", "action_input"),
             ),
-            "id": ("id", "call_id", "tool_call_id"),
+            "id": ("id", "call_id", "tool_call_id", "tool_use_id"),
         }
     ),
     others=frozenset({"type", "index", "function"}),
+)
+#: What a tool returned, as a part of content: Anthropic's, Gemini's, Bedrock's and Vercel's.
+RESULT = Keys(
+    what="result",
+    names=MappingProxyType(
+        {
+            "content": ("content", "response", "result", "output"),
+            "tool_call_id": ("tool_call_id", "tool_use_id", "id", "call_id"),
+            "name": ("name", "tool_name"),
+        }
+    ),
+    others=frozenset({"type", "is_error", "status"}),
 )
 #: A tool schema: OpenAI's function, Anthropic's, MCP's, Gemini's.
 SCHEMA = Keys(
@@ -81,8 +93,9 @@ SCHEMA = Keys(
     ),
     others=frozenset({"type", "function", "strict"}),
 )
-#: A list of schemas in one object, as Gemini has them.
-DECLARATIONS = ("function_declarations", "functionDeclarations")
+#: A list of schemas in one object, as Gemini has them; the key of each object in the list that Bedrock has.
+_DECLARATIONS = ("function_declarations", "functionDeclarations")
+BEDROCK_TOOL = "toolSpec"
 #: A turn: OpenAI's, ShareGPT's, Gemini's. The text of one under several names is that of the first.
 TURN = Keys(
     what="turn",
@@ -112,6 +125,18 @@ PART = Keys(
 )
 
 
+def declared_schemas(item: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return the schemas of an object that lists several, as Gemini's and Bedrock's `toolConfig`; none for others."""
+    lists: dict[str, Sequence[Mapping[str, Any]]] = {
+        name: item[name] for name in (*_DECLARATIONS, "tools") if isinstance(item.get(name), (list, tuple))
+    }
+    for name, schemas in lists.items():
+        key = BEDROCK_TOOL if name == "tools" else None
+        if all(isinstance(schema, Mapping) and (key is None or key in schema) for schema in schemas):
+            return schemas
+    return ()
+
+
 def schemas_by_name(item: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the schemas of an object that has them under their names; none if it is no such object.
 
@@ -121,7 +146,7 @@ def schemas_by_name(item: Mapping[str, Any]) -> list[dict[str, Any]]:
         isinstance(schema, Mapping) and {"description", "parameters"} & SCHEMA.names_in(schema).keys()
         for schema in item.values()
     )
-    if not item or not are_schemas or "properties" in item:
+    if not item or not are_schemas or "properties" in item or BEDROCK_TOOL in item:
         return []
     return [{"name": name, **schema} for name, schema in item.items()]
 

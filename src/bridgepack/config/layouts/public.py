@@ -3,7 +3,7 @@
 from bridgepack.config.layouts.conversations import CONVERSATIONS, SPLICED
 from bridgepack.config.layouts.entry import PublicLayout
 from bridgepack.config.layouts.pairs import DOCUMENTS, PAIRS, TOKENS
-from bridgepack.config.layouts.preferences import CHOSEN_ANSWERS
+from bridgepack.config.layouts.preferences import CHOSEN_ANSWERS, JUDGED
 from bridgepack.config.layouts.refused import REFUSED
 
 PUBLIC_LAYOUTS: tuple[PublicLayout, ...] = (
@@ -12,6 +12,7 @@ PUBLIC_LAYOUTS: tuple[PublicLayout, ...] = (
     *CONVERSATIONS,
     DOCUMENTS,
     TOKENS,
+    *JUDGED,
     *REFUSED,
     *CHOSEN_ANSWERS,
 )

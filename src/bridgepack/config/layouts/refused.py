@@ -1,100 +1,23 @@
-"""Entries of rows that are not read, and why."""
+"""Entries of rows that are not read, and why; those of judged answers are in `preferences`."""
 
 from bridgepack.config.layouts.entry import ANY_COLUMN, DataSet, PublicLayout, slot
 from bridgepack.config.layouts.forms import Form
-from bridgepack.config.layouts.parts import ANSWERS, ANY, CHOSEN, HUB, QUESTIONS, REJECTED, TRL
+from bridgepack.config.layouts.parts import ANSWERS, ANY, HUB, QUESTIONS, TRL
 
-_PAIRS = (
-    "they are preference pairs for DPO; supervised training would ignore the rejected answer. To train the chosen "
-    "answers alone, write the recipe with `bridgepack new --layout preference_chosen`"
-)
-_COLUMNS_OF_TURNS = ("messages", "conversations", "conversation")
-#: Names of the column that tells good rows from bad ones.
-_LABELS = ("label", "kto_tag", "desirable", "is_desirable")
-_LABELLED = (
-    "label marks bad completions, and supervised training would train them, too. Keep only the rows whose label is "
-    "true, and drop the column label"
-)
 _ONE_EACH = "Write one row for each, with its turns in a column named messages"
+_JOIN = (
+    "Join both by custom_id, and write the turns of the request (body.messages; Anthropic's params.messages), then the "
+    "answer (response.body.choices[0].message; Anthropic's result.message, its role and content), to a column named "
+    "messages"
+)
+#: Turns whose keys say neither role nor content.
+_UNKNOWN_KEYS = (
+    "they are no list of turns that say who speaks and what, under names that are known. Write a column messages in "
+    "their place, a list with a turn of {role: user, content: ..} and one of {role: assistant, content: ..} for each "
+    "question and its answer"
+)
 #: Rows that are not read, and why.
 REFUSED: tuple[PublicLayout, ...] = (
-    PublicLayout(
-        name="preference",
-        title="a chosen and a rejected answer, as TRL's preference format",
-        url=TRL,
-        slots={
-            "prompt": slot("prompt", "question", "instruction", "input", "query", form=ANY, needs="optional"),
-            "turns": slot(*_COLUMNS_OF_TURNS, form=ANY, needs="optional"),
-            "chosen": slot(*CHOSEN, form=ANY),
-            "rejected": slot(*REJECTED, form=ANY),
-        },
-        layout=None,
-        refusal=_PAIRS,
-        before=("*",),
-    ),
-    PublicLayout(
-        name="unpaired_preference",
-        title="completions with a label, good or bad, as TRL's unpaired preference (KTO)",
-        url=TRL,
-        slots={
-            "prompt": slot("prompt", "question", "messages", form=ANY, needs="optional"),
-            "completion": slot("completion", "response", "answer", form=ANY),
-            "label": slot(*_LABELS, form=Form.SWITCH),
-        },
-        layout=None,
-        refusal=_LABELLED,
-        before=("*",),
-    ),
-    PublicLayout(
-        name="unpaired_turns",
-        title="conversations with a label, good or bad, as LLaMA-Factory's and ms-swift's for KTO",
-        url="https://github.com/hiyouga/LLaMA-Factory/blob/main/data/README.md",
-        slots={
-            "turns": slot(*_COLUMNS_OF_TURNS, form=(Form.OPENAI, Form.SHAREGPT)),
-            "label": slot(*_LABELS, form=Form.SWITCH),
-        },
-        layout=None,
-        refusal=_LABELLED,
-        before=("*",),
-    ),
-    PublicLayout(
-        name="preference_turns",
-        title="a conversation, and a rejected answer beside it, as ms-swift's for DPO",
-        url="https://swift.readthedocs.io/en/latest/Customization/Custom-dataset.html",
-        slots={
-            "turns": slot(*_COLUMNS_OF_TURNS, form=(Form.OPENAI, Form.SHAREGPT)),
-            "rejected": slot(*REJECTED, form=ANY),
-        },
-        layout=None,
-        refusal=_PAIRS,
-        before=("*",),
-    ),
-    PublicLayout(
-        name="preference_texts",
-        title="a chosen and a rejected conversation, each in one text, as HH-RLHF's",
-        url=f"{HUB}/Anthropic/hh-rlhf",
-        slots={"chosen": slot(*CHOSEN, form=Form.MARKED_TEXT), "rejected": slot(*REJECTED, form=Form.MARKED_TEXT)},
-        layout=None,
-        refusal="they are preference pairs for DPO. To train the chosen answers alone, split chosen at the names of "
-        "the speakers, such as Human: and Assistant:, into a column named messages, and drop both columns",
-        before=("*", "preference"),
-    ),
-    PublicLayout(
-        name="scored_answers",
-        title="several answers of each question, and their scores, as UltraFeedback's",
-        url=f"{HUB}/openbmb/UltraFeedback",
-        slots={
-            "question": slot(*QUESTIONS, form=ANY),
-            "answers": slot(
-                "responses", "completions", "answers", "outputs", "generations", form=(Form.TEXTS, Form.LIST)
-            ),
-            "scores": slot("scores", "ranks", "rankings", "ratings", "rewards", "models", form=ANY),
-        },
-        layout=None,
-        refusal="they rank answers for training a reward model. Write the best answer of each row to a column named "
-        "answer, and drop the others",
-        before=("*",),
-    ),
     PublicLayout(
         name="multiple_choice",
         title="a question, its choices, and which of them is right, as MMLU's and ARC's",
@@ -109,33 +32,6 @@ REFUSED: tuple[PublicLayout, ...] = (
         "text of the right one as the answer, as turns of a column named messages",
         before=("*",),
         is_alone=True,
-    ),
-    PublicLayout(
-        name="stepwise",
-        title="steps, and a label for each, as TRL's stepwise supervision",
-        url=TRL,
-        slots={
-            "prompt": slot("prompt", form=ANY),
-            "steps": slot("completions", form=ANY),
-            "labels": slot("labels", form=ANY),
-        },
-        layout=None,
-        refusal="labels judge each step, for training a reward model. Keep prompt and completion of the good ones",
-        before=("*",),
-    ),
-    PublicLayout(
-        name="arena",
-        title="the conversations of two models, and the winner",
-        url=f"{HUB}/lmsys/chatbot_arena_conversations",
-        slots={
-            "first": slot("conversation_a", "response_a", "answer_a", form=ANY),
-            "second": slot("conversation_b", "response_b", "answer_b", form=ANY),
-            "prompt": slot("prompt", "question", "instruction", form=ANY, needs="optional"),
-        },
-        layout=None,
-        refusal="they compare two models. Write the winner's conversation to a column named messages",
-        before=("*",),
-        data_sets=(DataSet(name="lmsys_arena", title="Chatbot Arena", url=f"{HUB}/lmsys/chatbot_arena_conversations"),),
     ),
     PublicLayout(
         name="message_tree",
@@ -205,6 +101,7 @@ REFUSED: tuple[PublicLayout, ...] = (
         layout=None,
         refusal="a column lists the rows. Write each of its objects as a row of its own",
         before=("*",),
+        is_alone=True,
     ),
     PublicLayout(
         name="listed_columns",
@@ -254,23 +151,21 @@ REFUSED: tuple[PublicLayout, ...] = (
     ),
     PublicLayout(
         name="batch_output",
-        title="answers of OpenAI's batch API, without their questions",
+        title="answers of OpenAI's or Anthropic's batch API, without their questions",
         url="https://platform.openai.com/docs/guides/batch",
         slots={"response": slot("response", "result", form=Form.VARIABLES)},
         layout=None,
-        refusal="the questions are in the file of the batch's requests. Join both by custom_id, and write "
-        "body.messages of the request, then response.body.choices[0].message, to a column named messages",
+        refusal=f"the questions are in the file of the batch's requests. {_JOIN}",
         marks=("custom_id",),
         before=("*",),
     ),
     PublicLayout(
         name="batch_input",
-        title="requests of OpenAI's batch API, without their answers",
+        title="requests of OpenAI's or Anthropic's batch API, without their answers",
         url="https://platform.openai.com/docs/guides/batch",
-        slots={"body": slot("body", form=Form.VARIABLES)},
+        slots={"body": slot("body", "params", form=Form.VARIABLES)},
         layout=None,
-        refusal="the answers are in the file of the batch's output. Join both by custom_id, and write body.messages of "
-        "the request, then response.body.choices[0].message, to a column named messages",
+        refusal=f"the answers are in the file of the batch's output. {_JOIN}",
         marks=("custom_id",),
         before=("*",),
     ),
@@ -328,8 +223,7 @@ REFUSED: tuple[PublicLayout, ...] = (
         url="https://platform.openai.com/docs/guides/supervised-fine-tuning",
         slots={"turns": slot(ANY_COLUMN, form=Form.OTHER_TURNS), "system": slot("system", needs="optional")},
         layout=None,
-        refusal="nothing tells who says what. Write a column messages in their place, a list with a turn of "
-        "{role: user, content: ..} and one of {role: assistant, content: ..} for each question and its answer",
+        refusal=_UNKNOWN_KEYS,
         is_alone=True,
     ),
     PublicLayout(

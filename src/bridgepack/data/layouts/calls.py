@@ -6,10 +6,11 @@ Only an object's own keys are read by other names: the parameters of a tool and 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from bridgepack.config.layouts.keys import CALL, DECLARATIONS, SCHEMA, Keys, schemas_by_name
+from bridgepack.config.layouts.keys import BEDROCK_TOOL, CALL, SCHEMA, Keys, declared_schemas, schemas_by_name
 from bridgepack.data.reading.json_texts import value_of_json
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
+from bridgepack.records.words import kind_of
 
 #: Keys of an object around a function, beside which other_keys are unknown.
 _AROUND_CALL, _AROUND_SCHEMA = frozenset({"id", "type", "index", "function"}), frozenset({"type", "function"})
@@ -76,15 +77,30 @@ def calls_of_turn(value: Any, path: str, where: str, unread: OtherKeys) -> list[
     if not calls:
         raise RowError(DropReason.INVALID_FIELD, f"{where}: function_call is an empty list")
     tool_calls = []
-    for call in calls:
+    for number, call in enumerate(calls, 1):
         new_call = call_of(call, path, where, unread)
-        function = new_call.get("function", new_call) if isinstance(new_call, Mapping) else None
-        if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-            raise RowError(DropReason.INVALID_FIELD, f"{where}: function_call must be an object with a name")
+        reject_nameless(new_call, f"{where}: call {number} of function_call")
+        function = new_call.get("function", new_call)
         around = {name: new_call[name] for name in ("id",) if new_call.get(name) is not None}
         function = {"name": function["name"], "arguments": function.get("arguments", {})}
         tool_calls.append({**around, "type": "function", "function": function})
     return tool_calls
+
+
+def reject_nameless(call: Any, where: str) -> None:
+    """Reject a call without a name, of which templates write a call of nothing: `{"name": "", "arguments": {}}`.
+
+    Raises:
+        RowError: the call is no object, or its name is missing, empty or no text.
+    """
+    function = call.get("function", call) if isinstance(call, Mapping) else None
+    if not isinstance(function, Mapping):
+        raise RowError(DropReason.INVALID_FIELD, f"{where} is {kind_of(call)}; it must be an object with a name")
+    name = function.get("name")
+    if not isinstance(name, str) or not name.strip():
+        fault = "no name" if name is None or name == "" else f"the name {name!r}"
+        detail = f"{where} has {fault}, so a call of nothing would be trained; write the name of the tool as its name"
+        raise RowError(DropReason.INVALID_FIELD, detail)
 
 
 def schemas_of(schemas: Sequence[Mapping[str, Any]], path: str, other_keys: OtherKeys) -> list[dict[str, Any]]:
@@ -97,16 +113,11 @@ def schemas_of(schemas: Sequence[Mapping[str, Any]], path: str, other_keys: Othe
     Raises:
         RowError: two keys of a schema mean the same.
     """
-    return [_schema_of(schema, path, other_keys) for item in schemas for schema in _schemas_in(item)]
-
-
-def _schemas_in(item: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """Return the schemas in an object that lists several, as Gemini's, or has them by name; else the object alone."""
-    for name in DECLARATIONS:
-        schemas = item.get(name)
-        if isinstance(schemas, (list, tuple)) and all(isinstance(schema, Mapping) for schema in schemas):
-            return schemas
-    return schemas_by_name(item) or (item,)
+    return [
+        _schema_of(schema, path, other_keys)
+        for item in schemas
+        for schema in declared_schemas(item) or schemas_by_name(item) or (item,)
+    ]
 
 
 def _schema_of(schema: Mapping[str, Any], path: str, other_keys: OtherKeys) -> dict[str, Any]:
@@ -115,6 +126,11 @@ def _schema_of(schema: Mapping[str, Any], path: str, other_keys: OtherKeys) -> d
         _note(schema, [name for name in schema if name not in _AROUND_SCHEMA], path, other_keys)
         inner = _with_usual_names(function, SCHEMA, f"{path}.function", path, other_keys)
         return dict(schema) if inner is function else {**schema, "function": dict(inner)}
+    if isinstance(inside := schema.get(BEDROCK_TOOL), Mapping):
+        parameters = inside.get("inputSchema")
+        if isinstance(parameters, Mapping) and {*parameters} == {"json"}:
+            inside = {**inside, "inputSchema": parameters["json"]}
+        schema = inside
     bare = _with_usual_names(schema, SCHEMA, path, path, other_keys)
     if not isinstance(bare.get("name"), str):
         return dict(bare)

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 from bridgepack.config.json_text import parsed_json
 from bridgepack.config.layouts.contents import is_empty
-from bridgepack.config.layouts.keys import PAIR, PART, TURN
+from bridgepack.config.layouts.keys import PAIR, PART, REASONING, TURN
 from bridgepack.config.layouts.roles import FUNCTION_CALL, ROLE_NAMES, ROLES
 from bridgepack.config.layouts.turn_items import as_turns
 from bridgepack.config.recipe.layout import TURN_FIELD
 from bridgepack.data.layouts.api_parts import is_part_of_api, messages_in_parts
-from bridgepack.data.layouts.calls import OtherKeys, call_of, calls_of_turn
+from bridgepack.data.layouts.calls import OtherKeys, call_of, calls_of_turn, reject_nameless
 from bridgepack.data.reading.inputs import names_of
 from bridgepack.data.reading.json_texts import value_of_json
 from bridgepack.errors import RowError
@@ -25,8 +25,10 @@ from bridgepack.records.words import kind_of
 #: Role and content, or from and value; a question and its answer.
 _PLAIN_FIELDS, _PAIR_LENGTH = 2, 2
 _CALLS_PATH, _CALL_PATH = f"{TURN_FIELD}tool_calls", f"{TURN_FIELD}{FUNCTION_CALL}"
+#: Channels of turns that are no answers, in OpenAI's Harmony format.
+_CHANNELS_OF_THOUGHTS = ("analysis", "commentary")
 #: Fields of a turn of calls that are the call, where it has no content.
-_FIELDS_OF_CALL = ("name", "arguments", "args", "parameters", "input")
+_FIELDS_OF_CALL = ("name", "arguments", "args", "parameters", "input", "function")
 
 
 class Messages(NamedTuple):
@@ -116,6 +118,12 @@ class MessageReader:
                 DropReason.UNKNOWN_ROLE,
                 f"{where}: role {name!r}; known: {', '.join(sorted(ROLES))}; name it in data.role_aliases",
             )
+        if fields.get("channel") in _CHANNELS_OF_THOUGHTS:
+            raise RowError(
+                DropReason.INVALID_FIELD,
+                f"{where} has the channel {fields['channel']!r}, and would be trained as an answer; write its text as "
+                "reasoning_content of the answer that follows, or its call as tool_calls",
+            )
         content = _content_of(fields.get(content_name), role, f"{where}: content")
         if not is_renamed:
             return {**fields, "role": role, "content": content}
@@ -150,8 +158,10 @@ def _turn_of_calls(
     """Return the assistant's turn of a turn that is nothing but calls, in its content or, without any, its fields."""
     value = fields.get(content_name)
     if value is None:
-        call = {name: item for name, item in fields.items() if name not in left_out}
-        return {"role": "assistant", "content": "", "tool_calls": calls_of_turn(call, _CALL_PATH, where, unread)}
+        thoughts = {name: fields[name] for name in REASONING if name in fields}
+        call = {name: item for name, item in fields.items() if name not in {*left_out, *thoughts}}
+        calls = calls_of_turn(call, _CALL_PATH, where, unread)
+        return {**thoughts, "role": "assistant", "content": "", "tool_calls": calls}
     other_fields = {name: item for name, item in fields.items() if name not in left_out}
     calls = calls_of_turn(value, _CALL_PATH, where, unread)
     return {**other_fields, "role": "assistant", "content": "", "tool_calls": calls}
@@ -221,16 +231,25 @@ def _parts_in_text(content: str) -> Any:
 
 
 def _read_calls(message: dict[str, Any], where: str, other_keys: OtherKeys) -> None:
-    """Put a message's calls into OpenAI's form, and add the keys that no call and no part of text has."""
+    """Put a message's calls into OpenAI's form, and add the keys that no call and no part of text has.
+
+    Raises:
+        RowError: two keys of a call mean the same, or a call has no name.
+    """
     calls = message.get("tool_calls")
-    if isinstance(calls, list):
-        new_calls = [call_of(call, _CALLS_PATH, f"{where}: tool_calls", other_keys) for call in calls]
-        if any(new is not old for new, old in zip(new_calls, calls, strict=True)):
+    if calls is not None:
+        items = calls if isinstance(calls, (list, tuple)) else [calls]
+        new_calls = [call_of(call, _CALLS_PATH, f"{where}: tool_calls", other_keys) for call in items]
+        if items is not calls or any(new is not old for new, old in zip(new_calls, items, strict=True)):
             message["tool_calls"] = new_calls
-    elif isinstance(calls, Mapping):
-        new_call = call_of(calls, _CALLS_PATH, f"{where}: tool_calls", other_keys)
-        if new_call is not calls:
-            message["tool_calls"] = [new_call]
+        for number, call in enumerate(new_calls, 1):
+            reject_nameless(call, f"{where}: tool call {number}")
+    old_call = message.get(FUNCTION_CALL)
+    if isinstance(old_call, Mapping):
+        if all(value is None for value in old_call.values()):  # as Arrow fills turns that have none
+            del message[FUNCTION_CALL]
+        else:
+            reject_nameless(old_call, f"{where}: {FUNCTION_CALL}")
     content = message.get("content")
     for part in content if isinstance(content, list) else ():
         if isinstance(part, Mapping) and part.get("type", "text") == "text":

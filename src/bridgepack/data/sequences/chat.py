@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bridgepack.config.json_text import parsed_json
-from bridgepack.config.layouts.contents import FLAGS, holds, is_empty
+from bridgepack.config.layouts.contents import FLAGS, holds, is_empty, is_flag
 from bridgepack.config.layouts.keys import REASONING
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.sequences.answer_findings import AnswerFindings, empty_answer
@@ -227,7 +227,7 @@ class ChatEncoder:
         return tuple(
             field._replace(holds="identifier") if field.name == _VARIABLES else field  # `_unread` says what is lost
             for field in fields
-            if not (is_obeyed and field.holds == "flag")
+            if not (is_obeyed and is_flag(field.name))
         )
 
     def _unread_variables(self, conversation: Conversation) -> dict[str, Any]:

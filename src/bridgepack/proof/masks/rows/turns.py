@@ -40,8 +40,13 @@ FLAGS = frozenset(
         *_NEGATED,
     }
 )
-#: Types of parts that are no text.
-_OF_APIS = ("tool_use", "tool_result", "thinking")
+#: Types of parts that are no text, and keys of parts that hold none.
+_OF_APIS = ("tool_use", "tool_result", "thinking", "mcp_tool_use", "mcp_tool_result")
+_OF_VERCEL = ("tool-call", "tool-result", "reasoning")
+_KEYS_OF_APIS = frozenset(
+    {"functionCall", "function_call", "functionResponse", "function_response", "toolUse", "toolResult"}
+    | {"reasoningContent", "thought"}
+)
 _UNTRAINED, _TRAINED = (0, "0", "0.0", "false"), (1, "1", "1.0", "true")
 
 
@@ -58,6 +63,7 @@ def message_of(turn: Any, aliases: Mapping[str, str]) -> dict[str, Any]:
     if is_blank(calls):
         fields.pop("tool_calls", None)
     else:
+        calls = [calls] if isinstance(calls, Mapping) else calls
         fields["tool_calls"] = [_call_of(call) for call in calls] if isinstance(calls, list) else calls
     if "role" in fields and ("content" in turn or "tool_calls" in fields):
         speaker, content = fields["role"], turn.get("content")
@@ -71,9 +77,7 @@ def message_of(turn: Any, aliases: Mapping[str, str]) -> dict[str, Any]:
         return {"role": ASSISTANT, "content": "", **other_fields, "tool_calls": _calls_of(content)}
     if content is not None and not isinstance(content, (str, list)):
         raise UnreadableRowError("the content of a turn is neither text nor a list of parts")
-    if isinstance(content, list) and any(
-        isinstance(part, Mapping) and part.get("type") in _OF_APIS for part in content
-    ):
+    if isinstance(content, list) and any(map(_is_of_api, content)):
         raise UnreadableRowError("the content of a turn has parts that are calls, results or thoughts")
     if isinstance(content, str) and content.startswith("[{") and '"type"' in content:
         raise UnreadableRowError("the content of a turn may be parts as JSON text")
@@ -81,6 +85,12 @@ def message_of(turn: Any, aliases: Mapping[str, str]) -> dict[str, Any]:
     if role == "tool" and isinstance(content, list) and not are_parts:
         raise UnreadableRowError("the content of a turn may be what a tool returned")
     return {"role": role, "content": content, **other_fields}
+
+
+def _is_of_api(part: Any) -> bool:
+    """Return whether a part of content is a call, a result or a thought, as APIs have them."""
+    is_object = isinstance(part, Mapping)
+    return is_object and (part.get("type") in (*_OF_APIS, *_OF_VERCEL) or not _KEYS_OF_APIS.isdisjoint(part))
 
 
 def _role_of(speaker: Any, aliases: Mapping[str, str]) -> str:
