@@ -10,9 +10,22 @@ from bridgepack.config.reading import read_sections
 from bridgepack.data.tokenizers.files import TokenizerFiles, read_object, tokenizer_files
 from bridgepack.errors import ConfigError
 from bridgepack.host.checkpoints import HF_CONFIG, checkpoint_kind
+from bridgepack.host.positions import Positions
 from bridgepack.user_files import read_text, text_if_there
 
 _GENERATION, _ADAPTER, _RUN_CONFIG = "generation_config.json", "adapter_config.json", "run_config.yaml"
+#: Key of a `config.json` -> field of the host, of those that mean the same in every family.
+#: Source: bridge/models/conversion/model_bridge.py (CONFIG_MAPPING)
+_OF_HUGGING_FACE: Mapping[str, str] = {
+    "num_hidden_layers": "num_layers",
+    "hidden_size": "hidden_size",
+    "num_attention_heads": "num_attention_heads",
+    "num_key_value_heads": "num_query_groups",
+    "rms_norm_eps": "layernorm_epsilon",
+    "rope_theta": "rotary_base",
+}
+#: Scalings of positions that a `config.json` counts in its positions, and the host's model has, too.
+_SCALINGS = ("yarn", "llama3")
 #: Folders of a checkpoint of Megatron-Bridge with a tokenizer and an export for Hugging Face.
 #: Source: megatron-bridge 0.6.2, training/checkpointing.py, `save_tokenizer_assets` and `HF_WEIGHTS_SUBDIR`.
 _PARTS_OF_CHECKPOINT = (".", "tokenizer", "hf")
@@ -44,6 +57,27 @@ class ModelFolder:
         model = _section(self.run_config, "model")
         sizes = (self.language_config, self.config, model, _section(model, "transformer"))
         return next((size for part in sizes if type(size := part.get("vocab_size")) is int and size > 0), None)
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """Settings of the host's model that `config.json` gives in every family; empty without its sizes."""
+        config = self.language_config
+        settings = {ours: config[theirs] for theirs, ours in _OF_HUGGING_FACE.items() if config.get(theirs) is not None}
+        return settings if "hidden_size" in settings else {}
+
+    @property
+    def positions(self) -> Positions | None:
+        """The positions that the model was trained for, as `config.json` says."""
+        config = self.language_config
+        scaling = _section(config, "rope_scaling") or _section(config, "rope_parameters")
+        factor, original = scaling.get("factor"), scaling.get("original_max_position_embeddings")
+        is_scaled = scaling.get("rope_type", scaling.get("type")) in _SCALINGS and isinstance(factor, (int, float))
+        if type(num_positions := config.get("max_position_embeddings")) is not int or num_positions < 1:
+            return None
+        if not is_scaled or factor < 1:
+            return Positions(most=num_positions)
+        num_scaled = int(original * factor) if type(original) is int else 0
+        return Positions(most=max(num_positions, num_scaled), factor=float(factor))
 
     def token_ids(self, name: str) -> frozenset[int]:
         """Return the ids of the model's `eos`, `pad` or `bos`, of all its configs; a config may list several."""

@@ -17,6 +17,7 @@ from bridgepack.bridge.bases import (
     why_model_unknown,
 )
 from bridgepack.bridge.inherited import is_decided, settings_over
+from bridgepack.bridge.model_folder import read_model_folder
 from bridgepack.bridge.plain import put, value_at
 from bridgepack.bridge.refusing.overrides import refused_path, why_not_kept
 from bridgepack.bridge.refusing.recipes import models, readings
@@ -122,8 +123,10 @@ def _unknown_model(values: dict[str, Any], recipe: SFTRecipe) -> dict[str, str]:
     """Return why the model's settings are unknown, if so, and state its id on the hub, which tells the family."""
     if "model" in values:
         return {}
-    if recipe.model is not None and not is_shipped_model(recipe.model) and not Path(recipe.model.name).is_dir():
-        values["model"] = {"hf_model_id": recipe.model.name}
+    if recipe.model is not None and not is_shipped_model(recipe.model):
+        path = Path(recipe.model.name)
+        settings = read_model_folder(path).settings if path.is_dir() else {"hf_model_id": recipe.model.name}
+        values |= {"model": dict(settings)} if settings else {}
     return {"model": why_model_unknown(recipe)}
 
 

@@ -1,27 +1,19 @@
 """Step 3 of a check, facts: the model whose weights a run starts from, as settings of the host."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from bridgepack.bridge.bases import base_of
 from bridgepack.bridge.container import flat_model
-from bridgepack.bridge.model_folder import ModelFolder
+from bridgepack.bridge.model_folder import ModelFolder, read_model_folder
+from bridgepack.bridge.shipped import is_shipped_model
 from bridgepack.checking.tokenizers import models_of_weights
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.host.names import in_canonical_names
 from bridgepack.rules.judging.base_model import UNKNOWN_MODEL, BaseModel
 from bridgepack.rules.judging.subject import Run
 
-#: Key of a `config.json` -> field of the host, of those that mean the same in every family.
-#: Source: bridge/models/conversion/model_bridge.py (CONFIG_MAPPING)
-_OF_HUGGING_FACE: Mapping[str, str] = {
-    "num_hidden_layers": "num_layers",
-    "hidden_size": "hidden_size",
-    "num_attention_heads": "num_attention_heads",
-    "num_key_value_heads": "num_query_groups",
-    "rms_norm_eps": "layernorm_epsilon",
-    "rope_theta": "rotary_base",
-}
 #: Models of the hub whose sizes in the release's facts were not compared with a published file.
 _NOT_COMPARED = frozenset(
     {
@@ -36,7 +28,7 @@ def base_model_of(run: Run, recipe: SFTRecipe | None, *, looks_at_files: bool) -
     for folder in models_of_weights(run) if looks_at_files else ():
         if (model := _model_of_checkpoint(folder, run)) is not None:
             return model
-    return _model_of_recipe(recipe) or _model_of_hub(run) or UNKNOWN_MODEL
+    return _model_of_recipe(recipe, run) or _model_of_hub(run) or UNKNOWN_MODEL
 
 
 def _model_of_checkpoint(folder: ModelFolder, run: Run) -> BaseModel | None:
@@ -44,14 +36,17 @@ def _model_of_checkpoint(folder: ModelFolder, run: Run) -> BaseModel | None:
     section = folder.run_config.get("model")
     if isinstance(section, Mapping) and "hidden_size" in (settings := flat_model(section)):
         return BaseModel(name=f"the checkpoint {folder.path}", settings=_canonical(settings, run))
-    config = folder.language_config
-    settings = {ours: config[theirs] for theirs, ours in _OF_HUGGING_FACE.items() if config.get(theirs) is not None}
-    return BaseModel(name=f"the model in {folder.path}", settings=settings) if "hidden_size" in settings else None
+    if not (settings := folder.settings):
+        return None
+    return BaseModel(name=f"the model in {folder.path}", settings=settings, positions=folder.positions)
 
 
-def _model_of_recipe(recipe: SFTRecipe | None) -> BaseModel | None:
+def _model_of_recipe(recipe: SFTRecipe | None, run: Run) -> BaseModel | None:
     if recipe is None or recipe.model is None:
         return None
+    path = Path(recipe.model.name)
+    if not is_shipped_model(recipe.model) and path.is_dir():
+        return _model_of_checkpoint(read_model_folder(path), run)
     settings = base_of(recipe).get("model")
     return BaseModel(name=f"the base {recipe.model.name}", settings=settings) if settings else None
 

@@ -121,6 +121,47 @@ def test_a_model_of_hugging_face_decides_by_the_keys_that_all_families_share(tmp
     assert findings(changed(weights=tmp_path))[WHERE].allowed.startswith("10000.0, ")
 
 
+SIZES = {"hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8}
+SCALED = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192}
+
+
+@pytest.mark.parametrize("has_weights", [True, False])
+@pytest.mark.parametrize(
+    ("positions", "longest", "expected"),
+    [
+        ({"max_position_embeddings": 8192}, 8192, {}),
+        ({"max_position_embeddings": 8192}, 16384, {"BP640"}),
+        ({"max_position_embeddings": 131072, "rope_scaling": SCALED}, 16384, {}),
+        ({"max_position_embeddings": 8192, "rope_parameters": SCALED}, 16384, {}),
+        ({}, 16384, {}),
+    ],
+)
+def test_positions_of_a_folder_are_those_of_its_config(
+    tmp_path: Path, positions: dict[str, Any], longest: int, expected: Any, has_weights: bool
+) -> None:
+    report = check_target(_of_folder(tmp_path, {**SIZES, **positions}, longest, has_weights), CheckOptions())
+    assert {finding.code for finding in report.findings if finding.code == "BP640"} == set(expected)
+
+
+def test_the_sizes_of_a_folder_are_judged(tmp_path: Path) -> None:
+    recipe = _of_folder(tmp_path, {**SIZES, "max_position_embeddings": 8192}, 4096, has_weights=True)
+    report = check_target(with_changes(recipe, {"parallelism__tensor_model_parallel_size": 3}), CheckOptions())
+    assert [finding.found for finding in report.findings if finding.code == "BP819"] == ["3 with 32 attention heads"]
+
+
+def _of_folder(folder: Path, config: dict[str, Any], longest: int, has_weights: bool) -> SFTRecipe:
+    model = folder / "model"
+    model.mkdir()
+    (model / "config.json").write_text(json.dumps(config))
+    (model / "model.safetensors").touch()
+    pretrained = model if has_weights else folder / "weights"
+    packing = {"packing__packed_sequence_size": longest, "packing__max_sequence_length": longest}
+    return with_changes(
+        recipe_of(LLAMA),
+        {"model__name": str(model), "checkpoint__pretrained": str(pretrained), "bridge_overrides": {}, **packing},
+    )
+
+
 def test_saved_configs_are_compared_with_the_model_of_their_id(tmp_path: Path) -> None:
     facts = recipe_of(LLAMA).release.facts
     model = facts.model_by_name("meta-llama/Llama-3.2-1B")

@@ -3,6 +3,7 @@
 from bridgepack.host.positions import positions_of
 from bridgepack.records import Change
 from bridgepack.records.messages import say
+from bridgepack.rules.judging.base_model import BaseModel
 from bridgepack.rules.judging.context import CannotJudgeError
 from bridgepack.rules.judging.families import family_of
 from bridgepack.rules.judging.rule import (
@@ -243,9 +244,13 @@ def positions_beyond_training(run: Run) -> Found:
     """
     model = run.stated_value("model.hf_model_id")
     positions = positions_of(model) if isinstance(model, str) else None
+    if positions is None and isinstance(base := run.slow_facts.base_model(), BaseModel):
+        positions, model = base.positions, base.name
     if positions is None:
         raise CannotJudgeError("the positions of the model are not known")
-    max_positions = int(positions.most * _scaling(run) / positions.factor)
+    scaling = _scaling(run)
+    is_own = scaling == 1 and not run.is_stated("model._target_")  # the settings do not say how the model scales
+    max_positions = int(positions.most * (1 if is_own else scaling / positions.factor))
     longest, name = _longest(run)
     if longest > max_positions:
         actual = f"{name} {longest:,} tokens for {model}"

@@ -160,7 +160,7 @@ def tokenizer_not_compared_with_the_model(run: Run) -> Found:
     pair = run.slow_facts.require_tokenizers()
     if pair.difference is not None or pair.is_too_small or (pair.is_named_alike and pair.has_same_file is None):
         return
-    if run.value("model") is None or not run.is_stated("model._target_"):
+    if not run.is_stated("model._target_") and not run.is_stated("model.hidden_size"):
         raise CannotJudgeError("the model is not known")
     of_run, model = pair.of_run, pair.of_model.name
     size = "" if of_run.num_ids is None else f", with {of_run.num_ids:,} ids"
