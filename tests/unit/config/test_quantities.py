@@ -9,10 +9,12 @@ from bridgepack.bridge.wiring import host_settings
 from bridgepack.config.document import stated_values
 from bridgepack.config.load import catalogue_names, load_recipe
 from bridgepack.config.recipe.data import TokenizerConfig
+from bridgepack.config.recipe.host_paths import SPECS
 from bridgepack.config.recipe.packing import BatchConfig, PackingConfig
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.planning.resolved import resolved_view
+from bridgepack.records.checks import OVERRIDES
 from bridgepack.records.results import put
 from tests.support.catalogue import SMALL
 from tests.support.messages import mentions
@@ -53,6 +55,7 @@ PAIRS: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
     ({"environment.NCCL_DEBUG": "WARN"}, {"bridge_overrides.env_vars.NCCL_DEBUG": "INFO"}),
     ({"packing.packed_sequence_size": 4096}, {"bridge_overrides.model.seq_length": 2048}),
     ({"data.validation": "b.jsonl"}, {"data.validation_fraction": 0.1}),
+    ({"artifact": "artifacts/a"}, {f"{OVERRIDES}.{SPECS}.packed_train_data_path": "artifacts/b/training"}),
 )
 
 
@@ -71,6 +74,66 @@ def test_a_file_with_both_is_refused_with_both_names(first: dict[str, Any], seco
 
     assert mentions(str(raised.value), *(path.rpartition(".")[2] for path in first | second))
     assert raised.value.problems[0].field
+
+
+#: A recipe with most fields that one setting of the host takes as they are; of two that exclude each other, one.
+WRITTEN: dict[str, Any] = {
+    "model.name": "llama32_1b_sft_1gpu_h100_bf16_config",
+    "model.attention_backend": "flash",
+    "model.recompute": "full",
+    "artifact": "artifacts/a",
+    "checkpoint.pretrained": "weights",
+    "checkpoint.folder": "runs/a",
+    "checkpoint.save_interval": 10,
+    "data.validation": "b.jsonl",
+    "tokenizer.chat_template": "a.jinja",
+    "tokenizer.revision": "main",
+    "tokenizer.trust_remote_code": True,
+    "method.kind": "lora",
+    "method.target_modules": ["linear_qkv"],
+    **{f"method.{name}": value for name, value in {"dim": 8, "alpha": 16, "dropout": 0.1}.items()},
+    **{
+        f"parallelism.{name}_parallel_size": 1 for name in ("tensor_model", "pipeline_model", "context", "expert_model")
+    },
+    **{f"optimizer.{name}": 0.1 for name in ("lr", "min_lr", "weight_decay", "adam_beta1", "adam_beta2", "clip_grad")},
+    **{f"batch.{name}": 1 for name in ("micro_batch_size", "eval_micro_batch_size")},
+    **{f"batch.{name}": 8 for name in ("global_batch_size", "eval_global_batch_size")},
+    **{f"schedule.{name}": 20 for name in ("train_iters", "eval_iters", "eval_interval")},
+    "schedule.warmup_fraction": 0.1,
+    "schedule.lr_decay_style": "cosine",
+    "packing.seed": 1,
+    "packing.pad_seq_to_mult": 1,
+    "packing.max_sequence_length": 16,
+    "packing.pad_cu_seqlens": True,
+    "precision.recipe": "bf16_mixed",
+    **{f"logging.{name}": "a" for name in ("tensorboard_dir", "wandb_project", "wandb_exp_name")},
+    **{f"logging.{name}": "a" for name in ("mlflow_experiment", "mlflow_run_name")},
+    "logging.log_interval": 5,
+    "environment.NCCL_DEBUG": "WARN",
+}
+#: Path of the host that a field decides where nothing else does, and which may say something else beside it.
+MAY_DIFFER = {
+    "dataset.seed": "the seed of the loader, which need not be that of the packs",
+    "checkpoint.load": "a checkpoint of another run to resume from",
+}
+
+
+def test_every_field_is_refused_beside_another_value_of_the_path_it_is_wired_to() -> None:
+    recipe = SFTRecipe.from_mapping(file_of(WRITTEN))
+    settings = [setting for setting in host_settings(recipe) if setting.origin == "recipe"]
+    taken = {setting.path for setting in settings if not _is_refused_beside(setting.path, setting.value)}
+
+    assert taken == {path for path in MAY_DIFFER if path in {setting.path for setting in settings}}
+    assert len(settings) > 40
+
+
+def _is_refused_beside(path: str, value: Any) -> bool:
+    other = not value if isinstance(value, bool) else value + 1 if isinstance(value, int | float) else f"not {value}"
+    try:
+        SFTRecipe.from_mapping(file_of(WRITTEN, {f"{OVERRIDES}.{path}": other}))
+    except ConfigError:
+        return True
+    return False
 
 
 #: The first setting of the others may be absent, too.

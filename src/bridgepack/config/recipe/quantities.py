@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bridgepack.config.errors import quote
-from bridgepack.config.recipe.host_paths import FIELDS
+from bridgepack.config.recipe.host_paths import FIELDS, SPECS
 from bridgepack.errors import ConfigError, Problem
 from bridgepack.host import HostRelease
 from bridgepack.host.names import canonical_name
@@ -38,6 +38,7 @@ _SEVERAL = (
     ("scheduler.lr_wsd_decay_iters", "scheduler.lr_wsd_decay_samples"),
     ("data.validation", "data.validation_fraction"),
     ("method.kind", "peft"),
+    ("artifact", f"{SPECS}.packed_train_data_path"),
     *((f"schedule.{name}", f"validation.{name}", f"train.{name}") for name in ("eval_iters", "eval_interval")),
     *((f"tokenizer.{name}", f"tokenizer.hf_tokenizer_kwargs.{name}") for name in ("revision", "trust_remote_code")),
 )
