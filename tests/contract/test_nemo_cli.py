@@ -114,6 +114,26 @@ def test_a_mistake_ends_the_task_with_its_message(nemorun: Any, words: tuple[str
     assert message in f"{answer.output}{answer.exception}"
 
 
+@pytest.mark.parametrize(
+    ("task", "old", "new", "field"),
+    [
+        ("check", "packed_sequence_size:", "packed_sequence_sizes:", "packing.packed_sequence_sizes"),
+        ("train", "packed_sequence_size:", "packed_sequence_sizes:", "packing.packed_sequence_sizes"),
+        ("build", "rows.jsonl", "other.jsonl", "data.train"),
+    ],
+)
+def test_a_mistake_in_a_file_has_its_line(
+    nemorun: Any, recipe_file: Path, task: str, old: str, new: str, field: str
+) -> None:
+    text = recipe_file.read_text().replace(old, new)
+    recipe_file.write_text(text)
+    line = next(number for number, content in enumerate(text.splitlines(), 1) if new in content)
+
+    answer = nemorun("bridgepack", task, f"recipe={recipe_file}", "--yes")
+
+    assert f"{recipe_file}:{line}: {field} " in str(answer.exception)
+
+
 def test_training_that_check_rejects_is_not_submitted(nemorun: Any, nemo_home: Path, recipe_file: Path) -> None:
     run.cli.factory(four_processes, target=run.Executor, name="four_processes")
     recipe_file.write_text(recipe_to_yaml(load_recipe(recipe_file, {"batch.micro_batch_size": 2})))

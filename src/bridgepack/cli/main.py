@@ -158,23 +158,10 @@ def _message(error: Exception) -> str:
         stop = "" if text.endswith((".", "?", "?)")) else "."
         return text + stop + (f" `{context.command_path} --help` lists what is allowed." if context else "")
     if isinstance(error, BridgepackError) and error.problems:
-        return _with_lines(error)
+        from bridgepack.reporting.formats import text_with_lines  # reports are slow to import
+
+        return text_with_lines(error)
     return unusable(error) if isinstance(error, OSError) else str(error)
-
-
-def _with_lines(error: BridgepackError) -> str:
-    """Return the text of an error, each problem of a file after the file and its line there."""
-    from bridgepack.reporting.formats import problems_of  # reports are slow to import
-
-    text = str(error)
-    for problem in problems_of(error):
-        line = "" if problem.line is None else f":{problem.line}"
-        is_said = line == "" and problem.file in problem.message
-        place = f"{problem.file}{line}: " if problem.file and not is_said else ""
-        if text == problem.message:
-            return place + text
-        text = text.replace(f"\n  {problem.message}", f"\n  {place}{problem.message}", 1)
-    return text
 
 
 def _report_failure(

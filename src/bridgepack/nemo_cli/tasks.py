@@ -1,18 +1,33 @@
 """The tasks of nemo-run's command line, one function each; the recipe is a name or a file."""
 
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Optional
 
 import nemo_run as run
 
-from bridgepack.errors import LaunchRefusedError
+from bridgepack.errors import BridgepackError, LaunchRefusedError
 from bridgepack.launching.preflight import OptionalNumber, OptionalText, PreflightPlugin, say, with_types
 
 #: Name under which nemo-run lists the tasks; the same as the entry point in pyproject.toml.
 NAMESPACE = "bridgepack"
 # nemo-run 0.11 parses `Optional[X]` on its command line, but not `X | None`.
 OptionalFields = Optional[dict[str, Any]]  # noqa: UP045
+
+
+@contextmanager
+def _saying_lines() -> Iterator[None]:
+    """Say the file and the line of an error on a field in its text, which is what nemo-run prints."""
+    from bridgepack.reporting.formats import text_with_lines
+
+    try:
+        yield
+    except BridgepackError as error:
+        if error.problems:
+            error.args = (text_with_lines(error),)
+        raise
 
 
 @run.cli.entrypoint(namespace=NAMESPACE)  # type: ignore[untyped-decorator]
@@ -37,13 +52,14 @@ def build(
         BridgepackError: as `bridgepack.build` does.
     """
     from bridgepack.api import build as build_artifact
-    from bridgepack.config.load import load_recipe
+    from bridgepack.bridge.targets import recipe_target
     from bridgepack.reporting.results.builds import build_blocks
     from bridgepack.reporting.screen import screen
 
-    sft_recipe = load_recipe(recipe, overrides)
-    artifact = build_artifact(sft_recipe, output=output, num_workers=num_workers, replace=replace)
-    say(screen(build_blocks(artifact, sft_recipe)))
+    with _saying_lines():
+        target = recipe_target(recipe, overrides)
+        artifact = build_artifact(target, output=output, num_workers=num_workers, replace=replace)
+    say(screen(build_blocks(artifact, target.recipe)))
 
 
 @run.cli.entrypoint(namespace=NAMESPACE)  # type: ignore[untyped-decorator]
@@ -71,13 +87,14 @@ def check(
         BridgepackError: as `bridgepack.check` does.
     """
     from bridgepack.api import check as check_recipe
-    from bridgepack.config.load import load_recipe
+    from bridgepack.bridge.targets import recipe_target
     from bridgepack.reporting.formats import render_report
 
-    sft_recipe = load_recipe(recipe, overrides)
-    report = check_recipe(sft_recipe, artifact=artifact, world_size=world_size, environment=environment)
+    with _saying_lines():
+        target = recipe_target(recipe, overrides)
+        report = check_recipe(target, artifact=artifact, world_size=world_size, environment=environment)
     if report.fails(strict=strict):
-        raise LaunchRefusedError(f"the check of {sft_recipe.name} fails.", report)
+        raise LaunchRefusedError(f"the check of {target.recipe.name if target.recipe else recipe} fails.", report)
     say(render_report(report).rstrip("\n"))
 
 
@@ -101,7 +118,8 @@ def train(
     from bridgepack.config.write import recipe_to_yaml
     from bridgepack.running.train import main
 
-    sft_recipe = load_recipe(recipe, overrides)
+    with _saying_lines():
+        sft_recipe = load_recipe(recipe, overrides)
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch) / "recipe.yaml"
         file.write_text(recipe_to_yaml(sft_recipe), encoding="utf-8")

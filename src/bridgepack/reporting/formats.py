@@ -64,6 +64,19 @@ def problems_of(error: BaseException, target: str = "") -> tuple[Problem, ...]:
     return tuple(_locate(problem, file) for problem in problems)
 
 
+def text_with_lines(error: BaseException) -> str:
+    """Return the text of an error, each problem of a file after the file and its line there."""
+    text = str(error)
+    for problem in problems_of(error):
+        line = "" if problem.line is None else f":{problem.line}"
+        is_said = line == "" and problem.file in problem.message
+        place = f"{problem.file}{line}: " if problem.file and not is_said else ""
+        if text == problem.message:
+            return place + text
+        text = text.replace(f"\n  {problem.message}", f"\n  {place}{problem.message}", 1)
+    return text
+
+
 def _locate(problem: Problem, file: str) -> Problem:
     if not problem.file:
         return replace(problem, file=file)
