@@ -1,6 +1,8 @@
 """Every recipe of `recipes/` against the real megatron-bridge, at its own number of GPUs."""
 
 import os
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,17 @@ from bridgepack.checking import real
 from bridgepack.checking.check import CheckOptions, check_target
 from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.examples.__main__ import write_examples
 from bridgepack.records import HostVerdict
 from bridgepack.rules.judging.report import CheckReport
 from bridgepack.rules.judging.rule import Severity
 from tests.support.catalogue import catalogue, function_of
 from tests.support.hub_configs import model_configs
 from tests.support.recipe_is_run import unlike_its_run
+from tests.support.small_builds import Command
 from tests.support.upstream_recipes import validate
+
+PROJECT = Path(__file__).parents[2]
 
 TARGETS = catalogue()
 FAMILIES = {
@@ -52,16 +58,40 @@ def test_catalogue_is_there() -> None:
 def test_strict_checks_that_ask_the_host_are_clean(host: None, at_work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As `check --strict --no-files --real-validate`, in one process; before `h100_host`, which would stay."""
 
-    def ask(target: Target, *, world_size: int | None, artifact: Path | None, **_: Any) -> HostVerdict:
-        return verdict_of(question_of(target, world_size, artifact))
-
-    monkeypatch.setattr(real, "host_verdict", ask)
-    options = CheckOptions(looks_at_files=False, real_validate=True)
-    reports = {function_of(target): check_target(load_recipe(target), options) for target in ASKED}
+    reports = {function_of(target): _asked(load_recipe(target), monkeypatch) for target in ASKED}
 
     assert {name: _faults(report) for name, report in reports.items() if report.fails(strict=True)} == {}
     assert {report.host and report.host.state for report in reports.values()} == {"accepted"}
     assert len(reports) >= len(FAMILIES)
+
+
+@pytest.mark.bridge
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/tutorials/128k.md", "docs/tutorials/slurm.md"])
+def test_recipes_that_pages_write_are_clean_with_their_tokenizers(
+    host: None, at_work: Path, monkeypatch: pytest.MonkeyPatch, command: Command, page: str
+) -> None:
+    """As the catalogue's; the quickstart's recipe has no model, so that the host is not asked about it."""
+    write_examples(Path("quickstart"), limit=60, vocab_size=512)
+    text = (PROJECT / page).read_text().replace("\\\n", "")
+    (words,) = re.findall(r"(?m)^bridgepack (new .*)$", text)
+    assert command(*shlex.split(words)).code == 0
+    (written,) = at_work.glob("*.yaml")
+
+    report = _asked(load_recipe(written), monkeypatch)
+    quickstart = check_target(load_recipe(PROJECT / "recipes" / "quickstart.yaml"), CheckOptions())
+
+    assert (_faults(report), report.host and report.host.state) == ([], "accepted")
+    assert _faults(quickstart) == []
+
+
+def _asked(recipe: SFTRecipe, monkeypatch: pytest.MonkeyPatch) -> CheckReport:
+    """Return the report of the strictest check, which asks the host in this process."""
+
+    def ask(target: Target, *, world_size: int | None, artifact: Path | None, **_: Any) -> HostVerdict:
+        return verdict_of(question_of(target, world_size, artifact))
+
+    monkeypatch.setattr(real, "host_verdict", ask)
+    return check_target(recipe, CheckOptions(looks_at_files=False, real_validate=True))
 
 
 @pytest.mark.bridge

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from bridgepack.api import new_recipe
+from bridgepack.checking.check import CheckOptions, check_target
 from bridgepack.config.detected import data_for, preprocessing_for
 from bridgepack.config.layouts.detect import Detection, detect
 from bridgepack.config.load import load_recipe
@@ -71,6 +72,7 @@ ROWS: Mapping[str, list[Row]] = {
     "lists of a role and a text": [{"messages": [["user", "How deep is it?"], ["assistant", "It is 200 m deep."]]}],
     "an answer beside turns": [{"messages": [ASKED], "response": "200 m."}, {**CHAT, "response": None}],
 }
+SHORT = {"packed_sequence_size": 128}
 _LAYOUT, _SETTING = re.compile(r"--layout (\w+)"), re.compile(r"(?:set )?preprocessing\.(\w+) to (\w+)")
 
 
@@ -113,6 +115,38 @@ def _follow(path: Path, tokenizer: Path, folder: Path) -> None:
         changes |= {setting[1]: setting[2] for setting in settings if setting}
         ignored += [name for name in unread if "media" not in told and name not in ignored]
     raise AssertionError(f"what is said does not help: {told}, {unread}")
+
+
+LONG = {"messages": [ASKED, SAID] * 12}
+PAIR = {"prompt": "How deep is it?", "completion": "It is 200 m deep. " * 40}
+LATE = {"prompt": "How deep is it? " * 40, "completion": "200 m."}
+#: Code of a rule on dropped or cut rows -> the rows, and the settings under which it finds them.
+DROPPED: Mapping[str, tuple[list[Row], Row]] = {
+    "BP543 over_long": ([LONG, CHAT, CHAT], {"over_long": "drop"}),
+    "BP543 truncate": ([LONG, CHAT, CHAT], {"over_long": "drop", "loss_mode": "last_turn"}),
+    "BP511": ([PAIR] * 100, {"kind": "prompt_completion", "over_long": "truncate", "ends_cut_completions": True}),
+    "BP514": ([LATE] * 100, {"kind": "prompt_completion", "over_long": "truncate", "truncation_method": "right"}),
+}
+
+
+@pytest.mark.parametrize("name", DROPPED)
+def test_the_fix_of_a_rule_on_dropped_and_cut_rows_is_followed(tmp_path: Path, tokenizer: Path, name: str) -> None:
+    """About 8 builds: that the setting which a fix names makes the finding go, on the rows that it is printed for."""
+    rows, settings = DROPPED[name]
+    path = write_json_lines(tmp_path / "rows.jsonl", rows)
+    code = name.partition(" ")[0]
+
+    def found(changes: Row) -> list[str]:
+        recipe = small_recipe(
+            str(path), tokenizer, preprocessing={"kind": "chat", **settings, **changes}, packing=SHORT
+        )
+        packs = build(recipe, tmp_path / str(len(changes)))
+        report = check_target(packs.output, CheckOptions(select=(code,)))
+        return [finding.fix for finding in report.findings]
+
+    (fix,) = found({})
+    field, value = _SETTING.findall(fix.replace("Set ", "set "))[0]
+    assert found({field: value if value not in {"true", "false"} else value == "true"}) == []
 
 
 @pytest.fixture(scope="module")
