@@ -73,11 +73,16 @@ class MessageReader:
 
     def _are_plain(self, turns: Sequence[Any]) -> bool:
         """Return whether every turn has a known role and a text, and nothing else; fast path for most rows."""
-        for turn in turns:
-            if type(turn) is not dict or len(turn) != _PLAIN_FIELDS or type(content := turn.get("content")) is not str:
-                return False
-            if type(role := turn.get("role")) is not str or role not in self._plain_roles or content[:2] == "[{":
-                return False
+        roles = self._plain_roles
+        try:
+            for turn in turns:
+                content = turn["content"]
+                if type(turn) is not dict or len(turn) != _PLAIN_FIELDS or type(content) is not str:
+                    return False
+                if turn["role"] not in roles or content[:2] == "[{":
+                    return False
+        except (KeyError, TypeError):  # no turn, or one under other names; a role that is no text
+            return False
         return True
 
     def _messages_of(self, turn: Any, where: str, unread: OtherKeys) -> Iterator[dict[str, Any]]:

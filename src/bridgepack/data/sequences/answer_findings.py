@@ -30,6 +30,8 @@ class AnswerFindings:
             yield Loss(LostKind.EMPTY_ANSWER, f"turn {first_empty + 1} (assistant) {fault}")
         yield from media_of(conversation.messages)
         for index, message in enumerate(conversation.messages):
+            if message["role"] != ASSISTANT or not self._thoughts.may_begin(message["content"]):
+                continue
             fault = self._thoughts.why_odd(message)
             if inline := self._thoughts.find(message):
                 why = f", which stays text: {inline.why_kept}" if inline.why_kept else ""

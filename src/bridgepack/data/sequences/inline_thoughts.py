@@ -32,8 +32,13 @@ class ThoughtMover:
         self._openings = tuple(first for first, _ in self._markers)
         #: markers that the template knows and that close nothing else
         self._own_markers = [(first, last) for first, last, is_own in THOUGHT_MARKERS if is_own and last in template]
+        self._initials = frozenset(first[0] for first, _ in (*self._markers, *self._own_markers))
         self._has_field = any(names_field(template, name) for name in REASONING)
         self._around = next(((first, last) for first, last, _ in THOUGHT_MARKERS if last in template), None)
+
+    def may_begin(self, content: Any) -> bool:
+        """Return whether a content may begin with thoughts under any markers, by its first letter."""
+        return type(content) is str and content.lstrip()[:1] in self._initials
 
     def require_thoughts(self) -> None:
         """Raise TokenizerError for a template that has no thoughts, so that none can be moved."""

@@ -139,7 +139,7 @@ class ChatTokenizer:
         """Ids of tokens that Megatron-Bridge masks out of every loss."""
         return frozenset(index for text, index in self.added_tokens.items() if text in NEVER_TRAINED_TOKENS)
 
-    @property
+    @cached_property
     def has_generation_blocks(self) -> bool:
         """Whether the chat template marks what the assistant wrote."""
         return self.chat_template is not None and GENERATION_BLOCK.search(self.chat_template) is not None
