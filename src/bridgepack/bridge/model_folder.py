@@ -71,10 +71,10 @@ class ModelFolder:
         config = self.language_config
         scaling = _section(config, "rope_scaling") or _section(config, "rope_parameters")
         factor, original = scaling.get("factor"), scaling.get("original_max_position_embeddings")
-        is_scaled = scaling.get("rope_type", scaling.get("type")) in _SCALINGS and isinstance(factor, (int, float))
+        is_scaled = scaling.get("rope_type", scaling.get("type")) in _SCALINGS
         if type(num_positions := config.get("max_position_embeddings")) is not int or num_positions < 1:
             return None
-        if not is_scaled or factor < 1:
+        if not is_scaled or not isinstance(factor, (int, float)) or factor < 1:
             return Positions(most=num_positions)
         num_scaled = int(original * factor) if type(original) is int else 0
         return Positions(most=max(num_positions, num_scaled), factor=float(factor))
