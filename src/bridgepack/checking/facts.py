@@ -18,7 +18,14 @@ from bridgepack.errors import BridgepackError, ConfigError
 from bridgepack.host import BRIDGE
 from bridgepack.records import Waiting
 from bridgepack.rules.judging.context import NO_PACKS
-from bridgepack.rules.judging.facts import NO_RECIPE, NOT_ASKED, ArtifactFacts, InstalledFields, SlowFacts
+from bridgepack.rules.judging.facts import (
+    NO_RECIPE,
+    NOT_ASKED,
+    ArtifactFacts,
+    EvaluatedSets,
+    InstalledFields,
+    SlowFacts,
+)
 from bridgepack.rules.judging.files import Files
 from bridgepack.rules.judging.subject import Run
 
@@ -48,6 +55,7 @@ def with_facts(run: Run, target: Target, packs: ArtifactFacts | None, options: C
         files=Files() if options.looks_at_files else None,
         slow_facts=SlowFacts(
             waiting=cache(partial(_waiting, target, options, str(run.versions[BRIDGE]))),
+            evaluated_sets=cache(partial(_evaluated_sets, target, options, str(run.versions[BRIDGE]))),
             other_settings=cache(partial(_other_settings, recipe, packs)),
             balance_refusal=cache(partial(_balance_refusal, recipe)),
             installed_fields=cache(partial(_installed_fields, run, options)),
@@ -114,5 +122,19 @@ def _waiting(target: Target, options: CheckOptions, version: str) -> Waiting | s
     try:
         artifact = Artifact(folder, may_be_changed=True)
         return waiting_in(artifact, source, world_size=options.world_size, version=version)
+    except BridgepackError as error:
+        return str(error)
+
+
+def _evaluated_sets(target: Target, options: CheckOptions, version: str) -> EvaluatedSets | str:
+    folder, source = options.artifact, target.recipe or target.config
+    if folder is None or source is None:
+        return NO_PACKS
+    from bridgepack.checking.evaluated_sets import evaluated_sets
+    from bridgepack.data.artifact.artifact import Artifact
+
+    try:
+        artifact = Artifact(folder, may_be_changed=True)
+        return evaluated_sets(artifact, source, world_size=options.world_size, version=version)
     except BridgepackError as error:
         return str(error)

@@ -55,6 +55,7 @@ def fingerprint(
         tokenizer=tokenizer,
         recipe=resolved_recipe.recipe.model_dump(mode="json"),
         resolved_values=resolved_recipe.explain(),
+        has_validation_sets=resolved_recipe.recipe.data.has_validation_sets,
     )
 
 

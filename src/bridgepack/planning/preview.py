@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from bridgepack.bridge.wiring import Packs, RunLength, run_length
 from bridgepack.config.recipe.recipe import SFTRecipe
@@ -23,12 +24,13 @@ from bridgepack.data.store.token_file import token_arrays
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.planning.cuts import Totals, cost_of_cutting, cuts_exchanges, totals, whole_totals
 from bridgepack.planning.sample import SampledFile, SampledSource, Sampler, population, projected_packs, sampled_sources
-from bridgepack.records import TRAIN, Drop, DropReason, PackedRow, ServedRecord, SkippedFiles, UnreadField
+from bridgepack.records import TRAIN, VALIDATION, Drop, DropReason, PackedRow, ServedRecord, SkippedFiles, UnreadField
 from bridgepack.records.flags import LostFlags
 from bridgepack.records.results import Result
 from bridgepack.records.words import count_text
 
 _COLUMN_ROWS = 100
+type _Lengths = list[tuple[npt.NDArray[Any], float]]  # of files, see `SampledSource.lengths`
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -156,8 +158,8 @@ def preview_recipe(recipe: SFTRecipe, *, num_rows: int = 5) -> Preview:
         names = () if recipe.chooses_rows else dict.fromkeys(splits)
         lengths = {name: [group for source in sources for group in source.lengths([name])] for name in names}
         num_packs = {
-            name: projected_packs(recipe.packing, multiple, weighted_lengths)
-            for name, weighted_lengths in lengths.items()
+            name: sum(projected_packs(recipe.packing, multiple, group) for group in groups)
+            for name, groups in _groups_of_packs(recipe, sources, lengths).items()
         }
         num_sequences = {
             name: round(sum(len(stored_lengths) * weight for stored_lengths, weight in lengths[name])) for name in names
@@ -184,6 +186,21 @@ def preview_recipe(recipe: SFTRecipe, *, num_rows: int = 5) -> Preview:
         skipped=skipped_files,
         stops=_stops(recipe, {drop.kind for source in previews for drop in source.drops}),
     )
+
+
+def _groups_of_packs(
+    recipe: SFTRecipe, sources: Sequence[SampledSource], lengths: Mapping[str, _Lengths]
+) -> dict[str, list[_Lengths]]:
+    """Return split -> lengths that are packed together: all of a split, or those of a validation set."""
+    groups = {name: [of_split] for name, of_split in lengths.items()}
+    if recipe.data.has_validation_sets and VALIDATION in groups:
+        sets: dict[int, _Lengths] = {}
+        files = [(source.split, file) for source in sources for file in source.files]
+        for (split, file), of_file in zip(files, lengths[VALIDATION], strict=True):
+            if split == VALIDATION:
+                sets.setdefault(file.file.source, []).append(of_file)
+        groups[VALIDATION] = list(sets.values())
+    return groups
 
 
 def _stops(recipe: SFTRecipe, reasons: set[str]) -> dict[str, str]:

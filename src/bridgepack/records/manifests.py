@@ -172,6 +172,8 @@ class SourceRecord:
     num_trained_tokens: int
     share_asked: float | None  #: requested share of the split (0-1), in the unit of the mixture; None without a weight
     share_got: float  #: actual share of the split (0-1), in the unit of the mixture
+    #: packs that hold nothing else; None where packs mix sources, and then left out of the manifest
+    num_packs: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -19,6 +19,7 @@ A case is a mapping with, all optional:
 - `installed_fields`: class of the installed host -> field -> its type.
 - `base_model`: settings of the model whose weights are loaded.
 - `asks_for_losses`: true for a recipe with losses.by_source or losses.by_row true.
+- `evaluated_sets`: `EvaluatedSets`: how many of the run's evaluations read each validation set.
 - `other_settings`: settings about rows that differ from the packs'.
 - `artifact`: an artifact's case, as in `in_memory_artifact`.
 """
@@ -40,7 +41,7 @@ from bridgepack.records import Refusal, RunConfig, StepRatios, Waiting
 from bridgepack.rules.judging.base_model import UNKNOWN_MODEL, BaseModel
 from bridgepack.rules.judging.context import NO_PACKS
 from bridgepack.rules.judging.environment import Versions
-from bridgepack.rules.judging.facts import NOT_ASKED, InstalledFields, SlowFacts
+from bridgepack.rules.judging.facts import NOT_ASKED, EvaluatedSets, InstalledFields, SlowFacts
 from bridgepack.rules.judging.rule import Rule
 from bridgepack.rules.judging.subject import Environment, Run
 from bridgepack.rules.judging.tokenizers import TokenizerFacts, TokenizerPair
@@ -119,6 +120,7 @@ def subject_of(case: Mapping[str, Any]) -> Run:
             ),
             balance_refusal=lambda: case.get("balance_refused"),
             asks_for_losses=lambda: case.get("asks_for_losses", False),
+            evaluated_sets=lambda: EvaluatedSets(**case["evaluated_sets"]) if "evaluated_sets" in case else NO_PACKS,
             other_settings=lambda: tuple(case.get("other_settings", ())),
             waiting=lambda: _waiting(**case["waiting"]) if "waiting" in case else NO_PACKS,
         ),

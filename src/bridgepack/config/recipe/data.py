@@ -208,7 +208,8 @@ class DataConfig(Section):
     a list of these. Files: .jsonl, .json (an array), .csv, .tsv, each also .gz or .zst; .parquet, .arrow. Relative
     paths start at the current folder."""
     validation: Sources | None = None
-    """Validation data, as `train`; none by default."""
+    """Validation data, as `train`; none by default. In a list of sources that all have a `name`, each is a set of its
+    own: its packs hold no other source."""
     layout: Annotated[Layouts | None, Before(None)] = None
     """How a row is read: which columns become turns, tools, a prompt, a completion or token ids. Of a list, the first
     layout that fits a row reads it. A source may have its own. By default the layouts that fit the first rows of the
@@ -236,6 +237,12 @@ class DataConfig(Section):
     def sources_of(self, split: str) -> tuple[Source, ...]:
         """Return the sources of `training` or `validation` that hold rows, in order, with nested mixtures flattened."""
         return as_sources(self.train if split == TRAIN else self.validation)
+
+    @property
+    def has_validation_sets(self) -> bool:
+        """Whether the validation data are several named sources, each of which gets packs of its own."""
+        entries = source_entries(self.validation)
+        return len(entries) > 1 and all(isinstance(source, DataSource) and source.name for source in entries)
 
     @model_validator(mode="before")
     @classmethod

@@ -26,6 +26,7 @@ def fingerprint_of(
     tokenizer: Mapping[str, Any],
     recipe: Mapping[str, Any],
     resolved_values: Mapping[str, Any],
+    has_validation_sets: bool = False,
 ) -> str:
     """Return the fingerprint, hexadecimal, of values as in `Manifest`; the same on every machine.
 
@@ -44,6 +45,7 @@ def fingerprint_of(
         **{name: data.get(name) for name in _OF_DATA},
         **{name: data[name] for name in ("max_row_bytes",) if name in data},
         **_younger(DataConfig, data),
+        **({"validation_sets": True} if has_validation_sets else {}),
     }
     uses = {split: [_use(source) for source in _as_sequence(data.get(split))] for split in ("train", "validation")}
     if any(map(any, uses.values())):
@@ -84,6 +86,8 @@ def fingerprint_of_manifest(manifest: Manifest) -> str:
         tokenizer=manifest.tokenizer,
         recipe=manifest.recipe,
         resolved_values=manifest.resolved,
+        # older packs of the same recipe mix the sets
+        has_validation_sets=any(source.num_packs is not None for split in splits for source in split.sources),
     )
 
 

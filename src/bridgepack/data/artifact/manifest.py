@@ -32,6 +32,9 @@ def write_manifest(folder: Path, manifest: Manifest) -> Manifest:
     for split in content["splits"]:
         if split["skipped_files"] is None:
             del split["skipped_files"]  # so that the bytes are those of versions without it
+        for source in split["sources"]:
+            if source["num_packs"] is None:
+                del source["num_packs"]
     if (sample := content["served"]) is not None:
         if not sample["num_rows_tried"]:
             del sample["num_rows_tried"], sample["num_rows_dropped"]

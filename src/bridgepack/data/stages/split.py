@@ -62,9 +62,22 @@ class TokenizedSplit:
         """Number of sequences."""
         return len(self.sequences)
 
+    @property
+    def sources_of_sequences(self) -> IntArray:
+        """Index of each sequence's source in `sources`; shape [num_sequences], int64."""
+        of_inputs = np.array([record.source for record in self.inputs], dtype=np.int64)
+        return of_inputs[self.file_indices[self.sequences["store_file"]]]
+
     def runtime_lengths(self, multiple: int) -> IntArray:
         """Return runtime lengths, padded to `multiple`; shape [num_sequences], int64."""
         return aligned_runtime_lengths(self.sequences["stored_length"].astype(np.int64) - 1, multiple)
+
+
+def with_pack_counts(split: TokenizedSplit, plan: PackPlan) -> tuple[SourceRecord, ...]:
+    """Return the split's sources with their packs, of a plan whose packs hold one source each."""
+    firsts = plan.sequence_order[plan.pack_offsets[:-1]]
+    counts = np.bincount(split.sources_of_sequences[firsts], minlength=len(split.sources)).tolist()
+    return tuple(replace(source, num_packs=count) for source, count in zip(split.sources, counts, strict=True))
 
 
 def begins_row(split: TokenizedSplit) -> npt.NDArray[np.bool_]:

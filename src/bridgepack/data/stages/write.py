@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bridgepack.config.recipe.data import source_entries
+from bridgepack.config.recipe.packing import PackingConfig
 from bridgepack.config.recipe.resolved import ResolvedRecipe
 from bridgepack.data import output as staging
 from bridgepack.data.artifact.artifact import (
@@ -25,7 +27,7 @@ from bridgepack.data.artifact.digests import write_digests
 from bridgepack.data.artifact.manifest import FORMAT_VERSION, write_manifest
 from bridgepack.data.files import make_folders
 from bridgepack.data.packing.balance import balance_plan
-from bridgepack.data.packing.plan import plan_packs
+from bridgepack.data.packing.plan import plan_packs, plan_packs_apart
 from bridgepack.data.reading.inputs import hash_file
 from bridgepack.data.sequences.over_long import SequencePolicy
 from bridgepack.data.shards.row_groups import numpy_array
@@ -33,15 +35,24 @@ from bridgepack.data.shards.write import ShardPlan, WriteTask, WrittenShard, wri
 from bridgepack.data.stages.finish import FinishSettings, RangePart, RangePlace, RangeResult, finish_range
 from bridgepack.data.stages.mixture import mix_sources
 from bridgepack.data.stages.notes import write_ledger
-from bridgepack.data.stages.split import TokenizedSplit, gather_split, shard_plans, split_statistics, write_provenance
+from bridgepack.data.stages.split import (
+    TokenizedSplit,
+    gather_split,
+    shard_plans,
+    split_statistics,
+    with_pack_counts,
+    write_provenance,
+)
 from bridgepack.data.tasks import Beat, Progress, Runner, TaskFailure, result_of
 from bridgepack.geometry import IntArray
 from bridgepack.records import (
     SPLITS,
     TRAIN,
+    VALIDATION,
     FileRecord,
     InputRecord,
     Manifest,
+    PackPlan,
     ServedRecord,
     SkippedFiles,
     SplitRecord,
@@ -174,13 +185,8 @@ class ArtifactWriter:
         artifact, resolved_recipe = self.folder / staging.ARTIFACT, self.spec.resolved
         multiple, packing = resolved_recipe.pad_seq_to_mult.value, resolved_recipe.recipe.packing
         self.progress.start(f"Packing {split.name}", split.num_sequences, "sequences")
-        plan = plan_packs(
-            split.runtime_lengths(multiple),
-            packed_sequence_size=packing.packed_sequence_size,
-            algorithm=packing.algorithm,
-            max_sequences_per_pack=packing.max_sequences_per_pack,
-            seed=packing.seed,
-        )
+        has_sets = split.name == VALIDATION and resolved_recipe.recipe.data.has_validation_sets
+        plan = _plan_of(split, packing, multiple, has_sets=has_sets)
         if resolved_recipe.balance is not None and split.name == TRAIN:
             plan = balance_plan(plan, split.runtime_lengths(multiple), resolved_recipe.balance, has_tail=multiple == 1)
         self.progress.advance(split.num_sequences)
@@ -205,7 +211,7 @@ class ArtifactWriter:
             piece_examples=split.dropped_pieces.examples,
             lost_content=split.losses.counts,
             lost_examples=split.losses.examples,
-            sources=split.sources,
+            sources=with_pack_counts(split, plan) if has_sets else split.sources,
             unread=split.unread,
             skipped_files=self.spec.skipped.get(split.name),
         )
@@ -232,6 +238,20 @@ class ArtifactWriter:
                 return outcome
             outcome = self.runner.run_alone(write_planned_shard, failure.task)
         return outcome
+
+
+def _plan_of(split: TokenizedSplit, packing: PackingConfig, multiple: int, *, has_sets: bool) -> PackPlan:
+    """Return the packs of a split; with sets, each pack holds one source."""
+    plan_of: Callable[..., PackPlan] = plan_packs
+    if has_sets:
+        plan_of = partial(plan_packs_apart, sources=split.sources_of_sequences)
+    return plan_of(
+        split.runtime_lengths(multiple),
+        packed_sequence_size=packing.packed_sequence_size,
+        algorithm=packing.algorithm,
+        max_sequences_per_pack=packing.max_sequences_per_pack,
+        seed=packing.seed,
+    )
 
 
 #: (settings, range, index in the token file -> detail for the ledger)

@@ -179,7 +179,8 @@ def pack_figures(manifest: Manifest, split: SplitRecord) -> Figures:
 
 
 def source_table(split: SplitRecord) -> Table:
-    """Return the sources of a split as a tree, with their shares."""
+    """Return the sources of a split as a tree, with their shares, and their packs where these hold nothing else."""
+    has_packs = any(source.num_packs is not None for source in split.sources)
     columns = (
         Column("", f"{{:<{_LABEL}}}"),
         Column("Source"),
@@ -193,6 +194,7 @@ def source_table(split: SplitRecord) -> Table:
                 ("Trained share", ""),
                 ("Share requested", " {:>7}"),
                 ("Share reached", " {:>7}"),
+                *([("Packs", " {:>6}")] if has_packs else []),
             )
         ),
     )
@@ -200,7 +202,8 @@ def source_table(split: SplitRecord) -> Table:
         title=f"Sources of {split.name}",
         columns=columns,
         rows=[_source_row(sources, depth) for depth, sources in _source_tree(split)],
-        head=f"{'sources':<{_LABEL}}{'rows':>9} {'sequences':>10} {'tokens':>13} {'trained':>13}  asked  actual",
+        head=f"{'sources':<{_LABEL}}{'rows':>9} {'sequences':>10} {'tokens':>13} {'trained':>13}  asked  actual"
+        + (f" {'packs':>6}" if has_packs else ""),
         indent=0,
         most_rows=MOST_LINES,
     )
@@ -228,6 +231,7 @@ def _source_row(sources: Sequence[SourceRecord], depth: int) -> tuple[str, ...]:
     shares = [source.share_asked for source in sources if source.share_asked is not None]
     counts = (f"{number:,}" for number in (rows, sequences, tokens, num_trained))
     request = f"{sum(shares):.2%}" if shares else "-"
+    packs = [source.num_packs for source in sources if source.num_packs is not None]
     return (
         label,
         name,
@@ -235,6 +239,7 @@ def _source_row(sources: Sequence[SourceRecord], depth: int) -> tuple[str, ...]:
         _share(num_trained, tokens),
         request,
         f"{sum(source.share_got for source in sources):.2%}",
+        *([f"{sum(packs):,}"] if packs else []),
     )
 
 

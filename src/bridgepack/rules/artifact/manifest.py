@@ -302,6 +302,9 @@ def _claims_of_sources(split: SplitRecord) -> Iterator[tuple[str, int, int]]:
         if split.sources:
             value = sum(getattr(source, name) for source in split.sources)
             yield f"sources {name}", value, getattr(split.statistics, name)
+    counts = [source.num_packs for source in split.sources if source.num_packs is not None]
+    if counts:
+        yield "sources num_packs", sum(counts), split.statistics.num_packs
 
 
 def _claims(statistics: SplitStatistics, truth: SplitTruth) -> Iterator[tuple[str, int, int]]:

@@ -36,6 +36,14 @@ class InstalledFields:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class EvaluatedSets:
+    """Which validation sets a run's evaluations read."""
+
+    num_evaluations: int  #: evaluations that were looked at: the run's first ones, or all
+    num_of_set: Mapping[str, int]  #: name of a set -> evaluations that read a pack of it; empty without sets
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SlowFacts:
     """Facts around a run's settings that take time to know: each is asked by rules that judge by it alone."""
 
@@ -51,12 +59,18 @@ class SlowFacts:
     base_model: Callable[[], BaseModel | str] = lambda: UNKNOWN_MODEL
     #: the recipe has losses.by_source or losses.by_row true
     asks_for_losses: Callable[[], bool] = lambda: False
+    #: how many evaluations read each validation set, or why that is not known
+    evaluated_sets: Callable[[], EvaluatedSets | str] = lambda: NO_PACKS
     #: the run's tokenizer beside its model's, or why they are not compared
     tokenizers: Callable[[], TokenizerPair | str] = lambda: NO_TOKENIZERS
 
     def require_waiting(self) -> Waiting:
         """Return how long ranks wait for each other, or raise `CannotJudgeError`."""
         return _judgeable(self.waiting())
+
+    def require_evaluated_sets(self) -> EvaluatedSets:
+        """Return how many evaluations read each validation set, or raise `CannotJudgeError`."""
+        return _judgeable(self.evaluated_sets())
 
     def require_other_settings(self) -> tuple[str, ...]:
         """Return the settings about rows that differ from the packs', or raise `CannotJudgeError`."""

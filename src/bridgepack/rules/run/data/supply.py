@@ -5,6 +5,7 @@ import math
 from bridgepack.geometry import floor_to_multiple
 from bridgepack.records import TRAIN, VALIDATION
 from bridgepack.records.messages import join, say
+from bridgepack.records.words import count_text
 from bridgepack.rules.judging.context import CannotJudgeError
 from bridgepack.rules.judging.environment import BRIDGE
 from bridgepack.rules.judging.rule import ADVICE, ERROR, WARNING, Found, fixable_rule, rule, wrong
@@ -152,6 +153,22 @@ def validation_packs_left_out(run: Run) -> Found:
         )
         actual = f"{steps} x {batch} of {packs} packs are read"
         yield wrong("validation.eval_iters", actual, f"batches that read all {packs} packs", fix=fix)
+
+
+@rule("BP644", WARNING, "bridge/data/samplers.py; bridge/training/eval.py", when=(PACKS_OFFLINE, EVALUATES))
+def validation_sets_left_out(run: Run) -> Found:
+    """An evaluation reads no pack of one of the validation sets.
+
+    Why: Silent: the loss of that set is missing at these steps, and the validation loss is one of the other sets. An
+        evaluation reads eval_iters batches, and the next one goes on where it ended.
+    Bad: sets of 12 and 2 packs, eval_global_batch_size 2, eval_iters 1. Good: eval_iters 7, which reads all of them.
+    Fix: Raise {validation.eval_iters}, so that every evaluation reads all packs; or put more rows into the small set.
+    """
+    sets = run.slow_facts.require_evaluated_sets()
+    for name, count in sets.num_of_set.items():
+        if count < sets.num_evaluations:
+            actual = f"{count} of {count_text(sets.num_evaluations, 'evaluation')} read packs of the set {name!r}"
+            yield wrong(_EVALUATION_STEPS, actual, "packs of every set in every evaluation")
 
 
 def _computes_evaluation(run: Run) -> bool:
