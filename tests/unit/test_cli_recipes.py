@@ -309,6 +309,54 @@ def test_new_gives_each_file_its_layout(command: Command) -> None:
     assert command("recipes", "show", "mine.yaml").code == 0
 
 
+def test_new_names_validation_sets(command: Command) -> None:
+    chat = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]}
+    write_json_lines(Path("data/chats.jsonl"), [chat] * 3)
+    write_json_lines(Path("held-out/chats.jsonl"), [chat])
+    write_json_lines(Path("held-out/a=b.jsonl"), [{"question": "2 + 2?", "answer": "4"}])
+    sets = ("--validation", "talk=held-out/chats.jsonl", "--validation", "web/sums=held-out/a=b.jsonl")
+    ran = command(*NEW, "--data", "data/chats.jsonl", *sets)
+    recipe = load_recipe("mine.yaml")
+
+    assert (ran.code, ran.errors) == (0, "")
+    assert stated_values(recipe.data.validation) == [
+        {"path": "held-out/chats.jsonl", "name": "talk"},
+        {
+            "path": "held-out/a=b.jsonl",
+            "name": "web/sums",
+            "layout": {
+                "kind": "chat",
+                "messages": [{"role": "user", "content": "{question}"}, {"role": "assistant", "content": "{answer}"}],
+            },
+        },
+    ]
+    assert recipe.data.has_validation_sets
+    assert recipe.data.validation_fraction == 0
+    same_again = shlex.split(ran.output.splitlines()[-1].partition(": ")[2])
+    assert tuple(same_again[-4:]) == sets
+    text = Path("mine.yaml").read_text()
+    assert command(*same_again[1:], "--output", "again.yaml").code == 0
+    assert Path("again.yaml").read_text() == text
+    assert "layout of held-out/a=b.jsonl: question_answer" in ran.output
+
+
+@pytest.mark.parametrize(
+    ("sets", "message"),
+    [
+        (("data/chats.jsonl",), "NAME=FILE"),
+        (("a=data/chats.jsonl", "a=data/chats.jsonl"), "'a'"),
+        (("a=data/none.jsonl",), "--validation a is 'data/none.jsonl'"),
+    ],
+)
+def test_new_refuses_validation_sets(command: Command, sets: tuple[str, ...], message: str) -> None:
+    write_json_lines(Path("data/chats.jsonl"), [{"messages": [{"role": "user", "content": "Hi"}]}])
+    ran = command(*NEW, *(word for value in sets for word in ("--validation", value)))
+
+    assert ran.code == 2
+    assert message in ran.errors
+    assert not Path("mine.yaml").exists()
+
+
 def test_new_splits_documents(command: Command) -> None:
     write_json_lines(Path("rows.jsonl"), [{"text": "It rained all night."}])
 

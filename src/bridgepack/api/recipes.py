@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from bridgepack.config.load import load_recipe as load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.starting import Wish, write_new
 from bridgepack.config.write import recipe_to_toml, recipe_to_yaml, schema_text, written_values
-from bridgepack.planning.detecting import detect_data_or_files, require_data
+from bridgepack.planning.detecting import detect_data_or_files, detect_sets, require_data
 from bridgepack.planning.fitting import Fit, fitted_batch, why_not_here
 from bridgepack.planning.folders import entries_of
 from bridgepack.planning.plan import new_recipe as text_of_new
@@ -185,6 +185,7 @@ def new_recipe(
     seq_length: int,
     method: str | None = None,
     data: str | None = None,
+    validation: Mapping[str, str] | None = None,
     layout: str | None = None,
     tokenizer: str | None = None,
     before_tokenizer: Callable[[], None] | None = None,
@@ -201,13 +202,14 @@ def new_recipe(
         method: `full`, `lora` or `dora` (default: as the model's name says, else `full`).
         data: training data: a file, a folder, a pattern or a URL (default: `data/chats.jsonl`, which may come later).
             The layout of rows that are here is detected, and the batch fitted to them.
-        layout: name of the layout of its rows; `none` writes none.
+        validation: name -> data of each validation set, e.g. `{"code": "data/code.jsonl"}` (default: part of `data`).
+        layout: name of the layout of the rows; `none` writes none.
         tokenizer: hub id or folder (default: the model's).
         before_tokenizer: called before a tokenizer is loaded.
 
     Raises:
         ConfigError: the model, the layout or a number does not fit.
-        DataError: `data` is not here and no URL; or a saved DatasetDict does not have one training split.
+        DataError: data are not here and no URL; or a saved DatasetDict does not have one training split.
     """
     fits: dict[str, Fit] = {}  # name of the tokenizer -> how the batch was fitted with it
 
@@ -218,15 +220,21 @@ def new_recipe(
 
     wish: dict[str, Any] = {"name": name, "model": model, "num_gpus": num_gpus, "seq_length": seq_length}
     wish |= {"method": method, "tokenizer": tokenizer, **({} if data is None else {"data": data})}
-    data_with_splits = with_splits(Wish(**wish))[0].data
-    if data is not None:
-        require_data(data_with_splits)
-    detection, parts = detect_data_or_files(data_with_splits, layout)
-    final = Wish(detection=detection, parts=parts, **wish)
+    final = _with_layouts(Wish(**wish), validation or {}, layout, is_here=data is not None)
     text = text_of_new(final, catalogue(), fit)
     (model_tokenizer, batch), *_ = fits.items()
     command = _command(final, data=data, layout=layout, tokenizer=tokenizer or model_tokenizer)
-    return NewRecipe(name=name, text=text, fit=batch, detection=detection, parts=parts, command=command)
+    return NewRecipe(name=name, text=text, fit=batch, detection=final.detection, parts=final.layouts, command=command)
+
+
+def _with_layouts(wish: Wish, validation: Mapping[str, str], layout: str | None, *, is_here: bool) -> Wish:
+    """Return a wish with the layouts of its data and validation sets; `is_here`: the training data has to be here."""
+    data = with_splits(wish)[0].data
+    if is_here:
+        require_data(data)
+    detection, parts = detect_data_or_files(data, layout)
+    sets = detect_sets(validation, [*filter(None, (detection,)), *parts.values()], layout)
+    return replace(wish, detection=detection, parts=parts, sets=sets)
 
 
 def _command(wish: Wish, *, data: str | None, layout: str | None, tokenizer: str) -> str:
@@ -241,6 +249,7 @@ def _command(wish: Wish, *, data: str | None, layout: str | None, tokenizer: str
         "tokenizer": tokenizer,
     }
     options = [word for option, value in choices.items() if value is not None for word in (f"--{option}", str(value))]
+    options += [word for name, (path, _) in wish.sets.items() for word in ("--validation", f"{name}={path}")]
     return shlex.join(["bridgepack", "new", wish.name, *options])
 
 

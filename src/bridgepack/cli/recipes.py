@@ -86,6 +86,23 @@ def show(
     return CLEAN
 
 
+def _named_files(
+    context: click.Context,  # noqa: ARG001 (click gives it)
+    parameter: click.Parameter,
+    values: tuple[str, ...],
+) -> dict[str, str]:
+    """Return name -> file of NAME=FILE options, in order."""
+    files: dict[str, str] = {}
+    for value in values:
+        name, separator, path = value.partition("=")
+        if not (name and separator and path):
+            raise click.BadParameter(f"is {value!r}; allowed: NAME=FILE. Give the set a name.", param=parameter)
+        if name in files:
+            raise click.BadParameter(f"names {name!r} twice; allowed: a name for each set.", param=parameter)
+        files[name] = path
+    return files
+
+
 @click.command()
 @click.argument("name", required=False)
 @click.option("--model", metavar="MODEL", help="Hub id, folder, or a recipe of Megatron-Bridge or the catalogue.")
@@ -93,6 +110,13 @@ def show(
 @click.option("--seq-length", type=Count(minimum=2), help="Runtime tokens per pack.")
 @click.option("--method", type=click.Choice(["full", "lora", "dora"]), help="What is trained (default: full).")
 @click.option("--data", metavar="FILE", help="Training data (default: data/chats.jsonl).")
+@click.option(
+    "--validation",
+    metavar="NAME=FILE",
+    multiple=True,
+    callback=_named_files,
+    help="A validation set, whose loss is logged by its name; may be repeated (default: a part of the rows).",
+)
 @click.option("--layout", metavar="NAME", help="Layout of the rows; `none` writes none (default: detected).")
 @click.option("--tokenizer", metavar="NAME", help="Hub id or folder of the tokenizer (default: the model's).")
 @click.option("--output", "-o", type=PathOption("FILE"), help="File to write (default: NAME.yaml).")

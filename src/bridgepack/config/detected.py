@@ -16,6 +16,14 @@ def data_for(
     return {"train": train, **layout}
 
 
+def sets_for(sets: Mapping[str, tuple[str, Detection | None]]) -> list[dict[str, Any]]:
+    """Return the field `data.validation`: named sets, those with another layout than the training data with it."""
+    return [
+        {"path": path, "name": name, **({"layout": _layout_values(layout)} if layout is not None else {})}
+        for name, (path, layout) in sets.items()
+    ]
+
+
 def _layout_values(detection: Detection) -> Any:
     """Return a layout, or the list of several, as a recipe has it."""
     layouts = [stated_values(layout) for layout in detection.layouts]

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
-from bridgepack.config.detected import data_for, preprocessing_for
+from bridgepack.config.detected import data_for, preprocessing_for, sets_for
 from bridgepack.config.editing.yaml_text import block_lines
 from bridgepack.config.layouts.detect import Detection
 from bridgepack.config.load import CatalogueEntry
@@ -38,12 +38,19 @@ class Wish:
     method: MethodKind | None = None  #: what is trained; None for the method in the model's name, else all weights
     data: str | tuple[str, ...] = "data/chats.jsonl"  #: training data
     validation: tuple[str, ...] = ()  #: validation data; none to set a fraction of the training rows aside
+    #: name of a validation set -> its path and the layout of its rows, None for that of the training data
+    sets: Mapping[str, tuple[str, Detection | None]] = MappingProxyType({})
     tokenizer: str | None = None  #: hub id or folder; None for the model's
     weights: str | None = None  #: folder with the model's weights; None for where they will be imported
     validation_fraction: float = 0.02  #: fraction of the rows (0-1) set aside for evaluation
     detection: Detection | None = None  #: layout of the data; None if it is not known, or its files have several
     #: path of a file or folder -> layout of its rows, if the data's files have several layouts
     parts: Mapping[str, Detection] = MappingProxyType({})
+
+    @property
+    def layouts(self) -> dict[str, Detection]:
+        """Path -> layout of its rows: of parts of the training data, and of validation sets with other layouts."""
+        return {**self.parts, **{path: layout for path, layout in self.sets.values() if layout is not None}}
 
     @property
     def kind(self) -> MethodKind:
@@ -270,7 +277,8 @@ def recipe_text(
     recipe.resolve()
     names = ", ".join(dict.fromkeys(part.entry.name for part in wish.parts.values()))
     of_parts = {"data.train": f"each with its own layout: {names}"} if names else {}
-    return commented_yaml(recipe, origin, {**of_parts, **comments}, wish.detection)
+    of_sets = {"data.validation": "the loss of each set is logged by its name"} if wish.sets else {}
+    return commented_yaml(recipe, origin, {**of_parts, **of_sets, **comments}, wish.detection)
 
 
 def recipe_for(wish: Wish, values: Mapping[str, Any]) -> SFTRecipe:
@@ -288,7 +296,7 @@ def recipe_for(wish: Wish, values: Mapping[str, Any]) -> SFTRecipe:
             "batch": {"tokens_per_step": TOKENS_PER_STEP},
             **values,
             "name": wish.name,
-            "preprocessing": preprocessing_for(wish.detection, wish.parts, values.get("preprocessing", _CHAT)),
+            "preprocessing": preprocessing_for(wish.detection, wish.layouts, values.get("preprocessing", _CHAT)),
             "data": {**data_for(wish.data, wish.detection, wish.parts), **_validation(wish)},
             "tokenizer": tokenizer,
             "packing": {**values.get("packing", {}), "packed_sequence_size": wish.seq_length},
@@ -300,6 +308,8 @@ def recipe_for(wish: Wish, values: Mapping[str, Any]) -> SFTRecipe:
 
 
 def _validation(wish: Wish) -> dict[str, Any]:
+    if wish.sets:
+        return {"validation": sets_for(wish.sets)}
     if not wish.validation:
         return {"validation_fraction": wish.validation_fraction}
     return {"validation": wish.validation[0] if len(wish.validation) == 1 else wish.validation}

@@ -1,6 +1,6 @@
 """Detects the layout of data that is here, from rows of all its parts."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice, zip_longest
 from pathlib import Path
@@ -17,7 +17,7 @@ from bridgepack.data.reading.rows import pick_evenly, read_range
 from bridgepack.data.reading.sampling import file_windows
 from bridgepack.data.reading.whole_objects import OneObjectError
 from bridgepack.errors import ConfigError, DataError
-from bridgepack.records import TRAIN
+from bridgepack.records import TRAIN, VALIDATION
 
 #: Rows, and files that they are taken from, at most; and rows of a window, so that they are spread over a file.
 _MAX_ROWS, _MAX_FILES, _WINDOW_ROWS = 1000, 8, 100
@@ -77,10 +77,46 @@ def detect_data(data: str | tuple[str, ...], layout: str | None = None) -> Detec
     )
 
 
-def require_data(data: str | tuple[str, ...]) -> None:
-    """Raise DataError for paths without data files; URLs are not looked at."""
+def require_data(data: str | tuple[str, ...], *, option: str = "--data", split: str = TRAIN) -> None:
+    """Raise DataError for paths without data files, which messages call `option`; URLs are not looked at."""
     sources = (data,) if isinstance(data, str) else data
-    find_inputs(tuple(source for source in sources if scheme_of(source) is None), "--data", TRAIN, Path())
+    find_inputs(tuple(source for source in sources if scheme_of(source) is None), option, split, Path())
+
+
+def detect_sets(
+    sets: Mapping[str, str], layouts: Iterable[Detection], layout: str | None
+) -> dict[str, tuple[str, Detection | None]]:
+    """Return name of a validation set -> its path, and the layout of its rows where none of `layouts` is the same.
+
+    `layout`, as for `detect_data`, is taken where several fit.
+
+    Raises:
+        ConfigError: as `detect`.
+        DataError: a path has no data files.
+    """
+    detections: dict[str, tuple[str, Detection | None]] = {}
+    training_layouts = {fitting_layout for item in layouts for fitting_layout in item.layouts}
+    for name, path in sets.items():
+        option = f"--validation {name}"
+        require_data(path, option=option, split=VALIDATION)
+        detection = None if layout == NO_LAYOUT else _detect_set(path, f"{option} is {quote(path)}", layout)
+        is_alike = detection is None or training_layouts.issuperset(detection.layouts)
+        detections[name] = path, None if is_alike else detection
+    return detections
+
+
+def _detect_set(path: str, data_name: str, layout: str | None) -> Detection | None:
+    """Return the layout of a set's rows, `layout` if several fit; None without rows."""
+    placed_rows = [*islice(_rows(_files(path)), _MAX_ROWS)]
+    places, rows = [place for place, _ in placed_rows], [row for _, row in placed_rows]
+    if not any(value for row in rows for value in row.values()):
+        return None
+    try:
+        return detect(rows, data_name=data_name, places=places)
+    except ConfigError:
+        if layout is None:
+            raise
+        return detect(rows, name=layout, data_name=data_name, places=places)
 
 
 def detect_files(data: str | tuple[str, ...]) -> dict[str, Detection]:

@@ -243,6 +243,8 @@ def with_splits(wish: Wish) -> tuple[Wish, str]:
     if splits is None:
         return wish, ""
     train = splits.train[0] if len(splits.train) == 1 else splits.train
+    if wish.sets:
+        return replace(wish, data=train), f"; not used: the data's own split {splits.name}"
     return replace(wish, data=train, validation=splits.validation), f"; {splits.note}"
 
 
