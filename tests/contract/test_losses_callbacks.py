@@ -234,17 +234,41 @@ def test_evaluations_stand_beside_training(losses: Losses, artifact: Path, tmp_p
     run = Run(losses, artifact)
     losses.on_train_start(run.context())
     run.train([0, 1])
-    run.evaluate([0, 1], [2, 3])
+    # the sets have packs of their own: 8 of `a`, of one sequence each, and 3 of `b`
+    run.evaluate([*range(6)], [*range(6, 11)])
     run.train([2, 3])
     losses.on_train_end(run.context())
-    run.evaluate([0, 1])
+    run.evaluate([*range(11)])
 
     assert _tokens(tmp_path) == {
-        **_of_packs("validation", 1, 1, 4),
+        **_of_packs("validation", 1, 1, 8),
         **_of_packs("training", 1, 2, 4),
-        **_of_packs("validation", 2, 2, 2),
+        **_of_packs("validation", 2, 2, 8),
     }
     assert run.board["lm loss/b validation", 2] == LOSS["b"]
+
+
+@pytest.mark.usefixtures("alone")
+def test_an_evaluation_on_other_context_ranks_than_its_groups_say_is_not_guessed(
+    losses: Losses, artifact: Path, tmp_path: Path, notices: list[Notice], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host evaluates on other ranks only where the caller swaps its groups; here they say 2, and rows are whole."""
+    run = Run(losses, artifact)
+    losses.on_train_start(run.context())
+    run.train([0, 1])
+    groups = SimpleNamespace(dp_cp=None, cp=SimpleNamespace(size=lambda: 2))
+    with monkeypatch.context() as patch:
+        patch.setattr(callback_module, "groups_of", lambda model: groups)
+        losses.on_eval_start(run.context())
+    run.read("validation", [*range(11)])
+    losses.on_eval_step_end(run.context())
+    losses.on_eval_end(run.context())
+    run.train([2, 3])
+
+    assert _tokens(tmp_path)["validation", 1, 1, None] == (56.0 + 72.0, 80)
+    assert {key[3] for key in _tokens(tmp_path) if key[0] == "validation"} == {None}
+    assert _tokens(tmp_path)["training", 1, 2, "a"] == (28.0, 28)
+    assert [notice.kind for notice in notices] == ["doubt"]
 
 
 @pytest.mark.usefixtures("alone")

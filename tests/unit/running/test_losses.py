@@ -29,6 +29,47 @@ def packs(tmp_path: Path, chatml_tokenizer: Path) -> SplitPacks:
     return SplitPacks.of(Artifact(tmp_path / "out"), "training")
 
 
+def test_sources_of_one_name_are_one(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    """Two splits of a data set have its name; as two sources, one line of the interval would hide the other."""
+    names = {"first": "chats", "other": "code", "second": "chats"}
+    sources = []
+    for place, (file, name) in enumerate(names.items()):
+        rows = [small.tokenized_row(*range(10 + 20 * place, 22 + 20 * place))]
+        sources.append({"path": str(small.write_json_lines(tmp_path / f"{file}.jsonl", rows)), "name": name})
+    small.build(small.tokenized_recipe(sources, chatml_tokenizer, packing__algorithm="sequential"), tmp_path / "out")
+    packs = SplitPacks.of(Artifact(tmp_path / "out"), "training")
+
+    assert (packs.names, packs.num_trained_tokens) == (("chats", "code"), (22, 11))
+    assert packs.sources.tolist() == [0, 1, 0]
+
+
+def test_three_rows_of_ten_thousand_have_their_source(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    """Every pack is found by its digest, and the three rows of the second source are where the packs have them."""
+    rng = np.random.default_rng(5)
+    common = (small.tokenized_row(*rng.integers(10, 200, 4).tolist()) for _ in range(9_997))
+    files = {"common": common, "rare": [small.tokenized_row(*[300 + row] * 4) for row in range(3)]}
+    sources = [
+        {"path": str(small.write_json_lines(tmp_path / f"{name}.jsonl", rows)), "name": name}
+        for name, rows in files.items()
+    ]
+    recipe = small.tokenized_recipe(sources, chatml_tokenizer, packing__packed_sequence_size=512)
+    artifact = Artifact(small.build(recipe, tmp_path / "out").output)
+    packs, sources_of_ids = SplitPacks.of(artifact, "training"), []
+    for pack in range(artifact.split("training").statistics.num_packs):
+        row = artifact.row("training", pack)
+        is_input = np.ones(len(row.input_ids), dtype=bool)
+        is_input[np.append(row.seq_start_id[1:], len(row.input_ids)) - 1] = False
+        ends = np.append(row.seq_start_id[1:], len(row.input_ids)) - np.arange(1, len(row.seq_start_id) + 1)
+        ids, mask = row.input_ids[is_input].astype(np.int64), row.loss_mask[is_input] != 0
+        segments = packs.find(ids, mask, np.append(0, ends))
+        assert isinstance(segments, Segments)
+        assert segments.pack == pack
+        sources_of_ids += [(int(ids[end - 1]), source) for end, source in zip(ends, segments.sources, strict=True)]
+
+    assert len(sources_of_ids) == 10_000
+    assert sorted(ids for ids, source in sources_of_ids if source == 1) == [300, 301, 302]
+
+
 def _find(packs: SplitPacks, ids: list[int], ends: list[int], *, num_prompt: int = 0) -> Segments | Doubt | None:
     """Find a row of 16 tokens with a tail; the mask is 1 from the second token of a sequence on."""
     is_trained = np.zeros(16, dtype=bool)

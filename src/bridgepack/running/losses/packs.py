@@ -27,6 +27,7 @@ class Segments:
     """The sequences of a micro batch."""
 
     pack: int  #: row of the split, from 0
+    num_tokens: int  #: of the micro batch, its tail included
     ends: IntArray  #: shape [num_sequences], int64, physical runtime offsets
     sources: npt.NDArray[np.int16]  #: shape [num_sequences], int16
 
@@ -67,15 +68,21 @@ class SplitPacks:
                 f"the plan of {split} in {str(artifact.folder)!r} does not fit its manifest. Build the artifact again."
             )
         order = np.argsort(digests, kind="stable")
+        # sources of one name, such as two splits of a data set, are one: their losses could not be told apart
+        sizes: dict[str, int] = {}
+        for source in record.sources:
+            sizes["/".join(source.name)] = sizes.get("/".join(source.name), 0) + source.num_trained_tokens
+        numbers = {name: number for number, name in enumerate(sizes)}
+        number_of = np.array([numbers["/".join(source.name)] for source in record.sources], dtype=np.int16)
         return cls(
-            names=tuple("/".join(source.name) for source in record.sources),
-            num_trained_tokens=tuple(source.num_trained_tokens for source in record.sources),
+            names=tuple(sizes),
+            num_trained_tokens=tuple(sizes.values()),
             eos_token_id=int(artifact.manifest.tokenizer["eos_token_id"]),
             digests=digests[order],
             packs=order.astype(np.int32),
             first_sequences=np.searchsorted(packs, np.arange(len(digests) + 1)),
             lengths=aligned_runtime_lengths(lengths, artifact.manifest.pad_seq_to_mult).astype(np.int32),
-            sources=np.array([item.source for item in record.inputs], dtype=np.int16)[files],
+            sources=number_of[[item.source for item in record.inputs]][files],
         )
 
     def segments_of(self, batch: Any) -> Segments | Doubt | None:
@@ -87,12 +94,12 @@ class SplitPacks:
             return Doubt(reason="its rows are not packed")
         if tokens.shape[0] != 1:
             return Doubt(reason=f"it has {tokens.shape[0]} rows, where only one row can be told apart")
-        if any(tensor.device.type != "cpu" for tensor in (tokens, mask, offsets)):
+        if not (tokens.is_cpu and mask.is_cpu and offsets.is_cpu):
             return Doubt(reason="it is on the device already")
-        return self.find(tokens[0].numpy(), mask[0].numpy() != 0, offsets.reshape(-1).numpy().astype(np.int64))
+        return self.find(tokens.numpy()[0], mask.numpy()[0] != 0, offsets.numpy().reshape(-1))
 
     def find(
-        self, tokens: npt.NDArray[np.int64], is_trained: npt.NDArray[np.bool_], offsets: IntArray
+        self, tokens: npt.NDArray[np.int64], is_trained: npt.NDArray[np.bool_], offsets: npt.NDArray[Any]
     ) -> Segments | Doubt | None:
         """Return the sequences of a row; arrays have shapes [width], [width] and [num_boundaries].
 
@@ -100,23 +107,25 @@ class SplitPacks:
         """
         if not is_trained.any():
             return None
-        ends = np.unique(offsets[offsets > 0])
-        last_trained = len(is_trained) - 1 - int(np.argmax(is_trained[::-1]))
+        ends = offsets[1:][offsets[1:] > offsets[:-1]]  # the host repeats the last one, or fills up with zeros
         is_counted = is_trained & (tokens != self.eos_token_id)
-        for stop in ends[:-3:-1].tolist()[::-1]:
-            if last_trained < stop <= len(tokens):
+        for stop in ends[-2:].tolist():
+            if stop <= len(tokens) and not is_trained[stop:].any():
                 matches = self._packs_with(pack_digest(tokens[:stop], is_counted[:stop]))
                 if matches:
-                    return self._segments_of_equals(matches, ends)
+                    return self._segments_of_equals(matches, ends, len(tokens))
         return Doubt(reason="no pack of the artifact has its tokens and mask")
 
     def _packs_with(self, digest: int) -> Sequence[int]:
-        first, stop = (int(np.searchsorted(self.digests, np.uint64(digest), side=side)) for side in ("left", "right"))
+        key = np.uint64(digest)
+        first = stop = int(self.digests.searchsorted(key))
+        while stop < len(self.digests) and self.digests[stop] == key:
+            stop += 1
         return [int(pack) for pack in self.packs[first:stop]]
 
-    def _segments_of_equals(self, matches: Sequence[int], ends: IntArray) -> Segments | Doubt:
+    def _segments_of_equals(self, matches: Sequence[int], ends: npt.NDArray[Any], num_tokens: int) -> Segments | Doubt:
         """Return the sequences of equal packs, which must have the batch's boundaries and equal sources."""
-        candidates = [self._segments(pack) for pack in matches]
+        candidates = [self._segments(pack, num_tokens) for pack in matches]
         first = candidates[0]
         if any(not np.array_equal(ends[: len(item.ends)], item.ends) for item in candidates):
             return Doubt(reason=f"its boundaries are not those of pack {first.pack}, whose tokens it has")
@@ -125,7 +134,7 @@ class SplitPacks:
             return Doubt(reason=f"packs {packs} are equal, and their rows are of different sources")
         return first
 
-    def _segments(self, pack: int) -> Segments:
+    def _segments(self, pack: int, num_tokens: int) -> Segments:
         members = slice(int(self.first_sequences[pack]), int(self.first_sequences[pack + 1]))
         ends = np.cumsum(self.lengths[members], dtype=np.int64)
-        return Segments(pack=pack, ends=ends, sources=self.sources[members])
+        return Segments(pack=pack, num_tokens=num_tokens, ends=ends, sources=self.sources[members])
