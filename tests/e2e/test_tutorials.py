@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import bridgepack
 from bridgepack.examples.__main__ import write_examples
 from tests.e2e.test_quickstart import add_environment, copy_project
 from tests.support import host_forks
@@ -17,6 +18,15 @@ from tests.support.messages import mentions
 
 pytestmark = pytest.mark.full
 _BLOCK = re.compile(r"^```(bash|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+#: `python - <<END` and `python -m MODULE` in a fork.
+_PYTHON = """#!/bin/sh
+if [ "$1" = - ]; then
+  cat > .script.py
+  {forked} tests.support.forked_script .script.py
+fi
+shift
+{forked} "$@"
+"""
 _ACTIVATE = 'export PATH="$PWD/.venv/bin:$PATH"\n'
 
 
@@ -30,8 +40,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = copy_project(tmp_path_factory.mktemp("tutorials"))
     add_environment(folder)
     (folder / ".venv/bin/activate").write_text(_ACTIVATE)
-    forked = f'exec "{sys.executable}" -m tests.support.host_forks tests.support.forked_command "$@"'
-    (folder / ".venv/bin/bridgepack").write_text(f"#!/bin/sh\nPYTHONPATH={PROJECT} {forked}\n")
+    forked = f'PYTHONPATH={PROJECT} exec "{sys.executable}" -m tests.support.host_forks'
+    (folder / ".venv/bin/bridgepack").write_text(f'#!/bin/sh\n{forked} tests.support.forked_command "$@"\n')
+    (folder / ".venv/bin/python").write_text(_PYTHON.format(forked=forked))
     write_examples(folder / "quickstart", limit=2500, vocab_size=8192)
     return folder
 
@@ -68,6 +79,17 @@ def test_page_runs_as_it_is_written(project: Path, name: str) -> None:
             num_shown += 1
 
     assert num_shown > 0
+    if name == "losses":
+        _assert_planted_rows_stand_out(project)
+
+
+def _assert_planted_rows_stand_out(project: Path) -> None:
+    """The tutorial's figures: the source with shuffled answers is the higher one, and 8 of 10 bad rows are named."""
+    report = bridgepack.losses(project / "runs/colours", artifact=project / "artifacts/colours", num_rows=20)
+    last = {source: line.loss for (_, source), (_, line) in report.last_losses().items()}
+    assert last["cars"] > last["furniture"] + 0.15, last
+    rows = {row.row for row in report.rows if row.file.endswith("furniture.jsonl")}
+    assert len(rows & set(range(11, 161, 15))) >= 8, [(row.file, row.row, row.loss) for row in report.rows]
 
 
 def test_readme_runs_as_it_is_written(project: Path) -> None:

@@ -7,13 +7,13 @@ import gc
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 PROJECT = Path(__file__).parents[2]
 #: Of a script its own folder is on the path, whose modules would hide others of the same names, and not the project's.
 sys.path[:] = [str(PROJECT), *(place for place in sys.path if Path(place).resolve() != Path(__file__).parent)]
 
 from bridgepack.canaries.cpu import ENVIRONMENT  # noqa: E402
+from bridgepack.running import on_cpu  # noqa: E402
 from tests.support import sabotage  # noqa: E402 (found on that path)
 
 
@@ -37,27 +37,8 @@ def fork_checkpoint_results() -> None:
 
 def run_on_cpu() -> None:
     """Make training run on CPU, with attention that takes packed rows, until the process ends."""
-    from bridgepack.bridge import imports
-    from bridgepack.canaries.cpu.reference_attention import reference_layer_spec
-    from bridgepack.canaries.cpu.training import run_cuda_calls_on_cpu, run_the_rest_on_cpu
-
-    run_cuda_calls_on_cpu()
-    run_the_rest_on_cpu()
+    on_cpu.run_on_cpu()
     fork_checkpoint_results()
-    GPTModelBuilder = imports.import_host("models.gpt.gpt_builder").GPTModelBuilder  # noqa: N806
-    GPTModelProvider = imports.import_host("models.gpt_provider").GPTModelProvider  # noqa: N806
-    provide, build_model = GPTModelProvider.provide, GPTModelBuilder.build_model
-
-    # The class of attention layers is no plain value, so no recipe can name it.
-    def provide_on_cpu(self: Any, *arguments: Any, **options: Any) -> Any:
-        self.transformer_layer_spec = reference_layer_spec
-        return provide(self, *arguments, **options)
-
-    def build_on_cpu(self: Any, *arguments: Any, **options: Any) -> Any:
-        self._model_config.transformer_layer_spec = reference_layer_spec
-        return build_model(self, *arguments, **options)
-
-    GPTModelProvider.provide, GPTModelBuilder.build_model = provide_on_cpu, build_on_cpu
 
 
 def main(arguments: list[str]) -> int:

@@ -1,0 +1,7 @@
+"""Runs a Python file in a fork that has the libraries imported: `python -m tests.support.host_forks` starts it."""
+
+import runpy
+import sys
+
+if __name__ == "__main__":
+    runpy.run_path(sys.argv[1], run_name="__main__")
