@@ -349,7 +349,10 @@ def test_new_names_validation_sets(command: Command) -> None:
     ],
 )
 def test_new_refuses_validation_sets(command: Command, sets: tuple[str, ...], message: str) -> None:
-    write_json_lines(Path("data/chats.jsonl"), [{"messages": [{"role": "user", "content": "Hi"}]}])
+    write_json_lines(
+        Path("data/chats.jsonl"),
+        [{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]}],
+    )
     ran = command(*NEW, *(word for value in sets for word in ("--validation", value)))
 
     assert ran.code == 2

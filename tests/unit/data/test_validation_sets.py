@@ -122,4 +122,4 @@ def test_evaluations_that_read_no_pack_of_a_set_are_named(
     findings = [
         item for item in check(recipe, artifact=artifact.output, looks_at_files=False).findings if item.code == "BP644"
     ]
-    assert {name for item in findings for name in SETS if repr(name) in item.actual} == sets_left_out
+    assert {name for item in findings for name in SETS if repr(name) in str(item.found)} == sets_left_out

@@ -66,7 +66,8 @@ class TokenizedSplit:
     def sources_of_sequences(self) -> IntArray:
         """Index of each sequence's source in `sources`; shape [num_sequences], int64."""
         of_inputs = np.array([record.source for record in self.inputs], dtype=np.int64)
-        return of_inputs[self.file_indices[self.sequences["store_file"]]]
+        sources: IntArray = of_inputs[self.file_indices[self.sequences["store_file"]]]
+        return sources
 
     def runtime_lengths(self, multiple: int) -> IntArray:
         """Return runtime lengths, padded to `multiple`; shape [num_sequences], int64."""

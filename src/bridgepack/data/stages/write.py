@@ -243,7 +243,7 @@ class ArtifactWriter:
 def _plan_of(split: TokenizedSplit, packing: PackingConfig, multiple: int, *, has_sets: bool) -> PackPlan:
     """Return the packs of a split; with sets, each pack holds one source."""
     plan_of: Callable[..., PackPlan] = plan_packs
-    if has_sets:
+    if has_sets and split.num_sequences:
         plan_of = partial(plan_packs_apart, sources=split.sources_of_sequences)
     return plan_of(
         split.runtime_lengths(multiple),
