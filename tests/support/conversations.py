@@ -35,7 +35,9 @@ json_values = st.recursive(
 arguments = st.one_of(st.dictionaries(st.sampled_from(("query", "limit")), json_values, max_size=2), texts)
 tool_calls = st.lists(
     st.builds(
-        lambda name, value: {"type": "function", "function": {"name": name, "arguments": value}}, texts, arguments
+        lambda name, value: {"type": "function", "function": {"name": name, "arguments": value}},
+        texts.filter(str.strip),  # without a name the row is dropped, where the host trains a call of nothing
+        arguments,
     ),
     min_size=1,
     max_size=2,
