@@ -50,7 +50,8 @@ class Run:
 
         model = SimpleNamespace(cuda_graph_impl=graphs, cuda_graph_warmup_steps=warmup_steps, kind="model")
         dataset = SimpleNamespace(enable_offline_packing=True)
-        cfg = SimpleNamespace(model=model, train=SimpleNamespace(), dataset=dataset)
+        checkpoint = SimpleNamespace(save=None)
+        cfg = SimpleNamespace(model=model, train=SimpleNamespace(), dataset=dataset, checkpoint=checkpoint)
         self.state = SimpleNamespace(cfg=cfg, train_state=SimpleNamespace(step=0, consumed_train_samples=0))
         self.model = [Layer()]
         self.guard = guard

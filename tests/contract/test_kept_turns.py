@@ -53,6 +53,19 @@ def _turns() -> list[dict[str, Any]]:
     return found
 
 
+def _in_list(turn: dict[str, Any]) -> dict[str, Any]:
+    """Return a turn whose one call stands alone with that call in a list, which templates go through."""
+    calls = turn.get("tool_calls")
+    return {**turn, "tool_calls": [calls]} if isinstance(calls, dict) else turn
+
+
+def _has_nameless_call(turn: dict[str, Any]) -> bool:
+    """Return whether a call of a turn has no name where templates read it: the host trains a call of nothing."""
+    calls = turn.get("tool_calls")
+    functions = [call.get("function", call) if isinstance(call, dict) else call for call in calls or ()]
+    return isinstance(calls, list) and not all(isinstance(function, dict) for function in functions)
+
+
 def _without_nulls(turn: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in turn.items() if name == "content" or value is not None}
 
@@ -62,20 +75,25 @@ def test_turns_are_those_of_the_host(bridge: ModuleType) -> None:
 
     habits = mended_by_host(KEEP, host_release())
     read = ConversationReader(KEEP.model_copy(update=habits), as_host=habits.keys()).read
-    num_equal = num_refused = 0
+    num_equal = num_refused = num_nameless = 0
     for turn in _turns():
         column = "conversations" if "from" in turn else "messages"
         asked = {"from": "human", "value": "hi"} if "from" in turn else ASKED
         row = {column: [asked, turn]}
         try:
-            theirs = [_without_nulls(one) for one in normalize_chat_conversation(copy.deepcopy(row))]
+            theirs = [_in_list(_without_nulls(one)) for one in normalize_chat_conversation(copy.deepcopy(row))]
         except ValueError:
             theirs = None
         try:
             ours = read(read_row(copy.deepcopy(row))).messages
         except RowError:
             ours = None
+        if _has_nameless_call(turn):
+            assert ours is None, turn
+            num_nameless += 1
+            continue
         assert ours == theirs, turn
         num_equal, num_refused = num_equal + (theirs is not None), num_refused + (theirs is None)
     assert num_equal >= 60
+    assert num_nameless >= 6
     assert bool(num_refused) == host_release().parses_call_arguments

@@ -15,7 +15,7 @@ RUN_PAGES = tuple(
     f"docs/{name}.md"
     for name in (
         *("dropped-rows", "last-turn", "thoughts", "tool-calls"),
-        *(f"tutorials/{name}" for name in ("128k", "gsm8k", "moving", "reasoning", "slurm", "tools")),
+        *(f"tutorials/{name}" for name in ("128k", "gsm8k", "losses", "moving", "reasoning", "slurm", "tools")),
     )
 )
 _HEADING_OR_BLOCK = re.compile(
