@@ -107,8 +107,6 @@ def test_part_of_content_that_can_hold_no_text_drops_the_row(parts: str, part: A
         ),
         ([{"name": "f", "arguments": "[1]"}], "turn 2: arguments of tool call 1 are a JSON list; they must be an"),
         ([{"name": "f", "arguments": "null"}], "turn 2: arguments of tool call 1 are a JSON NoneType; they must"),
-        ({"name": "f"}, "turn 2: tool_calls must be a list of objects"),
-        (["f"], "turn 2: tool_calls must be a list of objects"),
     ],
 )
 def test_arguments_that_are_no_object_drop_the_row(calls: Any, detail: str) -> None:
@@ -116,6 +114,13 @@ def test_arguments_that_are_no_object_drop_the_row(calls: Any, detail: str) -> N
 
     assert refusal(QUESTION, turn, tool_arguments="object").startswith(detail)
     assert read(QUESTION, turn).messages == [QUESTION, turn]
+
+
+def test_one_call_is_put_in_a_list_and_what_is_no_call_drops_the_row() -> None:
+    turn = {"role": "assistant", "content": "", "tool_calls": {"name": "f", "arguments": {}}}
+
+    assert read(QUESTION, turn).messages == [QUESTION, {**turn, "tool_calls": [turn["tool_calls"]]}]
+    assert refusal(QUESTION, {**turn, "tool_calls": ["f"]}).startswith("turn 2: tool call 1 is a str")
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from bridgepack.records import DropReason
 _CALLS = ("functionCall", "function_call", "toolUse")
 _RESULTS = ("functionResponse", "function_response", "toolResult")
 #: Types of parts that are a call, or a result.
-_CALL_TYPES = frozenset({"tool_use", "mcp_tool_use", "tool-call"})
-_RESULT_TYPES = frozenset({"tool_result", "mcp_tool_result", "tool-result"})
+_CALL_TYPES = ("tool_use", "mcp_tool_use", "tool-call")
+_RESULT_TYPES = ("tool_result", "mcp_tool_result", "tool-result")
 _PATH = f"{TURN_FIELD}content"
 
 
@@ -57,7 +57,7 @@ def is_part_of_api(part: Any) -> bool:
     """Return whether a part of content is a call, a result or a thought."""
     if not isinstance(part, Mapping):
         return False
-    is_named = part.get("type") in _CALL_TYPES | _RESULT_TYPES
+    is_named = part.get("type") in (*_CALL_TYPES, *_RESULT_TYPES)
     return is_named or bool(_first(part, (*_CALLS, *_RESULTS))) or _thought(part) is not None
 
 
