@@ -81,8 +81,6 @@ CASES: list[tuple[dict[str, Any], str]] = [
     ({"messages": [USER, ANSWER | {"name": None, "tool_calls": None}]}, ""),
     ({"messages": [USER, ANSWER | {"content": 'Write {"name": "weather"}.'}]}, ""),
     ({"messages": [USER, ANSWER | {"content": None, "tool_calls": []}]}, ""),
-    ({"messages": [USER, ANSWER | {"tool_calls": 7, "function_call": "auto"}]}, ""),
-    ({"messages": [USER, ANSWER | {"tool_calls": [None, "x", {"function": 3}]}]}, ""),
 ]
 
 
