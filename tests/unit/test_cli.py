@@ -68,6 +68,7 @@ def test_help_has_one_vocabulary_and_summaries_that_fit_their_line(command: Comm
         "MODULE",
         "N",
         "NAME",
+        "NAME=FILE",
         "NAME=VALUE",
         "PATH=VALUE",
         "RECIPE",
