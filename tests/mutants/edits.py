@@ -279,8 +279,8 @@ EDITS = (
     _edit(
         "rules:scaled-positions",
         _SIZES,
-        "max_positions = int(positions.most * _scaling(run) / positions.factor)",
-        "max_positions = int(positions.most * _scaling(run))",
+        "max_positions = int(positions.most * (1 if is_own else scaling / positions.factor))",
+        "max_positions = int(positions.most * (1 if is_own else scaling))",
         "a model's own scaling of its positions counts twice",
     ),
     _edit(

@@ -55,7 +55,13 @@ TEXTS: Mapping[tuple[str, ...] | str, list[str]] = {
     "ms_swift": ["user: Where is it?", "*assistant: In Uri.", "user: Where is that?", "*assistant: South.", *PAIR],
     "xtuner": ["system: Be brief.", *PAIR, "user: A?", "*assistant: B."],
     "history": [*TALK, "user: Where is it?", "*assistant: In Uri."],
-    "logged_completion": PAIR,
+    ("preamble", "chat_history", "message", "response"): [
+        *("system: Be brief.", *PAIR, "user: Where is that lake?", "*assistant: In Uri, I think."),
+    ],
+    **dict.fromkeys(("logged_completion", "turns_and_completion"), PAIR),
+    "logged_answer": ["system: Be brief.", *PAIR],
+    ("system", "messages", "toolConfig"): ["tools: depth", "system: Be brief.", *TALK],
+    ("input",): [f"user: {QUESTION}", '*assistant: depth({"lake": "Uri"})', "tool: 200", PAIR[1]],
     "gemini": ["system: Be brief.", *PAIR],
     **dict.fromkeys(("pairs", "messages"), PAIR),
     "turns_and_answer": [*TALK, "user: Sure?", "*assistant: Yes, quite."],
@@ -76,6 +82,8 @@ TEXTS: Mapping[tuple[str, ...] | str, list[str]] = {
 
 def _texts(row: Mapping[str, Any], name: str) -> list[str]:
     if isinstance(row.get("conversations"), dict):  # lists of roles and texts
+        return PAIR
+    if isinstance(turns := row.get("messages"), list) and "lc" in turns[0]:  # LangChain's objects
         return PAIR
     if row.get("answer") == 4:  # a number
         return [PAIR[0], "*assistant: 4"]
@@ -108,6 +116,6 @@ def test_what_its_author_meant_is_trained(
     data = write_json_lines(tmp_path / "rows.jsonl", [row] * 2)
 
     # xLAM's parameters are no JSON Schema
-    losses = ["tool_schema"] if name == "xlam_function_calling" else []
+    losses = ["tool_schema"] if name == "xlam_function_calling" else ["no_schemas"] if tuple(row) == ("input",) else []
 
     assert _turns(_recipe(data, chatml_tokenizer, template), losses) == _texts(row, name)
