@@ -95,6 +95,7 @@ def test_a_killed_run_is_taken_over(tmp_path: Path, number: signal.Signals) -> N
     """Of SIGTERM the file goes; of SIGKILL the process is seen to be gone, also where nobody has asked how it ended."""
 
     def own_and_wait() -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # commands that ran in this process before may have set another
         owning.release_when_terminated(claim_folder(tmp_path, work="other", fingerprint="other"))
         (tmp_path / "ready").touch()
         time.sleep(60)
