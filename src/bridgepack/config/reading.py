@@ -9,6 +9,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -213,8 +214,13 @@ def _num_values(node: Any, counts: dict[int, float]) -> float:
     return counts[id(node)]
 
 
+class _SilentLoader(SourceFileLoader):
+    def set_data(self, *_args: Any, **_words: Any) -> None:
+        """Write no bytecode: reading a recipe leaves nothing beside it."""
+
+
 def load_module(path: Path) -> ModuleType:
-    """Return the module of a Python file.
+    """Return the module of a Python file, without a `__pycache__` beside it.
 
     Raises:
         ConfigError: the file does not exist, or its code fails.
@@ -225,7 +231,8 @@ def load_module(path: Path) -> ModuleType:
         raise ConfigError(f"recipe is {str(path)!r}; there is no such file.{_neighbours(path)}") from None
     except OSError as error:
         raise ConfigError(f"recipe is {str(path)!r}; it cannot be read: {reason_of(error)}.") from None
-    spec = importlib.util.spec_from_file_location(f"bridgepack_recipe_{path.stem}", path)
+    name = f"bridgepack_recipe_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path, loader=_SilentLoader(name, str(path)))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
