@@ -2,6 +2,7 @@
 
 import json
 from collections import defaultdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,8 @@ def test_without_a_name_for_each_packs_are_what_they_were(tmp_path: Path, chatml
 
 
 def test_sources_take_turns() -> None:
-    plan = plan_packs_apart(np.full(6, 8), np.array([0, 1, 0, 0, 1, 0]), packed_sequence_size=8, algorithm="sequential")
+    plan_of = partial(plan_packs, packed_sequence_size=8, algorithm="sequential")
+    plan = plan_packs_apart(np.full(6, 8), np.array([0, 1, 0, 0, 1, 0]), plan_of)
 
     assert plan.sequence_order.tolist() == [0, 1, 2, 3, 4, 5]
     assert plan.pack_offsets.tolist() == [0, 1, 2, 3, 4, 5, 6]
@@ -97,9 +99,9 @@ def test_sources_take_turns() -> None:
 @pytest.mark.parametrize("algorithm", ["best_fit_decreasing", "equal_cost", "first_fit_shuffle", "sequential"])
 def test_one_source_is_packed_as_without_sets(algorithm: str) -> None:
     lengths = np.random.default_rng(3).integers(1, 30, 500)
-    options: dict[str, Any] = {"packed_sequence_size": 64, "algorithm": algorithm}
+    plan_of = partial(plan_packs, packed_sequence_size=64, algorithm=algorithm)
 
-    apart, plain = plan_packs_apart(lengths, np.zeros(500, dtype=np.int64), **options), plan_packs(lengths, **options)
+    apart, plain = plan_packs_apart(lengths, np.zeros(500, dtype=np.int64), plan_of), plan_of(lengths)
     assert apart.sequence_order.tolist() == plain.sequence_order.tolist()
     assert apart.pack_offsets.tolist() == plain.pack_offsets.tolist()
 

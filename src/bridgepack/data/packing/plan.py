@@ -1,5 +1,6 @@
 """Lengths -> PackPlan: best fit, first fit, even cost, in row order, and like Megatron-Bridge. No I/O."""
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
@@ -47,35 +48,23 @@ def plan_packs(
     return _plan(order, bins, packed_sequence_size)
 
 
-def plan_packs_apart(
-    runtime_lengths: IntArray,
-    sources: IntArray,
-    *,
-    packed_sequence_size: int,
-    algorithm: str = "best_fit_decreasing",
-    max_sequences_per_pack: int | None = None,
-    seed: int = 1234,
-) -> PackPlan:
-    """Return a plan in which every pack holds sequences of one source; arguments as for `plan_packs`.
+def plan_packs_apart(runtime_lengths: IntArray, sources: IntArray, plan_of: Callable[[IntArray], PackPlan]) -> PackPlan:
+    """Return a plan in which every pack holds sequences of one source; `plan_of` plans the lengths of one.
 
     `sources` is the source of each sequence; shape [num_sequences]. Packs of the sources take turns, so that each
     is spread over the split: 4 packs of a, 2 of b -> a b a a b a.
     """
+    assert len(runtime_lengths)
     orders, turns, sizes = [], [], []
     for source in np.unique(sources).tolist():
         members = np.flatnonzero(sources == source)
-        plan = plan_packs(
-            runtime_lengths[members],
-            packed_sequence_size=packed_sequence_size,
-            algorithm=algorithm,
-            max_sequences_per_pack=max_sequences_per_pack,
-            seed=seed,
-        )
+        plan = plan_of(runtime_lengths[members])
         orders.append(members[plan.sequence_order])
         sizes.append(np.diff(plan.pack_offsets))
         turns.append((np.arange(plan.num_packs) + 0.5) / plan.num_packs)
     places = np.argsort(np.argsort(np.concatenate(turns), kind="stable"), kind="stable")
-    return _plan(np.concatenate(orders), np.repeat(places, np.concatenate(sizes)), packed_sequence_size)
+    order, bins = np.concatenate(orders), np.repeat(places, np.concatenate(sizes))
+    return _plan(order, bins, plan.packed_sequence_size)
 
 
 def _next_fit(lengths: IntArray, size: int, cap: int) -> IntArray:

@@ -242,16 +242,17 @@ class ArtifactWriter:
 
 def _plan_of(split: TokenizedSplit, packing: PackingConfig, multiple: int, *, has_sets: bool) -> PackPlan:
     """Return the packs of a split; with sets, each pack holds one source."""
-    plan_of: Callable[..., PackPlan] = plan_packs
-    if has_sets and split.num_sequences:
-        plan_of = partial(plan_packs_apart, sources=split.sources_of_sequences)
-    return plan_of(
-        split.runtime_lengths(multiple),
+    plan_of = partial(
+        plan_packs,
         packed_sequence_size=packing.packed_sequence_size,
         algorithm=packing.algorithm,
         max_sequences_per_pack=packing.max_sequences_per_pack,
         seed=packing.seed,
     )
+    runtime_lengths = split.runtime_lengths(multiple)
+    if has_sets and split.num_sequences:
+        return plan_packs_apart(runtime_lengths, split.sources_of_sequences, plan_of)
+    return plan_of(runtime_lengths)
 
 
 #: (settings, range, index in the token file -> detail for the ledger)
