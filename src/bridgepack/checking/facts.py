@@ -1,9 +1,12 @@
 """Step 3 of a check, facts: what rules on runs know beside the settings: packs, environment, files, data."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bridgepack.bridge.targets import Target
 from bridgepack.bridge.validating.fields import installed_fields
@@ -16,7 +19,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.recipe.recorded import other_settings, recorded_recipe_values
 from bridgepack.errors import BridgepackError, ConfigError
 from bridgepack.host import BRIDGE
-from bridgepack.records import Waiting
+from bridgepack.records import RunConfig, Waiting
 from bridgepack.rules.judging.context import NO_PACKS
 from bridgepack.rules.judging.facts import (
     NO_RECIPE,
@@ -28,6 +31,9 @@ from bridgepack.rules.judging.facts import (
 )
 from bridgepack.rules.judging.files import Files
 from bridgepack.rules.judging.subject import Run
+
+if TYPE_CHECKING:
+    from bridgepack.data.artifact.artifact import Artifact
 
 #: Fields with paths.
 _OF_FILES = ("data.train", "data.validation")
@@ -113,28 +119,33 @@ def _balance_refusal(recipe: SFTRecipe | None) -> str | None:
 
 
 def _waiting(target: Target, options: CheckOptions, version: str) -> Waiting | str:
-    folder, source = options.artifact, target.recipe or target.config
-    if folder is None or source is None:
-        return NO_PACKS
-    from bridgepack.data.artifact.artifact import Artifact
-    from bridgepack.planning.balance import waiting_in
+    def ask(artifact: Artifact, source: SFTRecipe | RunConfig) -> Waiting:
+        from bridgepack.planning.balance import waiting_in
 
-    try:
-        artifact = Artifact(folder, may_be_changed=True)
         return waiting_in(artifact, source, world_size=options.world_size, version=version)
-    except BridgepackError as error:
-        return str(error)
+
+    return _answer_of_packs(target, options, ask)
 
 
 def _evaluated_sets(target: Target, options: CheckOptions, version: str) -> EvaluatedSets | str:
+    def ask(artifact: Artifact, source: SFTRecipe | RunConfig) -> EvaluatedSets:
+        from bridgepack.checking.evaluated_sets import evaluated_sets
+
+        return evaluated_sets(artifact, source, world_size=options.world_size, version=version)
+
+    return _answer_of_packs(target, options, ask)
+
+
+def _answer_of_packs[T](
+    target: Target, options: CheckOptions, ask: Callable[[Artifact, SFTRecipe | RunConfig], T]
+) -> T | str:
+    """Return what a question to the packs and the run's settings answers, or why it has no answer."""
     folder, source = options.artifact, target.recipe or target.config
     if folder is None or source is None:
         return NO_PACKS
-    from bridgepack.checking.evaluated_sets import evaluated_sets
     from bridgepack.data.artifact.artifact import Artifact
 
     try:
-        artifact = Artifact(folder, may_be_changed=True)
-        return evaluated_sets(artifact, source, world_size=options.world_size, version=version)
+        return ask(Artifact(folder, may_be_changed=True), source)
     except BridgepackError as error:
         return str(error)
