@@ -28,7 +28,8 @@ ROWS = {
 
 @pytest.fixture
 def artifact(tmp_path: Path, chatml_tokenizer: Path) -> Artifact:
-    """Return packs [a1 a2] [piece of a3] [the rest of a3, b1] [b2]; validation is the same."""
+    """Return packs [a1 a2] [piece of a3] [the rest of a3, b1] [b2]; in validation, packs hold one
+    source: [a1 a2] [piece of a3] [b1 b2] [the rest of a3]."""
     sources = [
         {"path": str(small.write_json_lines(tmp_path / f"{name}.jsonl", rows)), "name": name}
         for name, rows in ROWS.items()
@@ -129,7 +130,7 @@ def test_steps_that_a_restart_trains_again_count_once(tmp_path: Path, artifact: 
 def test_the_last_evaluation_after_a_step_counts(tmp_path: Path, artifact: Artifact) -> None:
     _write(tmp_path, artifact, {(2, 3, 1): [(4.0, 5)], (4, 3, 2): [(3.0, 5)], (4, 3, 3): [(2.0, 5)]})
 
-    assert _table(tmp_path, artifact, "validation") == [(2, 1, 1, 2, 0, 4.0, 5), (4, 2, 1, 2, 0, 2.0, 5)]
+    assert _table(tmp_path, artifact, "validation") == [(2, 1, 0, 3, 14, 4.0, 5), (4, 2, 0, 3, 14, 2.0, 5)]
 
 
 def test_rows_of_another_artifact_are_refused(tmp_path: Path, artifact: Artifact) -> None:
