@@ -30,8 +30,10 @@ def write(file: str, test: str, cpu_s: float, wall_s: float) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin the file anew."""
-    if not hasattr(config, "workerinput"):
+    """Begin the file anew; a run that a test starts belongs to that test."""
+    if "PYTEST_CURRENT_TEST" in os.environ:
+        config.pluginmanager.unregister(sys.modules[__name__])
+    elif not hasattr(config, "workerinput"):
         Path(os.environ["BRIDGEPACK_CPU_SECONDS"]).write_text("")
 
 
