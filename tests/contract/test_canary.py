@@ -21,6 +21,7 @@ from bridgepack.replay.settings import Topology
 from tests.support.canaries import build_artifact, canary_recipe, compare, comparison, write_inputs
 from tests.support.hub_configs import model_configs
 from tests.support.messages import mentions
+from tests.support.planted_world import done_and_expected
 from tests.support.small_builds import Command
 from tests.support.traced_artifacts import restate
 
@@ -328,6 +329,14 @@ def test_the_command_prints_one_page_and_exits_with_1_for_a_fault(
     assert "wrong-multiple (BP331) in CP 2" in lines
     assert lines[-1] == "differs: 1 of 1 layout (CP 2)"
     assert len(lines) < 40
+
+
+def test_it_reads_and_runs_what_the_table_of_trust_says(
+    host: HostProcess, chatml_tokenizer: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bridgepack.canaries.canary.HostProcess", lambda *_, **__: nullcontext(host))
+    done, expected = done_and_expected("prove training", tmp_path, chatml_tokenizer, monkeypatch, command)
+    assert done == expected
 
 
 def test_a_model_that_is_not_covered_is_refused(host: HostProcess, work: Path, artifact: Path) -> None:

@@ -87,6 +87,8 @@ def test_classes_of_a_trusted_module_are_loaded(saved: Path, tmp_path: Path, mon
     with pytest.raises(CannotAskError, match=r"--trust-config mine_trusted$"):
         verdict_of(Question(saved=place, world_size=1))
     assert verdict_of(Question(saved=place, world_size=1, trusted=("mine_trusted",))).state == "accepted"
+    with pytest.raises(UntrustedConfigError, match=r"mine_trustd.Logger.*PYTHONPATH"):
+        refuse_untrusted({"logger": logger | {"_target_": "mine_trustd.Logger"}}, modules=("mine_trustd",))
     with pytest.raises(UntrustedConfigError, match=r"--trust-config posix$"):
         refuse_untrusted({"a": {"_target_": "mine_trusted.os.system"}}, modules=("mine_trusted",))
 

@@ -6,6 +6,7 @@ and holds the page to this table.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 #: Sources -> how the page calls them.
 SOURCES = {
@@ -22,6 +23,8 @@ SOURCES = {
 }
 #: What a cell says: it is read, runs as code, runs only if the call says so, makes the command connect.
 READS, RUNS, RUNS_IF_TOLD, CONNECTS = "R", "X", "W", "C"
+#: Words of a call without which a W is not run.
+TRUST_REMOTE_CODE, TRUST_CONFIG = "--trust-remote-code", "--trust-config"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,9 +34,10 @@ class Row:
     name: str
     cells: Mapping[str, str]  #: source -> letters; sources that are not there are not touched
     lines: tuple[str, ...] = ()  #: command lines that are run with something planted in each source
+    starts_jobs: bool = False  #: whether they start processes with Megatron-Bridge or nemo-run, so are run as written
+    elsewhere: Mapping[str, str] = MappingProxyType({})  #: source -> the test that shows its cell
     writes: tuple[str, ...] = ()  #: what is written in the folder of the call
     place: str = "nothing"  #: how the page says where it writes
-    proof: str = ""  #: without lines, the test that shows it, which needs the host, processes or a run
 
 
 def _of_recipe(more: str = "", **changes: str) -> dict[str, str]:
@@ -83,9 +87,11 @@ TABLE = (
     ),
     Row(
         name="check --real-validate",
+        lines=("check saved.yaml --real-validate", f"check saved.yaml --real-validate {TRUST_CONFIG} planted"),
+        starts_jobs=True,
+        elsewhere=dict.fromkeys((*_CHECKED, "artifact"), "tests/unit/test_security_page.py"),  # as without the option
         cells={**_CHECKED, "artifact": "R", "saved": "RW"},
         place="a cache of the installed host's fields",
-        proof="tests/contract/test_trusted_configs.py",
     ),
     Row(name="explain", lines=("explain", "explain BP101"), cells={}),
     Row(name="inspect", lines=("inspect packed", "inspect packed --pack 0"), cells=_of_artifact(tokenizer="R")),
@@ -118,8 +124,14 @@ TABLE = (
     ),
     Row(
         name="prove training",
+        lines=(
+            "prove training mine.py --artifact packed --num-packs 1",
+            "prove training packed --num-packs 1",
+            "prove training saved.yaml",
+        ),
+        starts_jobs=True,
+        elsewhere={"hub": "tests/unit/test_trust.py"},
         cells={"recipe": "R", "python": "RX", "artifact": "R", "saved": "R", "hub": "CW"},
-        proof="tests/unit/test_trust.py",
     ),
     Row(name="trace", lines=("trace packed --pack 0",), cells=_of_artifact(tokenizer="R")),
     Row(name="diff", lines=("diff packed packed",), cells=_of_artifact()),
@@ -130,11 +142,24 @@ TABLE = (
     ),
     Row(
         name="launch",
+        lines=(
+            "launch mine.py --cluster cluster.yaml --skip check --skip train",
+            "launch hub.yaml --cluster cluster.yaml --skip check --skip train",
+            "launch mine.yaml --cluster cluster.yaml --artifact packed --skip train",
+        ),
+        starts_jobs=True,
+        elsewhere={"cluster": "tests/e2e/test_slurm_examples.py"},
         cells={**_of_recipe(tokenizer="RX", hub="CX"), "artifact": "R", "cluster": "RXC"},
+        writes=("bridgepack-runs",),
         place="the run's folder, nemo-run's, what the recipe names",
-        proof="tests/e2e/test_launch.py",
     ),
-    Row(name="losses", cells=_of_artifact(tokenizer="R"), place="`--output`", proof="tests/unit/proof/test_losses.py"),
+    Row(
+        name="losses",
+        lines=("losses run --step 1", "losses run --output rows.parquet"),
+        cells=_of_artifact(tokenizer="R"),
+        writes=("rows.parquet",),
+        place="`--output`",
+    ),
     Row(name="store list, verify", lines=(f"store list {_STORE_OPTION}", f"store verify {_STORE_OPTION}"), cells={}),
     Row(
         name="store prune",

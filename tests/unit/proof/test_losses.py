@@ -5,21 +5,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 import bridgepack
-from bridgepack.data.artifact.artifact import Artifact
-from bridgepack.data.artifact.plan import entries_of_packs
 from bridgepack.errors import ConfigError
-from bridgepack.records.losses import RowsPart, SourceLoss
+from bridgepack.records.losses import SourceLoss
 from bridgepack.reporting.blocks import MarkedText, Picture, Table
 from bridgepack.reporting.results import blocks_of
 from bridgepack.reporting.screen import screen
-from bridgepack.running.losses.lines import append_losses
-from bridgepack.running.losses.rows import RowWriter
 from tests.support import small_builds as small
+from tests.support.loss_runs import write_loss_run
 from tests.support.messages import mentions
 
 NUM_ROWS, NUM_TOKENS, BAD_ROW = 60, 7, 23
@@ -36,22 +32,10 @@ def run(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch)
         for name, some in rows.items()
     ]
     small.build(small.tokenized_recipe(sources, chatml_tokenizer), tmp_path / "packs")
-    artifact, folder = Artifact(tmp_path / "packs"), tmp_path / "run"
-    packs = range(artifact.split("training").statistics.num_packs)
-    part = RowsPart(fingerprint=artifact.manifest.fingerprint, start=1, first_step=1, ranks=(0,), rank=0, part=1)
-    writer = RowWriter(folder=folder / "losses" / "rows", part=part)
-    for step in (1, 2):
-        for pack, entries in entries_of_packs(artifact, "training", packs).items():
-            losses = [_loss(entry.file_index, entry.row, step) for entry in entries]
-            writer.places.append(("training", step, 0, pack))
-            writer.values.append(np.array([(NUM_TOKENS * loss, NUM_TOKENS) for loss in losses]))
-            writer.num_micro_batches += 1
-    writer.write()
-    append_losses(folder / "losses", [_line(step, name, split) for step in (1, 2) for name in "ab"
-                                      for split in ("training", "validation")])  # fmt: skip
-    (folder / "run.json").write_text(json.dumps({"artifact": str(tmp_path / "packs")}))
+    lines = [_line(step, name, split) for step in (1, 2) for name in "ab" for split in ("training", "validation")]
+    write_loss_run(tmp_path / "run", tmp_path / "packs", lines, loss_of=_loss, num_tokens=NUM_TOKENS)
     monkeypatch.chdir(tmp_path)
-    return folder
+    return tmp_path / "run"
 
 
 def _loss(source: int, row: int, step: int) -> float:

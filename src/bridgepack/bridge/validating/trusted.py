@@ -83,6 +83,11 @@ def _refuse_target(node: Mapping[str, Any], path: str, modules: Sequence[str]) -
         thing = _object_named(target)
         if thing is not None and _is_allowed(thing, node, modules):
             return
+        if thing is None and any(is_within(target, name) for name in modules):
+            raise UntrustedConfigError(
+                f"{where} is {target[:_MAX_SHOWN]!r}, and --trust-config names its module; Python cannot import it, or "
+                "it has no such object. Install the module, or put its folder on PYTHONPATH."
+            )
         module = getattr(thing, "__module__", None) or module
     raise UntrustedConfigError(
         f"{where} is {target[:_MAX_SHOWN]!r}, which is not loaded: a saved config may name {_ALLOWED}. If you wrote "
