@@ -265,7 +265,9 @@ def _init(ray: Any, address: str, options: Mapping[str, Any]) -> None:
         where = "Ray cannot be started on this machine" if address == "local" else f"Ray at {address!r} does not answer"
         raise ConfigError(
             f"{where}: {first_sentence(error)}. Check `ray status` on the cluster's head, and that it runs the same "
-            f"version of Ray as this machine, {ray.__version__}."
+            f"version of Ray as this machine, {ray.__version__}. If `ray start` said that token authentication is "
+            "enabled, set RAY_AUTH_MODE=token here, too, with the cluster's token in RAY_AUTH_TOKEN or "
+            "~/.ray/auth_token."
         ) from None
     finally:
         if threading.current_thread() is threading.main_thread():
