@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from .formats_apis import APIS
 from .formats_texts import (
     ANSWER,
     CALLED,
@@ -280,12 +281,6 @@ FORMATS = (
         },
         answers=(CALLED, *ANSWER),
     ),
-    Format(
-        name="question_answer",
-        more="a number",
-        row=lambda t: {"question": t.o("How deep is that?"), "answer": 200},
-        answers=(Answer(content="200"),),
-    ),
     Format(name="alpaca", row=columns("instruction", "output", input="the one in Uri"), answers=ANSWER),
     Format(
         name="instruction_context", row=columns("instruction", "response", context="Uri is a lake."), answers=ANSWER
@@ -301,6 +296,7 @@ FORMATS = (
     Format(name="question_thinking_answer", row=thinking, answers=THOUGHT),
     Format(name="prompt_completion", row=columns("prompt", "completion"), answers=ANSWER),
     Format(name="question_answer", row=columns("question", "answer"), answers=ANSWER),
+    *APIS,
 )
 
 
@@ -324,6 +320,7 @@ REFUSED: Mapping[str, Format] = {
         _refused("multiple_choice", question=_LONG, choices=["200 m", "3 m"], answer=0),
         _refused("exported_tree", title="Uri", mapping={"a": {"message": {"content": _LONG}, "children": ["b"]}}),
         _refused("listed_conversations", conversations=[_TURNS, _TURNS]),
+        _refused("object_answer", instruction=_LONG, output={"depth": 200}),
         _refused("listed_rows", data=[{"messages": _TURNS}]),
         _refused("listed_columns", question=[_LONG, "How long?"], answer=["200 m", "11 km"]),
         _refused("listed_texts", data=[_LONG, "It is 200 m deep."]),

@@ -1,13 +1,13 @@
 """Every key of a call and of a schema is read or named, whatever its name is."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridgepack.config.layouts.keys import CALL, SCHEMA
+from bridgepack.config.layouts.keys import CALL, RESULT, SCHEMA, TURN
 from bridgepack.errors import RowError
 from bridgepack.records.rows import ReadRow
 from tests.support.read_rows import read_row
@@ -19,25 +19,92 @@ CALLS: tuple[dict[str, Any], ...] = (
     {"name": "depth", "args": {"lake": TEXT}, "id": "c1", "type": "tool_call"},
     {"tool_name": "depth", "tool_input": {"lake": TEXT}},
 )
-#: Turns that hold a call as a part (Anthropic, Gemini) or as themselves (ms-swift): the call, and the turn around it.
-CALLS_OF_APIS: tuple[tuple[dict[str, Any], Callable[[dict[str, Any]], dict[str, Any]]], ...] = (
-    (
+#: Turns that hold a call as a part, an item or themselves: the call, and the turns around it.
+CALLS_OF_APIS: Mapping[str, tuple[dict[str, Any], Callable[[dict[str, Any]], Any]]] = {
+    "Anthropic": (
         {"id": "c1", "name": "depth", "input": {"lake": TEXT}},
         lambda call: {"role": "assistant", "content": [{"type": "tool_use", **call}]},
     ),
-    (
+    "Gemini": (
         {"id": "c1", "name": "depth", "args": {"lake": TEXT}},
         lambda call: {"role": "model", "parts": [{"functionCall": call}]},
     ),
-    ({"name": "depth", "arguments": {"lake": TEXT}}, lambda call: {"role": "tool_call", **call}),
-    ({"name": "depth", "arguments": {"lake": TEXT}}, lambda call: {"role": "tool_call", "content": json.dumps(call)}),
-)
+    "Bedrock": (
+        {"toolUseId": "c1", "name": "depth", "input": {"lake": TEXT}},
+        lambda call: {"role": "assistant", "content": [{"toolUse": call}]},
+    ),
+    "Vercel": (
+        {"toolCallId": "c1", "toolName": "depth", "input": {"lake": TEXT}},
+        lambda call: {"role": "assistant", "content": [{"type": "tool-call", **call}]},
+    ),
+    "Vercel's interfaces": (
+        {"toolCallId": "c1", "state": "output-available", "input": {"lake": TEXT}, "output": "200"},
+        lambda call: {"role": "assistant", "parts": [{"type": "tool-depth", **call}]},
+    ),
+    "Vercel's invocations": (
+        {"toolCallId": "c1", "toolName": "depth", "state": "result", "args": {"lake": TEXT}, "result": "200"},
+        lambda call: {"role": "assistant", "parts": [{"type": "tool-invocation", "toolInvocation": call}]},
+    ),
+    "OpenTelemetry": (
+        {"id": "c1", "name": "depth", "arguments": {"lake": TEXT}},
+        lambda call: {"role": "assistant", "parts": [{"type": "tool_call", **call}]},
+    ),
+    "Haystack": (
+        {"id": "c1", "tool_name": "depth", "arguments": {"lake": TEXT}},
+        lambda call: {"role": "assistant", "content": [{"tool_call": call}]},
+    ),
+    "LlamaIndex": (
+        {"tool_call_id": "c1", "tool_name": "depth", "tool_kwargs": {"lake": TEXT}},
+        lambda call: {"role": "assistant", "blocks": [{"block_type": "tool_call", **call}]},
+    ),
+    "Responses": (
+        {"call_id": "c1", "name": "depth", "arguments": json.dumps({"lake": TEXT})},
+        lambda call: {"type": "function_call", **call},
+    ),
+    "ms-swift": ({"name": "depth", "arguments": {"lake": TEXT}}, lambda call: {"role": "tool_call", **call}),
+    "ShareGPT": (
+        {"name": "depth", "arguments": {"lake": TEXT}},
+        lambda call: {"role": "tool_call", "content": json.dumps(call)},
+    ),
+}
+#: The same of what a tool returned.
+RESULTS_OF_APIS: Mapping[str, tuple[dict[str, Any], Callable[[dict[str, Any]], Any]]] = {
+    "Anthropic": (
+        {"tool_use_id": "c1", "content": TEXT},
+        lambda result: {"role": "user", "content": [{"type": "tool_result", **result}]},
+    ),
+    "Gemini": (
+        {"name": "depth", "response": {"said": TEXT}},
+        lambda result: {"role": "user", "parts": [{"functionResponse": result}]},
+    ),
+    "Bedrock": (
+        {"toolUseId": "c1", "content": [{"text": TEXT}]},
+        lambda result: {"role": "user", "content": [{"toolResult": result}]},
+    ),
+    "Vercel": (
+        {"toolCallId": "c1", "toolName": "depth", "output": {"type": "text", "value": TEXT}},
+        lambda result: {"role": "tool", "content": [{"type": "tool-result", **result}]},
+    ),
+    "OpenTelemetry": (
+        {"id": "c1", "response": TEXT},
+        lambda result: {"role": "tool", "parts": [{"type": "tool_call_response", **result}]},
+    ),
+    "Haystack": (
+        {"result": TEXT, "origin": {"id": "c1", "tool_name": "depth"}},
+        lambda result: {"role": "tool", "content": [{"tool_call_result": result}]},
+    ),
+    "OpenAI": ({"tool_call_id": "c1", "content": TEXT}, lambda result: {"role": "tool", **result}),
+}
+#: Names of turns, parts and results beside those of a call.
+KNOWN = frozenset({"state", "step", "output", "result", "error", *TURN.key_of})
 SCHEMAS: tuple[dict[str, Any], ...] = (
     {"type": "function", "function": {"name": "depth", "description": TEXT, "parameters": {"type": "object"}}},
+    {"type": "function", "name": "depth", "description": TEXT, "parameters": {"type": "object"}},
     {"name": "depth", "description": TEXT, "inputSchema": {"type": "object"}},
     {"name": "depth", "description": TEXT, "input_schema": {"type": "object"}},
     {"name": "depth", "description": TEXT, "args_schema": {"type": "object"}},
     {"functionDeclarations": [{"name": "depth", "description": TEXT, "parameters": {"type": "object"}}]},
+    {"tools": [{"toolSpec": {"name": "depth", "description": TEXT, "inputSchema": {"json": {"type": "object"}}}}]},
 )
 
 
@@ -49,10 +116,13 @@ def _with_key(item: dict[str, Any], name: str) -> Iterator[dict[str, Any]]:
             yield from ({**item, key: function} for function in _with_key(item[key], name))
         elif key == "functionDeclarations":
             yield from ({key: [schema]} for schema in _with_key(item[key][0], name))
+        elif key == "tools":
+            yield from ({key: [{"toolSpec": schema}]} for schema in _with_key(item[key][0]["toolSpec"], name))
 
 
 def _named(row: ReadRow) -> set[str]:
-    return {path.rpartition(".")[2] for path in (*row.unread, *row.other_keys)}
+    fields = {name for message in row.columns["messages"] for name in message}  # judged by `unread_turn_fields`
+    return fields | {path.rpartition(".")[2] for path in (*row.unread, *row.other_keys)}
 
 
 @given(st.text(st.characters(categories=["Ll", "Lu", "Nd"], include_characters="_-"), min_size=1, max_size=12))
@@ -66,9 +136,15 @@ def test_each_key_under_an_unknown_name_is_named(name: str) -> None:
             ):
                 _check(turn, [], name, is_known=bool(CALL.key(name)) or name in CALL.others)
                 num_checked += 1
-    for call, turn_of in CALLS_OF_APIS:
+    for call, turn_of in CALLS_OF_APIS.values():
         for changed in _with_key(call, name):
-            _check(turn_of(changed), [], name, is_known=bool(CALL.key(name)) or name in CALL.others)
+            is_known = bool(CALL.key(name)) or name in CALL.others or name in KNOWN
+            _check(turn_of(changed), [], name, is_known=is_known)
+            num_checked += 1
+    for result, turn_of in RESULTS_OF_APIS.values():
+        for changed in _with_key(result, name):
+            is_known = bool(RESULT.key(name)) or name in RESULT.others or name in KNOWN
+            _check(turn_of(changed), [], name, is_known=is_known)
             num_checked += 1
     for schema in SCHEMAS:
         for changed in _with_key(schema, name):

@@ -139,6 +139,112 @@ CHATS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         {"messages": TURNS},
     ),
     (
+        "openai",
+        {
+            "messages": [
+                {"role": turn["role"], "parts": [{"type": "step-start"}, {"type": "text", "text": turn["content"]}]}
+                for turn in openai_turns(*FOUR)
+            ]
+        },
+        {"messages": TURNS},
+    ),
+    (
+        "openai",
+        {
+            "messages": [
+                {
+                    "role": turn["role"],
+                    "additional_kwargs": {},
+                    "blocks": [{"block_type": "text", "text": turn["content"]}],
+                }
+                for turn in openai_turns(*FOUR)
+            ]
+        },
+        {"messages": TURNS},
+    ),
+    (
+        "openai",
+        {
+            "messages": [
+                {"role": "user", "content": QUESTION},
+                {"role": "assistant", "function_call": CALL},
+                {"role": "function", "name": "depth", "content": "200"},
+                {"role": "assistant", "content": ANSWER},
+            ],
+            "function_list": [SCHEMA["function"]],
+        },
+        {"messages": TURNS, "tools": "function_list"},
+    ),
+    *(
+        (
+            "openai",
+            {"messages": [{name: turn["role"], "content": turn["content"]} for turn in openai_turns(*FOUR)]},
+            {"messages": TURNS},
+        )
+        for name in ("author", "source")
+    ),
+    ("openai", {"dialogue": openai_turns(*FOUR, "Sure?")}, {"messages": [{"from_column": "dialogue"}]}),
+    (
+        "openai",
+        {
+            "input": [
+                {"role": "user", "content": QUESTION},
+                {"type": "reasoning", "summary": []},
+                {"type": "function_call", "call_id": "c1", **CALL},
+                {"type": "function_call_output", "call_id": "c1", "output": "200"},
+                {"role": "assistant", "content": ANSWER},
+            ]
+        },
+        {"messages": [{"from_column": "input"}]},
+    ),
+    (
+        "logged_completion",
+        {
+            "request": json.dumps({"messages": openai_turns(QUESTION)}),
+            "response": json.dumps({"choices": [{"message": {"role": "assistant", "content": ANSWER}}]}),
+        },
+        {
+            "messages": [{"from_column": "request.messages"}, {"from_column": "response.choices.0.message"}],
+            "tools": "request.tools",
+        },
+    ),
+    (
+        "logged_completion",
+        {
+            "inputs": {"messages": openai_turns(QUESTION)},
+            "output": {"choices": [{"message": {"role": "assistant", "content": ANSWER}}]},
+        },
+        {
+            "messages": [{"from_column": "inputs.messages"}, {"from_column": "output.choices.0.message"}],
+            "tools": "inputs.tools",
+        },
+    ),
+    (
+        "prompt_completion_turns",
+        {
+            "gen_ai.system_instructions": [{"type": "text", "content": "Be brief."}],
+            "gen_ai.input.messages": [{"role": "user", "parts": [{"type": "text", "content": QUESTION}]}],
+            "gen_ai.output.messages": [{"role": "assistant", "parts": [{"type": "text", "content": ANSWER}]}],
+        },
+        {
+            "messages": [
+                {"role": "system", "content": "{gen_ai.system_instructions}"},
+                {"from_column": "gen_ai.input.messages"},
+                {"from_column": "gen_ai.output.messages"},
+            ]
+        },
+    ),
+    (
+        "turns_and_answer",
+        {"input": openai_turns(QUESTION), "ideal": ANSWER},
+        {"messages": [{"from_column": "input"}, assistant_turn("{ideal}")]},
+    ),
+    (
+        "alpaca",
+        {"instruction": "Square the number.", "input": 12, "response": 144},
+        {"messages": [user_turn("{instruction}", "{input}"), assistant_turn("{response}")]},
+    ),
+    (
         "history",
         {
             "preamble": "Be brief.",
@@ -426,6 +532,7 @@ CHATS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         )
         for question, answer in (
             *(("question", "answer"), ("query", "response"), ("prompt", "response"), ("problem", "solution")),
+            *(("text_input", "output"), ("input_text", "output_text")),
             *(("input", "output"), ("instruction", "response"), ("instruction", "output"), ("user", "assistant")),
         )
     ),

@@ -50,7 +50,7 @@ def test_rows_of_an_entry_are_detected_and_every_column_is_read_or_named(
     assert (found.entry.name, _layout(found)) == (entries_named(name)[0].name, {"kind": "chat", **layout})
     assert found.unread == ()
     assert _layout(detect([row], name=name.replace("_", "-"))) == _layout(found)
-    read = {column.name for column in columns_of(found.layout)}
+    read = {column.path if column.path in row else column.name for column in columns_of(found.layout)}
     assert read | {*found.layout.ignore} >= row.keys()
 
 
@@ -164,7 +164,13 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("text_of_rows", {"text": json.dumps({"messages": openai_turns(*FOUR)})}, "json.loads"),
     ("text_of_rows", {"messages": json.dumps(json.dumps(openai_turns(*FOUR)))}, "json.loads"),
     ("text_of_rows", {"messages": str(openai_turns(*FOUR))}, "ast.literal_eval"),
-    ("wrapped_row", {"row_idx": 3, "row": {"messages": openai_turns(*FOUR)}}, "Write the object as the row"),
+    ("wrapped_row", {"row_idx": 3, "row": {"messages": openai_turns(*FOUR)}}, "write the object as the row"),
+    ("wrapped_row", {"inputs": {"messages": openai_turns(QUESTION)}, "outputs": {"a": 1}}, "of what belongs to them"),
+    *(
+        ("object_answer", {"instruction": QUESTION, "input": "", "output": answer}, "json.dumps in Python")
+        for answer in ({"depth": 200}, [1, 3], [{"name": "Uri", "depth": 200}])
+    ),
+    ("object_answer", {"question": QUESTION, "answer": {"value": "200 m", "aliases": []}}, "such as answer.value"),
     ("stepwise", {"prompt": QUESTION, "completions": ["3 m"], "labels": [False]}, "judge each step"),
     (
         "arena",

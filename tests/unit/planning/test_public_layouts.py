@@ -62,6 +62,13 @@ TEXTS: Mapping[tuple[str, ...] | str, list[str]] = {
     "logged_answer": ["system: Be brief.", *PAIR],
     ("system", "messages", "toolConfig"): ["tools: depth", "system: Be brief.", *TALK],
     ("input",): [f"user: {QUESTION}", '*assistant: depth({"lake": "Uri"})', "tool: 200", PAIR[1]],
+    ("messages", "function_list"): [
+        *("tools: depth", PAIR[0], '*assistant: depth({"lake": "Uri"})', "tool: 200", PAIR[1]),
+    ],
+    ("dialogue",): [*TALK, "user: Sure?"],
+    ("input", "ideal"): PAIR,
+    "prompt_completion_turns": ["system: Be brief.", *PAIR],
+    ("instruction", "input", "response"): ["user: Square the number.\n\n12", "*assistant: 144"],
     "gemini": ["system: Be brief.", *PAIR],
     **dict.fromkeys(("pairs", "messages"), PAIR),
     "turns_and_answer": [*TALK, "user: Sure?", "*assistant: Yes, quite."],

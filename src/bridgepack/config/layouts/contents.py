@@ -46,8 +46,9 @@ _CONTENT_NAMES = """
     abstract article bot choice choices claim code critique description distractor feedback hint hints human hypothesis
     note notes paragraph persona premise reply schema sql story summary think
 """
-#: Names of content that can be a number.
-_NUMBERS = frozenset({"answer", "completion", "output", "response", "solution", "target"})
+#: Names of answers, and of what is asked, that can be a number, an object or a list.
+_ANSWERS = frozenset({"answer", "completion", "output", "response", "solution", "target"})
+_NUMBERS = _ANSWERS | {"input", "question", "prompt", "query", "instruction", "problem", "system"}
 #: Names of content that can be true or false, for the chat template.
 _SWITCHES = frozenset({"enable_thinking", "reasoning", "think", "thinking"})
 #: Names of the column with tool schemas.
@@ -60,9 +61,12 @@ TOOL_COLUMNS = (
 #: Names of what is often JSON text: schemas and calls, where `[]` is none.
 _LISTS = frozenset({*TOOL_COLUMNS, "tool_calls", "calls", "answers"})
 #: Names of calls, which are content however short their values are.
-_CALLS = frozenset({"tool_calls", "function_calls", "tool_invocations", "tool_uses"})
+_CALLS = frozenset({"tool_calls", "function_calls", "tool_invocations", "tool_uses", "actions", "api_calls"})
 #: Names of what is seen or heard, which no tokenizer here reads.
 _MEDIA = frozenset({"image", "images", "audio", "audios", "video", "videos", "image_urls", "pixel_values"})
+_WORDS_OF_MEDIA = ("image", "video", "audio")
+#: Keys of a part with the data, or the place, of a file, and its fields that say of which type that is.
+_FILES, _FILE_TYPES = ("inline_data", "file_data"), ("media_type", "mime_type")
 #: Last words of names of labels, which can have several words: `license: Creative Commons Attribution 4.0`.
 _LABEL_NAMES = """
     affiliation agent attribution author benchmark category citation city company copyright corpus country created
@@ -118,6 +122,21 @@ def is_media(name: str) -> bool:
     return plain_name(name.rpartition(".")[2]) in _MEDIA
 
 
+def media_in(part: Any) -> str:
+    """Return what a part of content has that is seen or heard, as its type, its key or its file say; empty for others.
+
+    {"type": "image_url", ..} -> `image_url`; {"inlineData": {"mimeType": "image/png", ..}} -> `image/png`
+    """
+    if not isinstance(part, dict):
+        return ""
+    kind, names = part.get("type"), {plain_name(str(name)): name for name in part}
+    file = next((part[names[name]] for name in _FILES if name in names and isinstance(part[names[name]], dict)), part)
+    types = (value for name, value in file.items() if plain_name(str(name)) in _FILE_TYPES)
+    keys = (name for name in (_WORDS_OF_MEDIA if kind is None else ()) if isinstance(part.get(name), dict))
+    words = (word for word in (kind, *types, *keys) if isinstance(word, str))
+    return next((word for word in words if any(medium in word for medium in _WORDS_OF_MEDIA)), "")
+
+
 def is_mask_claim(name: str, value: Any) -> bool:
     """Return whether a flag is a mask that is true or false, which may mean trained or masked."""
     return plain_name(name) == "mask" and (
@@ -132,10 +151,15 @@ def plain_name(name: str) -> str:
 
 
 def is_empty(value: Any) -> bool:
-    """Return whether a value holds nothing: null, a text of white space, or an empty list or object."""
+    """Return whether a value holds nothing: null, a text of white space, no number, or an empty list or object."""
     if isinstance(value, str):
         return not value or value.isspace()
-    return value is None or (isinstance(value, (list, tuple, dict)) and not value)
+    return value is None or is_nan(value) or (isinstance(value, (list, tuple, dict)) and not value)
+
+
+def is_nan(value: Any) -> bool:
+    """Return whether a value is what tables hold where a column of numbers has none."""
+    return isinstance(value, float) and value != value
 
 
 def holds(name: str, value: Any) -> Contents | None:
@@ -148,7 +172,7 @@ def holds(name: str, value: Any) -> Contents | None:
 
 
 def _holds(name: str, value: Any, depth: int) -> Contents | None:
-    if value is None:
+    if value is None or is_nan(value):
         return None
     kind = _kind_of(name)
     if type(value) is str:
@@ -159,23 +183,35 @@ def _holds(name: str, value: Any, depth: int) -> Contents | None:
         return "flag"
     if isinstance(value, bool):
         return "text" if kind == "switch" else "identifier"
-    return "text" if kind in {"number", "media"} or isinstance(value, bytes) else "identifier"
+    is_content = kind == "media" or (kind == "number" and (depth == 0 or _plain_end(name) in _ANSWERS))
+    return "text" if is_content or isinstance(value, bytes) else "identifier"
+
+
+def _plain_end(name: str) -> str:
+    """Return the last part of a column's or a field's name, as `plain_name` writes it."""
+    return plain_name(name.rpartition(".")[2])
 
 
 def _of_items(kind: str, name: str, value: Any, depth: int) -> Contents | None:
-    if kind == "media" or depth > _DEPTH or plain_name(name.rpartition(".")[2]) in _CALLS:
+    if kind == "media" or depth > _DEPTH or _plain_end(name) in _CALLS or (kind == "number" and depth == 0):
         return "text"
     if kind == "flag":
         return "flag"
+    if isinstance(value, dict) and len(value) > 1 and all(map(_is_number, value.values())):
+        return "identifier"  # counts or scores
     pairs = value.items() if isinstance(value, dict) else ((name, item) for item in value[:_ITEMS])
     kinds = {_holds(str(key), item, depth + 1) for key, item in pairs}
     return next((kind_found for kind_found in _MOST_TELLING if kind_found in kinds), None)
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 @lru_cache(maxsize=4096)
 def _kind_of(name: str) -> str:
     """Return what the name of a column, or of a field as `messages.NAME`, says of its values."""
-    plain = plain_name(name.rpartition(".")[2])
+    plain = _plain_end(name)
     names_of_kinds = {"flag": FLAGS, "media": _MEDIA, "list": _LISTS, "number": _NUMBERS, "switch": _SWITCHES}
     kind = next((kind for kind, names in names_of_kinds.items() if plain in names), None)
     if kind is not None:

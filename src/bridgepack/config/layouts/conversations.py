@@ -11,7 +11,11 @@ from bridgepack.config.layouts.parts import (
     OF_COLUMNS,
     OPEN,
     OPENAI,
+    QUESTION,
     QUESTIONS,
+    REQUESTS,
+    RESPONSES,
+    SAID,
     SHAREGPT,
     THOUGHTS,
     TRL,
@@ -113,8 +117,8 @@ CONVERSATIONS: tuple[PublicLayout, ...] = (
         title="a request of OpenAI's API and its completion, each an object, as logs have them",
         url="https://platform.openai.com/docs/api-reference/chat/create",
         slots={
-            "request": slot("request", "input", "body", form=Form.ROW),
-            "completion": slot("response", "completion", "output", form=Form.COMPLETION),
+            "request": slot(*REQUESTS, form=Form.ROW),
+            "completion": slot("completion", *RESPONSES, form=Form.COMPLETION),
         },
         layout={
             **chat({"from_column": "request.messages"}, {"from_column": "completion.choices.0.message"}),
@@ -127,8 +131,8 @@ CONVERSATIONS: tuple[PublicLayout, ...] = (
         title="a request and the turn of its answer, each an object, as logs of Anthropic's API have them",
         url="https://docs.anthropic.com/en/api/messages",
         slots={
-            "request": slot("request", "input", "body", form=Form.ROW),
-            "answer": slot("response", "output", form=Form.ANSWER_TURNS),
+            "request": slot(*REQUESTS, form=Form.ROW),
+            "answer": slot(*RESPONSES, form=Form.ANSWER_TURNS),
         },
         layout={
             **chat(
@@ -146,7 +150,7 @@ CONVERSATIONS: tuple[PublicLayout, ...] = (
         url="https://platform.openai.com/docs/api-reference/chat/create",
         slots={
             "turns": slot(*OPEN, form=Form.OPEN_TURNS),
-            "completion": slot("response", "completion", "output", form=Form.COMPLETION),
+            "completion": slot("completion", *RESPONSES, form=Form.COMPLETION),
         },
         layout=chat({"from_column": "turns"}, {"from_column": "completion.choices.0.message"}),
         before=("*",),
@@ -176,7 +180,7 @@ SPLICED: tuple[PublicLayout, ...] = (
         name="turns_and_answer",
         title="turns in one column, the text of the answer in another",
         url=TRL,
-        slots={"turns": slot(*OPEN, form=Form.OPEN_TURNS), "answer": slot(*ANSWERS), "thoughts": THOUGHTS},
+        slots={"turns": slot(*OPEN, form=Form.OPEN_TURNS), "answer": ANSWER, "thoughts": THOUGHTS},
         layout=chat({"from_column": "turns"}, ASSISTANT),
         data_sets=(
             DataSet(
@@ -203,8 +207,8 @@ SPLICED: tuple[PublicLayout, ...] = (
         title="turns in both prompt and completion, as TRL's conversational format",
         url=TRL,
         slots={
-            "turns": slot(*OPEN, form=Form.OPEN_TURNS),
-            "answer": slot(*ANSWERS, form=Form.ANSWER_TURNS),
+            "turns": slot("gen_ai.input.messages", *OPEN, form=Form.OPEN_TURNS),
+            "answer": slot("gen_ai.output.messages", *ANSWERS, form=Form.ANSWER_TURNS),
         },
         layout=chat({"from_column": "turns"}, {"from_column": "answer"}),
         data_sets=(DataSet(name="trl_prompt_completion_turns", title="TRL's conversational format", url=TRL),),
@@ -215,8 +219,8 @@ SPLICED: tuple[PublicLayout, ...] = (
         url="https://github.com/hiyouga/LLaMA-Factory/blob/main/data/README.md",
         slots={
             "pairs": slot("history", "chat_history", form=(Form.PAIRS, Form.OPENAI, Form.SHAREGPT), needs="sometimes"),
-            "question": slot("instruction", *QUESTIONS, "message"),
-            "input": slot("input", needs="optional"),
+            "question": slot("instruction", *QUESTIONS, "message", form=SAID),
+            "input": slot("input", form=SAID, needs="optional"),
             "answer": ANSWER,
             "thoughts": THOUGHTS,
         },
@@ -239,7 +243,7 @@ SPLICED: tuple[PublicLayout, ...] = (
         name="question_and_turns",
         title="the text of a question, and turns that begin with its answer",
         url=TRL,
-        slots={"question": slot(*QUESTIONS), "answer": slot(*ANSWERS, form=Form.ANSWER_TURNS)},
+        slots={"question": QUESTION, "answer": slot(*ANSWERS, form=Form.ANSWER_TURNS)},
         layout=chat(USER, {"from_column": "answer"}),
     ),
 )

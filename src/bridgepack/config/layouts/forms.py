@@ -7,14 +7,14 @@ from enum import StrEnum, auto
 from typing import Any
 
 from bridgepack.config.json_text import parsed_json, parsed_text
-from bridgepack.config.layouts.contents import Contents, holds, plain_name
+from bridgepack.config.layouts.contents import Contents, holds, is_empty, plain_name
 from bridgepack.config.layouts.keys import CALL, PAIR, SCHEMA, TURN, declared_schemas, listed_turns, schemas_by_name
 from bridgepack.config.layouts.rendered import has_named_turns, has_rendered_turns
 from bridgepack.config.layouts.roles import CONTEXT_ROLES, FUNCTION_CALL, ROLE_NAMES
 from bridgepack.config.layouts.turn_items import as_turns
 
 #: Names of the column with a row's system text.
-SYSTEM_COLUMNS = ("system", "system_prompt", "system_message", "preamble")
+SYSTEM_COLUMNS = ("system", "system_prompt", "system_message", "preamble", "gen_ai.system_instructions")
 #: Names of the column with a row's token ids.
 TOKEN_COLUMNS = ("input_ids", "token_ids", "tokens")
 _SWITCHES = frozenset({"on", "off", "true", "false"})
@@ -52,12 +52,15 @@ class Form(StrEnum):
     TEXTS = auto()  #: a list of texts
     PARTS = auto()  #: a list of parts of content that are text
     NUMBER = auto()  #: a number, as an answer can be
+    DATA = auto()  #: an object or a list that is nothing else, as an answer in JSON
     IDS = auto()  #: token ids, a mask or labels
     VARIABLES = auto()  #: an object
     TEXT_OF_TURNS = auto()  #: a text that holds turns: of a row in JSON, twice in JSON, or in Python's notation
     ANY = auto()  #: every value has this form
 
 
+#: Forms of objects and lists whatever is in them.
+_OF_DATA = frozenset({Form.VARIABLES, Form.LIST, Form.IDS})
 _TURNS = frozenset({Form.OPENAI, Form.SHAREGPT, Form.OPEN_TURNS, Form.ANSWER_TURNS, Form.PAIRS})
 
 
@@ -90,7 +93,9 @@ def profile_of(row: Mapping[str, Any]) -> Profile:
 
 def forms_of(value: Any) -> frozenset[Form]:
     """Return the forms of a value that is not empty."""
-    return frozenset(_forms_of(value)) | {Form.ANY}
+    forms = frozenset(_forms_of(value))
+    is_data = not isinstance(value, str | bool | int | float) and forms <= _OF_DATA
+    return forms | ({Form.DATA, Form.ANY} if is_data else {Form.ANY})
 
 
 def list_in(value: Any) -> list[Any]:
@@ -137,7 +142,8 @@ def texts_in(value: Any, depth: int = 0) -> Iterator[str]:
 
 def role_of(turn: Mapping[str, Any]) -> str:
     """Return the role of a turn, in lower case."""
-    return next((str(turn[name]).lower() for name in TURN.names_in(turn).get("role", ()) if turn[name]), "")
+    names = TURN.names_in(turn).get("role", ())
+    return next((str(turn[name]).lower() for name in names if not is_empty(turn[name])), "")
 
 
 def _system_text(row: Mapping[str, Any]) -> str:
@@ -226,7 +232,8 @@ def _forms_of_list(value: Sequence[Any]) -> Iterator[Form]:
 
 
 def _is_part_of_text(item: Any) -> bool:
-    return isinstance(item, Mapping) and isinstance(item.get("text"), str) and item.get("type", "text") == "text"
+    texts = [item[name] for name in ("text", "content") if name in item] if isinstance(item, Mapping) else []
+    return len(texts) == 1 and isinstance(texts[0], str) and item.get("type", "text") == "text" and "role" not in item
 
 
 def _is_choice(item: Any) -> bool:
@@ -298,7 +305,7 @@ def _forms_of_turns(turns: Sequence[Mapping[str, Any]]) -> Iterator[Form]:
 def is_turn(turn: Mapping[str, Any]) -> bool:
     """Return whether an object has a role, and a content or calls; null counts as content."""
     keys = {TURN.key(name) for name in turn}
-    is_of_calls = "tool_calls" in turn or ROLE_NAMES.get(role_of(turn)) == FUNCTION_CALL
+    is_of_calls = bool({"tool_calls", FUNCTION_CALL} & turn.keys()) or ROLE_NAMES.get(role_of(turn)) == FUNCTION_CALL
     return "role" in keys and ("content" in keys or is_of_calls)
 
 

@@ -62,7 +62,7 @@ CALL = Keys(
             "name": ("name", "tool_name", "function_name", "tool", "action"),
             "arguments": (
                 *("arguments", "args", "parameters", "input", "params", "kwargs", "tool_input", "tool_args"),
-                *("tool_arguments", "function_arguments", "action_input"),
+                *("tool_arguments", "function_arguments", "action_input", "tool_kwargs"),
             ),
             "id": ("id", "call_id", "tool_call_id", "tool_use_id"),
         }
@@ -102,7 +102,7 @@ TURN = Keys(
     names=MappingProxyType(
         {
             "role": ("role", "from", "speaker", "sender"),
-            "content": ("content", "value", "parts", "text", "message", "utterance"),
+            "content": ("content", "value", "parts", "text", "message", "utterance", "blocks"),
         }
     ),
 )

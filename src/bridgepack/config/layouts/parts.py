@@ -10,18 +10,22 @@ HUB = "https://huggingface.co/datasets"
 TRL = "https://huggingface.co/docs/trl/dataset_formats"
 QUESTIONS = (
     *("question", "query", "prompt", "problem", "instruction", "input", "inputs", "user", "human", "user_prompt"),
-    *("user_message", "user_input"),
+    *("user_message", "user_input", "text_input", "input_text"),
 )
 ANSWERS = (
     *("answer", "response", "solution", "completion", "output", "assistant", "target", "targets", "chosen", "reply"),
-    *("generation", "generated_solution", "bot", "gpt", "assistant_response", "model_response"),
+    *("generation", "generated_solution", "bot", "gpt", "assistant_response", "model_response", "output_text"),
+    "ideal",
 )
 CONTEXTS = ("context", "passage", "document", "reference", "background")
 TURNS = ("messages", "conversations", "conversation", ANY_COLUMN)
 OPEN = ("prompt", "input", "messages", "conversation", "conversations", "history", "context", ANY_COLUMN)
 ANY = (Form.ANY,)
+#: The request of a log, and what was answered.
+REQUESTS = ("request", "input", "inputs", "body", "request_body")
+RESPONSES = ("response", "output", "outputs", "response_body")
 #: The answers of a preference pair.
-CHOSEN = ("chosen", "chosen_response", "response_chosen", "accepted", "preferred_output", "preferred")
+CHOSEN = ("chosen", "chosen_response", "response_chosen", "accepted", "preferred_output", "preferred", "response_j")
 REJECTED = (
     "rejected",
     "rejected_response",
@@ -31,12 +35,13 @@ REJECTED = (
     "dispreferred",
     "rejected_messages",
     "rejected_answer",
+    "response_k",
 )
 #: Layouts of columns, which a conversation with the same text comes before.
 OF_COLUMNS = (
     *("alpaca", "instruction_context", "answer_spans", "question_answers", "context_question", "prompt_completion"),
     *("question_thinking_answer", "question_answer", "turns_and_answer", "turns_and_calls", "question_and_turns"),
-    *("prompt_completion_turns", "history"),
+    *("prompt_completion_turns", "history", "prompt_only"),
 )
 THOUGHTS = slot(
     *("reasoning_content", "thinking", "reasoning", "cot", "complex_cot", "rationale", "chain_of_thought", "thought"),
@@ -59,6 +64,7 @@ WHOLE = chat({"from_column": "turns"})
 OPENAI = {"turns": slot(*TURNS, form=Form.OPENAI)}
 SHAREGPT = {"turns": slot(*TURNS, form=(Form.SHAREGPT, Form.OPENAI))}
 EITHER = {"turns": slot(*TURNS, form=(Form.OPENAI, Form.SHAREGPT))}
-#: An answer, which can be a number.
-ANSWER = slot(*ANSWERS, form=(Form.TEXT, Form.NUMBER))
-PAIR = {"question": slot(*QUESTIONS), "answer": ANSWER, "thoughts": THOUGHTS}
+#: A text, which can be a number.
+SAID = (Form.TEXT, Form.NUMBER)
+ANSWER, QUESTION = slot(*ANSWERS, form=SAID), slot(*QUESTIONS, form=SAID)
+PAIR = {"question": QUESTION, "answer": ANSWER, "thoughts": THOUGHTS}

@@ -2,7 +2,7 @@
 
 from bridgepack.config.layouts.entry import ANY_COLUMN, DataSet, PublicLayout, slot
 from bridgepack.config.layouts.forms import Form
-from bridgepack.config.layouts.parts import ANSWERS, ANY, HUB, QUESTIONS, TRL
+from bridgepack.config.layouts.parts import ANSWERS, ANY, CONTEXTS, HUB, QUESTIONS, SAID, TRL
 
 _ONE_EACH = "Write one row for each, with its turns in a column named messages"
 _JOIN = (
@@ -90,8 +90,26 @@ REFUSED: tuple[PublicLayout, ...] = (
         url="https://huggingface.co/docs/dataset-viewer/rows",
         slots={"row": slot(ANY_COLUMN, form=Form.ROW)},
         layout=None,
-        refusal="the turns are inside an object. Write the object as the row, or name their path in data.layout, such "
-        "as row.messages for the turns in messages of a column row",
+        refusal="the turns are inside an object. Name their path in data.layout, such as row.messages for the turns in "
+        "messages of a column row, and the path of what belongs to them, such as the answer; or, if the object has all "
+        "of it, write the object as the row",
+    ),
+    PublicLayout(
+        name="object_answer",
+        title="a question, and an answer that is an object or a list",
+        url="https://www.json.org",
+        slots={
+            "question": slot(*QUESTIONS, form=SAID),
+            "input": slot("input", form=(*SAID, Form.DATA), needs="optional"),
+            "context": slot(*CONTEXTS, needs="optional"),
+            "system": slot("system", "system_prompt", needs="optional"),
+            "answer": slot(*ANSWERS, form=Form.DATA),
+        },
+        layout=None,
+        refusal="the answer is no text, and a model answers with text. Write the text that the model is to say in its "
+        "place (of JSON, json.dumps in Python), or name the path of a text inside it in data.layout, such as "
+        "answer.value",
+        is_alone=True,
     ),
     PublicLayout(
         name="listed_rows",

@@ -14,6 +14,11 @@ from bridgepack.config.recipe.layout import AnyLayout
 #: Value of `--layout` that writes no layout.
 NO_LAYOUT = "none"
 _BY_HAND = f"To name the columns yourself in data.layout, write the recipe with --layout {NO_LAYOUT}"
+_PATHS = (
+    "There, what is inside a column has a path, such as data.prompt or answers.0.value; turns under names that are not "
+    "known are to be written anew, as a column messages with a list of {role: user, content: ..} and "
+    "{role: assistant, content: ..}"
+)
 _IN_RECIPE = "To name the columns yourself, write data.layout"
 _WIDEST, _SHOWN = 60, 4
 
@@ -67,7 +72,9 @@ def lacks_columns(data_name: str, entries: Sequence[PublicLayout], columns: Mapp
 
 def unknown_columns(data_name: str, columns: Mapping[str, str]) -> str:
     """Return the message for rows that no layout reads."""
-    return f"{data_name}: no known layout reads its rows; they have {_list_columns(columns)}. {_BY_HAND}."
+    paths = any(contents.endswith((", a list", ", an object")) for contents in columns.values())
+    inside = f" {_PATHS}." if paths else ""
+    return f"{data_name}: no known layout reads its rows; they have {_list_columns(columns)}. {_BY_HAND}.{inside}"
 
 
 def no_layout_of_kind(data_name: str, kind: str, columns: Mapping[str, str], kinds: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from bridgepack.config.layouts.candidates import Candidate
 from bridgepack.config.layouts.contents import FLAGS, Contents, flag_of, holds, is_mask_claim, plain_name
 from bridgepack.config.layouts.forms import Form, forms_of, function_of, list_in, role_of
-from bridgepack.config.layouts.keys import CALL, PAIR, TURN, listed_turns
+from bridgepack.config.layouts.keys import CALL, PAIR, RESULT, TURN, listed_turns
 from bridgepack.config.layouts.roles import FUNCTION_CALL, ROLE_NAMES
 from bridgepack.config.layouts.turn_items import as_turns
 
@@ -63,20 +63,38 @@ def turn_fields(candidate: Candidate, rows: Sequence[Mapping[str, Any]]) -> Turn
 
 def _fields_of(turn: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the fields of a turn that are not always read, and the keys that its calls and parts should not have."""
-    keys = TURN if role_of(turn) else PAIR
+    names_read = _names_read(turn)
     for name, value in turn.items():
-        if name not in _READ and not keys.key(name) and not _is_of_call(turn, str(name)):
+        if name not in names_read and not _is_of_call(turn, str(name)):
             yield str(name), value
     for call in list_in(turn.get("tool_calls")):
         if isinstance(call, Mapping):
             function = function_of(call)
             inside = ".function" if function is not call else ""
+            around = CALL.unknown_names(call) if inside else ()
+            yield from ((f"tool_calls.{name}", call[name]) for name in around)
             yield from ((f"tool_calls{inside}.{name}", function[name]) for name in CALL.unknown_names(function))
     if ROLE_NAMES.get(role_of(turn)) == FUNCTION_CALL:
         for call in list_in(turn.get("content") or turn.get("value")):
             if isinstance(call, Mapping):
                 function = function_of(call)
                 yield from ((f"{FUNCTION_CALL}.{name}", function[name]) for name in CALL.unknown_names(function))
+
+
+def _names_read(turn: Mapping[str, Any]) -> frozenset[str]:
+    """Return the fields of a turn that are read: of several with its text, the one that its reader takes."""
+    if not role_of(turn):
+        return _READ | {str(name) for name in turn if PAIR.key(name)}
+    contents = TURN.names_in(turn).get("content", [])
+    is_of_sharegpt = "from" in turn and "value" in turn and not ("role" in turn and "content" in turn)
+    usual_name = "value" if is_of_sharegpt else "content"
+    content_names = {usual_name} if usual_name in contents else {*contents[:1]}
+    if "content" in contents and isinstance(turn.get("parts"), list):  # Vercel's, of which one is a copy
+        content_names = {"content", "parts", "toolInvocations"}
+    roles = {str(name) for name in turn if TURN.key(name) == "role"}
+    is_result = ROLE_NAMES.get(role_of(turn)) == "tool"
+    ids = {str(name) for name in turn if RESULT.key(name) in ("name", "tool_call_id")} if is_result else set()
+    return (_READ - {"content", "value"}) | content_names | roles | ids
 
 
 def _is_of_call(turn: Mapping[str, Any], name: str) -> bool:

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 from bridgepack.config.json_text import parsed_json
 from bridgepack.config.layouts.contents import is_empty
-from bridgepack.config.layouts.keys import PAIR, PART, REASONING, TURN
+from bridgepack.config.layouts.keys import PAIR, PART, REASONING, RESULT, TURN
 from bridgepack.config.layouts.roles import FUNCTION_CALL, ROLE_NAMES, ROLES
 from bridgepack.config.layouts.turn_items import as_turns
 from bridgepack.config.recipe.layout import TURN_FIELD
-from bridgepack.data.layouts.api_parts import is_part_of_api, messages_in_parts
+from bridgepack.data.layouts.api_parts import is_part_of_api, messages_in_parts, text_of_thought
 from bridgepack.data.layouts.calls import OtherKeys, call_of, calls_of_turn, reject_nameless
 from bridgepack.data.reading.inputs import names_of
 from bridgepack.data.reading.json_texts import value_of_json
@@ -27,6 +27,9 @@ _PLAIN_FIELDS, _PAIR_LENGTH = 2, 2
 _CALLS_PATH, _CALL_PATH = f"{TURN_FIELD}tool_calls", f"{TURN_FIELD}{FUNCTION_CALL}"
 #: Channels of turns that are no answers, in OpenAI's Harmony format.
 _CHANNELS_OF_THOUGHTS = ("analysis", "commentary")
+#: Names of a turn's role, and keys of a tool's turn that have other names.
+_ROLE_FIELDS, _OF_RESULTS = TURN.names["role"], ("name", "tool_call_id")
+_KNOWN_ROLES = ROLES | {FUNCTION_CALL}
 #: Fields of a turn of calls that are the call, where it has no content.
 _FIELDS_OF_CALL = ("name", "arguments", "args", "parameters", "input", "function")
 
@@ -68,6 +71,7 @@ class MessageReader:
             if not isinstance(turn, Mapping) or not {"role", "content"} <= turn.keys():
                 renamed_turns.update(range(first, len(messages)))
             for message in messages[first:]:
+                _read_thoughts(message, unread)
                 _read_calls(message, where, other_keys)
         return Messages(messages, False, frozenset(renamed_turns), unread, other_keys)
 
@@ -87,7 +91,7 @@ class MessageReader:
 
     def _messages_of(self, turn: Any, where: str, unread: OtherKeys) -> Iterator[dict[str, Any]]:
         if isinstance(turn, (list, tuple)) and len(turn) == _PAIR_LENGTH:
-            turn = dict(zip(("user", "assistant"), turn, strict=True))
+            turn = dict(zip(("user", "assistant"), (turn[0], "" if turn[1] is None else turn[1]), strict=True))
         if not isinstance(turn, Mapping):
             detail = f"{where} is {kind_of(turn)}; it must be an object, or a list of a question and its answer"
             raise RowError(DropReason.INVALID_FIELD, detail)
@@ -98,6 +102,8 @@ class MessageReader:
             fields["tool_calls"] = value_of_json(calls, f"{where}: tool_calls") if calls.strip() else []
         if fields.get("tool_calls") == []:
             del fields["tool_calls"]
+        if isinstance(fields.get("parts"), list):
+            _take_parts(fields, where)
         names = _names_of(turn, fields, where)
         if names is not None:
             yield self._message(fields, *names, where, unread)
@@ -110,18 +116,22 @@ class MessageReader:
     def _message(
         self, fields: dict[str, Any], role_name: str, content_name: str, where: str, unread: OtherKeys
     ) -> dict[str, Any]:
-        name = fields[role_name]
-        if not isinstance(name, str):
-            raise RowError(DropReason.INVALID_FIELD, f"{where}: the role is {kind_of(name)}; it must be text")
-        role = self._role_aliases.get(name.lower()) or ROLE_NAMES.get(name) or ROLE_NAMES.get(name.lower(), name)
+        role = self._role(fields[role_name], where)
+        for name in _ROLE_FIELDS:
+            second_role = fields.get(name) if name != role_name else None
+            if isinstance(second_role, str) and self._role(second_role, where) in _KNOWN_ROLES - {role}:
+                detail = f"{where} has the role {fields[role_name]!r} in {role_name}, but {second_role!r} in {name}"
+                raise RowError(DropReason.INVALID_FIELD, f"{detail}; remove one")
         is_renamed = role_name != "role" or content_name != "content"
         left_out = {role_name, content_name, "role", "content"} if is_renamed else {"role", "content"}
+        if is_renamed and content_name != "content" and not is_empty(fields.get("content")):
+            unread.setdefault(f"{TURN_FIELD}content", fields["content"])
         if role == FUNCTION_CALL:
             return _turn_of_calls(fields, content_name, left_out, where, unread)
         if role not in ROLES:
             raise RowError(
                 DropReason.UNKNOWN_ROLE,
-                f"{where}: role {name!r}; known: {', '.join(sorted(ROLES))}; name it in data.role_aliases",
+                f"{where}: role {role!r}; known: {', '.join(sorted(ROLES))}; name it in data.role_aliases",
             )
         if fields.get("channel") in _CHANNELS_OF_THOUGHTS:
             raise RowError(
@@ -130,10 +140,51 @@ class MessageReader:
                 "reasoning_content of the answer that follows, or its call as tool_calls",
             )
         content = _content_of(fields.get(content_name), role, f"{where}: content")
+        if role == "tool":
+            fields = _with_names_of_results(fields)
         if not is_renamed:
             return {**fields, "role": role, "content": content}
         other_fields = {name: value for name, value in fields.items() if name not in left_out}
         return {"role": role, "content": content, **other_fields}
+
+    def _role(self, name: Any, where: str) -> str:
+        """Return the role that a name stands for, or the name itself; a number is the text that JSON writes."""
+        if isinstance(name, int) and not isinstance(name, bool):
+            name = str(name)
+        if not isinstance(name, str):
+            raise RowError(DropReason.INVALID_FIELD, f"{where}: the role is {kind_of(name)}; it must be text")
+        return self._role_aliases.get(name.lower()) or ROLE_NAMES.get(name) or ROLE_NAMES.get(name.lower(), name)
+
+
+def _with_names_of_results(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a tool's turn with OpenAI's names for the tool and its call; an `id` is the turn's own."""
+    names = {name: RESULT.key(name) for name in fields if name != "id"}
+    keys = {name: key for name, key in names.items() if key in _OF_RESULTS and key not in fields}
+    return {keys.get(name, name): value for name, value in fields.items()}
+
+
+def _take_parts(fields: dict[str, Any], where: str) -> None:
+    """Put the parts of a turn of Vercel's AI SDK in the place of its content, whose text is a copy of theirs.
+
+    Raises:
+        RowError: the content says something else.
+    """
+    parts, content = fields["parts"], fields.get("content")
+    if not isinstance(content, str) or not all(isinstance(part, Mapping) and "type" in part for part in parts):
+        return
+    texts = "".join(str(part.get("text", "")) for part in parts)
+    if content.strip() not in texts:
+        why = TURN.why_twice({"content": ["content", "parts"]})
+        raise RowError(DropReason.INVALID_FIELD, f"{where}: {why}")
+    fields["content"] = fields.pop("parts")
+    calls = fields.get("toolInvocations")
+    ids = {item["toolCallId"] for part in parts for item in (part, part.get("toolInvocation")) if _has_id(item)}
+    if isinstance(calls, list) and all(_has_id(call) and call["toolCallId"] in ids for call in calls):
+        del fields["toolInvocations"]
+
+
+def _has_id(item: Any) -> bool:
+    return isinstance(item, Mapping) and isinstance(item.get("toolCallId"), str)
 
 
 def _names_of(turn: Mapping[str, Any], fields: Mapping[str, Any], where: str) -> tuple[str, str] | None:
@@ -151,8 +202,13 @@ def _names_of(turn: Mapping[str, Any], fields: Mapping[str, Any], where: str) ->
         raise RowError(DropReason.INVALID_FIELD, f"{where}: {why}")
     if contents:
         return role, contents[0]
-    is_call = fields.get("tool_calls") or (
-        ROLE_NAMES.get(str(fields[role]).lower()) == FUNCTION_CALL and any(name in fields for name in _FIELDS_OF_CALL)
+    is_call = (
+        fields.get("tool_calls")
+        or fields.get(FUNCTION_CALL)
+        or (
+            ROLE_NAMES.get(str(fields[role]).lower()) == FUNCTION_CALL
+            and any(name in fields for name in _FIELDS_OF_CALL)
+        )
     )
     return (role, "content") if is_call or (role == "role" and "content" in turn) else None
 
@@ -184,10 +240,13 @@ def _messages_of_pair(fields: Mapping[str, Any], where: str) -> Iterator[dict[st
     """
     names_of_keys = PAIR.names_in(fields)
     other_fields = {name: value for name, value in fields.items() if not PAIR.key(name)}
+    has_empty_answer = "assistant" in names_of_keys
     names_of_keys = {key: [n for n in names if not is_empty(fields[n])] for key, names in names_of_keys.items()}
     if why := PAIR.why_twice(names_of_keys):
         raise RowError(DropReason.INVALID_FIELD, f"{where}: {why}")
     for key in PAIR.names:
+        if key == "assistant" and has_empty_answer and names_of_keys.get("user") and not names_of_keys["assistant"]:
+            yield {"role": key, "content": "", **other_fields}
         if names := names_of_keys.get(key):
             content = _content_of(fields[names[0]], key, f"{where}: {names[0]}")
             yield {"role": key, "content": content, **(other_fields if key == "assistant" else {})}
@@ -233,6 +292,18 @@ def _parts_in_text(content: str) -> Any:
         isinstance(part, Mapping) and part.get("type") == "text" and isinstance(part.get("text"), str) for part in parts
     )
     return parts if are_parts else content
+
+
+def _read_thoughts(message: dict[str, Any], unread: OtherKeys) -> None:
+    """Put thoughts that are a list into one text; adds those that are something else to `unread`, without a field."""
+    for name in REASONING:
+        thoughts = message.get(name)
+        if thoughts is None or isinstance(thoughts, str):
+            continue
+        if (text := text_of_thought(thoughts)) is not None:
+            message[name] = text
+        else:
+            unread.setdefault(f"{TURN_FIELD}{name}", message.pop(name))
 
 
 def _read_calls(message: dict[str, Any], where: str, other_keys: OtherKeys) -> None:

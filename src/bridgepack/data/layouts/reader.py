@@ -13,6 +13,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.layouts.detection import detect_reading
 from bridgepack.data.layouts.makers import ChatMaker, MadeRow, Maker, maker_of
 from bridgepack.data.layouts.messages import MessageReader
+from bridgepack.data.layouts.values import as_inside
 from bridgepack.data.reading.inputs import InputFile, names_of
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
@@ -146,6 +147,7 @@ def unread_parts(value: Any, path: str, parts: Inside) -> Iterator[tuple[str, An
 
     [["a"], ["b"]] at `history`, of which `history.0` is read -> (`history.*`, ["b"])
     """
+    value = as_inside(value, path)
     if isinstance(value, Mapping):
         for name, item in value.items():
             if name not in parts:

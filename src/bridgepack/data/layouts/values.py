@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bridgepack.config.layouts.contents import is_empty
+from bridgepack.config.layouts.contents import is_empty, is_nan
 from bridgepack.config.layouts.keys import TURN, listed_turns
 from bridgepack.config.recipe.layout import OWN_TEMPLATE_VARIABLES, Column, VariableColumn, parts_of
 from bridgepack.data.reading.inputs import names_of
@@ -24,6 +24,7 @@ def value_of(row: Mapping[str, Any], column: Column) -> Any:
         return row[column.path]
     value = row.get(column.name)
     for part in column.path.split(".")[1:]:
+        value = as_inside(value, column.name)
         if isinstance(value, Mapping):
             value = value.get(part)
         elif isinstance(value, Sequence) and not isinstance(value, str) and part.isdecimal() and int(part) < len(value):
@@ -33,6 +34,15 @@ def value_of(row: Mapping[str, Any], column: Column) -> Any:
     return value
 
 
+def as_inside(value: Any, name: str) -> Any:
+    """Return what is inside a value of which a path reads a part: of a text, the object or list that it is in JSON.
+
+    Raises:
+        RowError: it begins like JSON, and is none.
+    """
+    return value_of_json(value, name) if isinstance(value, str) and value.lstrip()[:1] in ("[", "{") else value
+
+
 def text_at(row: Mapping[str, Any], column: Column, *, takes_numbers: bool = False) -> str:
     """Return a row's text in a column; with `takes_numbers` a number is the text that JSON writes, as an answer can be.
 
@@ -40,7 +50,7 @@ def text_at(row: Mapping[str, Any], column: Column, *, takes_numbers: bool = Fal
         RowError: it is missing, null or not text, or half a character.
     """
     value = value_of(row, column)
-    if value is None:
+    if value is None or is_nan(value):
         how = "null" if column.path in row else f"missing; it has: {names_of(row)}"
         raise RowError(DropReason.MISSING_FIELD, f"{column.path} is {how}")
     if takes_numbers and _is_number(value):

@@ -7,9 +7,10 @@ from bridgepack.config.layouts.contents import is_empty
 from bridgepack.data.sequences.conversation import Conversation
 from bridgepack.data.sequences.encoding import Loss
 from bridgepack.data.sequences.inline_thoughts import ThoughtMover
-from bridgepack.data.sequences.marked_text import OLD_CALL, REFUSAL
+from bridgepack.data.sequences.marked_text import REFUSAL
 from bridgepack.data.sequences.markers import ASSISTANT
 from bridgepack.data.sequences.media import media_of
+from bridgepack.data.sequences.mending import OLD_CALL
 from bridgepack.records import LostKind
 
 _SAYS_SOMETHING = ("tool_calls", OLD_CALL, REFUSAL, "audio")

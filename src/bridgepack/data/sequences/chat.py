@@ -16,11 +16,11 @@ from bridgepack.data.sequences.doubled_tokens import DoubledInChats
 from bridgepack.data.sequences.encoding import FlatBatch, Loss, Prepared, mask_out
 from bridgepack.data.sequences.generation_prompts import GenerationPrompts
 from bridgepack.data.sequences.lost_content import LostContentFinder
-from bridgepack.data.sequences.marked_text import OLD_CALL, REFUSAL
+from bridgepack.data.sequences.marked_text import REFUSAL
 from bridgepack.data.sequences.markers import ASSISTANT
 from bridgepack.data.sequences.marking.of_recipe import markers_for
 from bridgepack.data.sequences.masks import RenderedChat
-from bridgepack.data.sequences.mending import part_hint, thought_fields_of
+from bridgepack.data.sequences.mending import OLD_CALL, part_hint, text_of_part, thought_fields_of
 from bridgepack.data.sequences.splitting.parts import PartMaker, Parts
 from bridgepack.data.sequences.thoughts import ReasoningMasks, ThoughtOpenings, has_thoughts
 from bridgepack.data.sequences.tool_findings import ToolFindings
@@ -221,8 +221,8 @@ class ChatEncoder:
         if not unread:
             return ()
         ignored_names = row.ignored_names
-        contents = [message["content"] for message in conversation.messages if isinstance(message["content"], str)]
-        fields = unread_fields({name: value for name, value in unread.items() if name not in ignored_names}, contents)
+        unread = {name: value for name, value in unread.items() if name not in ignored_names}
+        fields = unread_fields(unread, _texts_read(conversation))
         is_obeyed = self._settings.message_weights == "mask"
         return tuple(
             field._replace(holds="identifier") if field.name == _VARIABLES else field  # `_unread` says what is lost
@@ -268,6 +268,16 @@ class ChatEncoder:
                     self._openings.take_off(mask[span], flat.input_ids[span])
                 except RowError as error:
                     errors[index] = error
+
+
+def _texts_read(conversation: Conversation) -> list[str]:
+    """Return the texts and thoughts of a conversation's turns."""
+    texts: list[str | None] = []
+    for message in conversation.messages:
+        content = message["content"]
+        texts += map(text_of_part, content if isinstance(content, list) else [content])
+        texts += [message[name] for name in REASONING if isinstance(message.get(name), str)]
+    return [text for text in texts if text]
 
 
 def _null_hint(settings: ChatPreprocessing, forms: Forms) -> str:

@@ -9,9 +9,10 @@ from bridgepack.config.recipe.layout import TURN_FIELD
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.sequences.inline_thoughts import ThoughtMover
 from bridgepack.data.sequences.markers import ASSISTANT
-from bridgepack.data.sequences.mending import Mender
+from bridgepack.data.sequences.mending import OLD_CALL, Mender
 from bridgepack.data.sequences.unread import flags_of
 from bridgepack.data.tokenizers.forms import AS_GIVEN, Forms
+from bridgepack.data.tokenizers.templates import names_field
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
 from bridgepack.records.rows import ReadRow
@@ -91,7 +92,9 @@ class ConversationReader:
             TokenizerError: thoughts are to be moved, and `template` has none.
         """
         self._settings = settings
-        self._mend = Mender(settings, forms, as_host, thought_fields).mend
+        # a template that shows calls, but does not know OpenAI's older field for one
+        moves_old_calls = forms.arguments != "given" and not names_field(template or "", OLD_CALL)
+        self._mend = Mender(settings, forms, as_host, thought_fields, moves_old_calls=moves_old_calls).mend
         self._mover = ThoughtMover(template or "") if settings.inline_thoughts == "move" else None
         if self._mover is not None:
             self._mover.require_thoughts()

@@ -13,7 +13,6 @@ from bridgepack.config.layouts.keys import REASONING
 from bridgepack.data.sequences.conversation import Conversation
 from bridgepack.data.sequences.encoding import Loss
 from bridgepack.data.sequences.marked_text import (
-    OLD_CALL,
     REFUSAL,
     TOOL,
     MarkedChat,
@@ -21,6 +20,7 @@ from bridgepack.data.sequences.marked_text import (
     thoughts_are_due,
 )
 from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers
+from bridgepack.data.sequences.mending import OLD_CALL
 from bridgepack.data.tokenizers.templates import names_field
 from bridgepack.data.tokenizers.texts import finder_of
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
@@ -233,7 +233,7 @@ def _after_calls(message: dict[str, Any], text: str, place: int) -> int:
         function = function_of(call)
         arguments = function.get("arguments")
         name, arguments_text = function.get("name"), arguments if isinstance(arguments, str) else _as_json(arguments)
-        if not isinstance(name, str):
+        if not isinstance(name, str) or not (arguments is None or isinstance(arguments, (str, Mapping))):
             return -1
         name_at = text.find(name, place, place + len(name) + _REACH)
         arguments_at = text.find(arguments_text, name_at, name_at + len(name) + len(arguments_text) + _REACH)

@@ -9,22 +9,21 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from bridgepack.config.json_text import parsed_json
+from bridgepack.config.layouts.contents import media_in
 from bridgepack.config.layouts.forms import function_of
 from bridgepack.config.layouts.keys import REASONING
 from bridgepack.data.sequences.conversation import Conversation
 from bridgepack.data.sequences.encoding import Loss
 from bridgepack.data.sequences.markers import ASSISTANT
+from bridgepack.data.sequences.mending import OLD_CALL
 from bridgepack.records import THOUGHT_MARKERS, LostKind
+from bridgepack.records.words import kind_of
 
-#: OpenAI's older field for a turn's only call.
-OLD_CALL = "function_call"
 #: Field of an answer that declines; content is then null.
 REFUSAL = "refusal"
 TOOL = "tool"
 _SHOWN = 60
 _TEXT_PARTS = frozenset({None, "text", "input_text", "output_text"})
-#: Words in the type of a part that no text can hold.
-_MEDIA = ("image", "audio", "video")
 #: Fields of a part that are not its text.
 _NOT_TEXT = frozenset({"type", "id", "cache_control"})
 
@@ -140,9 +139,9 @@ class MarkedChat:
             if isinstance(part, str):
                 marked_parts.append(self._with_mark(part, kind, where))
                 self._forbid_quotes(marked_parts[-1], part, where, is_json_fine=is_result)
-            elif name not in _TEXT_PARTS and (not is_result or _is_media(name)):
+            elif (kind_of_media := media_in(part)) or (name not in _TEXT_PARTS and not is_result):
                 marked_parts.append(part)
-                detail = f"{where} a {name} cannot be part of a packed text"
+                detail = f"{where} a {kind_of_media or name} cannot be part of a packed text"
                 self._unwanted.append(("", LostKind.CONTENT_PARTS, detail))
             elif isinstance(part, Mapping):
                 # a tool may well answer with JSON, but not with parts of text as JSON
@@ -203,6 +202,8 @@ class MarkedChat:
         if isinstance(arguments, str) and not isinstance(values, Mapping):
             self._unwanted.append((call, LostKind.TOOL_ARGUMENTS, f"{description} are text that is not a JSON object"))
             return arguments
+        if values and not isinstance(values, Mapping):
+            self._unwanted.append((call, LostKind.TOOL_ARGUMENTS, f"{description} are {kind_of(values)}, no object"))
         if not values or not isinstance(values, Mapping):
             return arguments
         key, value = (self._want(LostKind.TOOL_ARGUMENTS, description, call) for _ in range(2))
@@ -237,10 +238,6 @@ def split_thoughts(content: str) -> tuple[str, str, str]:
             has_words = thoughts.replace(opening, "").strip()
             return (thoughts, end, answer) if has_words else ("", thoughts + end, answer)
     return "", "", content
-
-
-def _is_media(name: Any) -> bool:
-    return isinstance(name, str) and any(word in name for word in _MEDIA)
 
 
 def thoughts_are_due(messages: Sequence[Mapping[str, Any]], index: int) -> bool:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from bridgepack.config.layouts.contents import media_in
 from bridgepack.data.sequences.encoding import Loss
 from bridgepack.data.sequences.markers import ASSISTANT
 from bridgepack.records import LostKind
@@ -38,7 +39,6 @@ def _place_in(text: str) -> str:
 
 def _part_in(content: Any) -> str:
     for part in content if isinstance(content, list) else ():
-        kind = part.get("type") if isinstance(part, Mapping) else None
-        if isinstance(kind, str) and any(word in kind for word in _WORDS):
+        if kind := media_in(part):
             return f"has a part of the type {kind!r}"
     return ""

@@ -26,6 +26,8 @@ _ANTHROPIC = {
     "tool_result": "write Anthropic's results as turns with the role tool",
     "thinking": "write Anthropic's thoughts as reasoning_content of the turn",
 }
+#: OpenAI's older field for a turn's only call.
+OLD_CALL = "function_call"
 _Change = Callable[[Any, str], Any]
 _Contents = Mapping[str | None, str | None]
 
@@ -39,12 +41,15 @@ class Mender:
         forms: Forms,
         as_host: Collection[str] = (),
         thought_fields: Mapping[str, str] = MappingProxyType({}),
+        *,
+        moves_old_calls: bool = False,
     ) -> None:
         """Take the forms of the template, for settings that are `auto`.
 
         `as_host` names settings that are `keep` where the host changes rows itself: it leaves other turns alone.
-        `thought_fields` as of `thought_fields_of`.
+        `thought_fields` as of `thought_fields_of`. `moves_old_calls` puts a `function_call` among the `tool_calls`.
         """
+        self._moves_old_calls = moves_old_calls
         self._thought_fields = thought_fields
         self._as_host = frozenset(as_host)
         self._parts, self._forms_of_parts = settings.content_parts, forms.parts
@@ -72,6 +77,9 @@ class Mender:
         """
         if self._thought_fields and message["role"] == ASSISTANT:
             message = _with_thoughts(message, self._thought_fields)
+        if self._moves_old_calls and isinstance(message.get(OLD_CALL), Mapping) and not message.get("tool_calls"):
+            message = {**message, "tool_calls": [{"type": "function", "function": message[OLD_CALL]}]}
+            del message[OLD_CALL]
         content, calls = message["content"], message.get("tool_calls")
         if content and not calls and type(content) is str:
             return message

@@ -1,7 +1,7 @@
 """What nobody reads: columns of a row, and fields of its turns, with what they hold."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from typing import Any
 
 from bridgepack.config.layouts.contents import FLAGS, flag_of, holds, is_empty, is_media, plain_name
@@ -20,13 +20,13 @@ def flags_of(row: ReadRow) -> Mapping[str, Any]:
     return {name: unread[name] for name in unread if plain_name(name) in FLAGS} if unread else unread
 
 
-def unread_fields(unread: Mapping[str, Any], texts: Iterable[str] = ()) -> Iterator[UnreadCount]:
-    """Yield what the unread columns of one row hold; a copy of one of `texts`, which are read, is an identifier."""
+def unread_fields(unread: Mapping[str, Any], texts: Collection[str] = ()) -> Iterator[UnreadCount]:
+    """Yield what the unread columns of one row hold; a copy of `texts`, which are read, is an identifier."""
     for name, value in unread.items():
         contents = holds(name, value)
         if contents is None or (contents == "flag" and _is_one(name, value)):
             continue
-        if contents == "text" and isinstance(value, str) and _is_copy(value, texts):
+        if contents == "text" and _is_copy(name, value, texts):
             contents = "identifier"
         yield UnreadCount(name=name, holds=contents, num_rows=1, row_offset=0, example=_short(value))
 
@@ -75,9 +75,16 @@ def _is_one(name: str, value: Any) -> bool:
     return all(flag_of(flag, name) == 1 for flag in flags)
 
 
-def _is_copy(value: str, texts: Iterable[str]) -> bool:
-    words = value.strip()
-    return any(words == text.strip() for text in texts)
+def _is_copy(name: str, value: Any, texts: Collection[str]) -> bool:
+    """Return whether a text, or every text in an object or a list, says what one of `texts` does."""
+    if isinstance(value, str):
+        words = value.strip()
+        return any(words == text.strip() for text in texts)
+    if not isinstance(value, (Mapping, list, tuple)):
+        return False
+    items = value.items() if isinstance(value, Mapping) else ((name, item) for item in value)
+    contents = [(str(key), item) for key, item in items if holds(str(key), item) == "text"]
+    return bool(contents) and all(_is_copy(key, item, texts) for key, item in contents)
 
 
 def _short(value: Any) -> str:

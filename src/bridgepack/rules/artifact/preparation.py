@@ -43,11 +43,14 @@ CURES: Mapping[DropReason, str] = {
     DropReason.TIME_OUT: _IN_THE_LEDGER,
     DropReason.MISSING_FIELD: "name the columns in data.layout; give each shape of rows a source with its layout",
     DropReason.UNKNOWN_ROLE: "name the role in data.role_aliases",
-    DropReason.TEMPLATE_ERROR: "leave preprocessing.null_content at auto if content is null, or use another template",
+    DropReason.TEMPLATE_ERROR: "correct what the template's message names in the rows (Mistral's templates want ids of "
+    "nine letters and digits in calls and results); leave preprocessing.null_content at auto if content is null, or "
+    "use another template",
     DropReason.CONTROL_TOKENS_IN_TEXT: "remove the control tokens from the texts",
     DropReason.LOST_CONTENT: "fix the data or the template, or set preprocessing.on_lost_content to keep",
-    DropReason.NO_ASSISTANT_MASK: "set preprocessing.assistant_markers, or use another template; where the reason "
-    "names the generation prompt, set preprocessing.mask_generation_prompt to false",
+    DropReason.NO_ASSISTANT_MASK: "set preprocessing.assistant_markers, or use another template; where the reason is "
+    "that there is no assistant turn, add the answer or remove the row; where it names the generation prompt, set "
+    "preprocessing.mask_generation_prompt to false",
     DropReason.BOUNDARY_IN_TOKEN: "give turns without a thought the one that the generation prompt begins, or train "
     "and serve them with the template's switch, such as enable_thinking: false, if it has one; or give them weight 0 "
     "with preprocessing.message_weights mask, set preprocessing.mask_generation_prompt to false, or use a tokenizer "
@@ -156,8 +159,9 @@ def template_drops_tool_names(facts: ArtifactFacts) -> Found:
         name, such as Kimi K2's, need ids like `functions.lookup:0`.
     Bad: a template that renders a call of `lookup` with id `call00001` as `<|tool_call_begin|>call00001`.
     Good: a template that renders it as `<|tool_call_begin|>lookup`.
-    Fix: Put the name into the ids of the calls, or set tokenizer.chat_template to a template that writes the name.
-        Ignore this finding if the data has no tool calls. Evidence: executed with a probe conversation at build time.
+    Fix: Set tokenizer.chat_template to a template that writes the name; or put the name into the ids of the calls, and
+        ignore this finding, as you do if the data has no tool calls. Evidence: executed with a probe conversation at
+        build time.
     """
     if require_known(
         facts.require_manifest().tokenizer.get("drops_tool_names"), "how the chat template writes tool calls"

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from bridgepack.data.sequences.conversation import Conversation
-from bridgepack.data.sequences.marked_text import OLD_CALL
 from bridgepack.data.sequences.markers import ASSISTANT
 from bridgepack.data.sequences.masks import RenderedChat
+from bridgepack.data.sequences.mending import OLD_CALL
 from bridgepack.data.sequences.over_long import HistoryCut
 
 #: Roles of turns that stay when others are left out.

@@ -17,6 +17,8 @@ def value_at(row: Mapping[str, Any], path: str) -> Any:
         return row[path]
     value: Any = row
     for step in path.split("."):
+        if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
+            value = of_json(value, path)
         if isinstance(value, Mapping):
             value = value.get(step)
         elif isinstance(value, list) and step.isdecimal() and int(step) < len(value):

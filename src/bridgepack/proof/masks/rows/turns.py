@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bridgepack.proof.masks.rows.columns import is_blank, of_json
-from bridgepack.proof.masks.rows.conversation import ASSISTANT, UnreadableRowError
+from bridgepack.proof.masks.rows.conversation import ASSISTANT, REASONING, UnreadableRowError
 
 _ROLES = ("system", "developer", "user", ASSISTANT, "tool")
 #: ShareGPT's names of speakers.
@@ -42,11 +42,16 @@ FLAGS = frozenset(
 )
 #: Types of parts that are no text, and keys of parts that hold none.
 _OF_APIS = ("tool_use", "tool_result", "thinking", "mcp_tool_use", "mcp_tool_result")
-_OF_VERCEL = ("tool-call", "tool-result", "reasoning")
+_OF_VERCEL = ("tool-call", "tool-result", "reasoning", "dynamic-tool", "step-start")
+_OF_OTHERS = ("tool_call", "tool_call_response", "redacted_thinking", "document")
+#: What types of parts begin with that name a tool, or that no model is sent.
+_BEGINNINGS = ("tool-", "source-", "data-")
 _KEYS_OF_APIS = frozenset(
     {"functionCall", "function_call", "functionResponse", "function_response", "toolUse", "toolResult"}
-    | {"reasoningContent", "thought"}
+    | {"reasoningContent", "thought", "tool_call", "tool_call_result", "block_type"}
 )
+#: Fields of turns with what other fields say, too, or with what APIs have elsewhere.
+_OF_FRAMEWORKS = ("additional_kwargs", "parts", "blocks", "function_call", "call_id", "tool_use_id", "tool_name")
 _UNTRAINED, _TRAINED = (0, "0", "0.0", "false"), (1, "1", "1.0", "true")
 
 
@@ -81,6 +86,10 @@ def message_of(turn: Any, aliases: Mapping[str, str]) -> dict[str, Any]:
         raise UnreadableRowError("the content of a turn has parts that are calls, results or thoughts")
     if isinstance(content, str) and content.startswith("[{") and '"type"' in content:
         raise UnreadableRowError("the content of a turn may be parts as JSON text")
+    if any(not is_blank(fields.get(name)) for name in _OF_FRAMEWORKS):
+        raise UnreadableRowError("a turn has fields of a framework, or of OpenAI's older API")
+    if any(not isinstance(fields.get(name, ""), str) for name in REASONING):
+        raise UnreadableRowError("the thoughts of a turn are no text")
     are_parts = isinstance(content, list) and all(isinstance(part, Mapping) and "type" in part for part in content)
     if role == "tool" and isinstance(content, list) and not are_parts:
         raise UnreadableRowError("the content of a turn may be what a tool returned")
@@ -89,8 +98,11 @@ def message_of(turn: Any, aliases: Mapping[str, str]) -> dict[str, Any]:
 
 def _is_of_api(part: Any) -> bool:
     """Return whether a part of content is a call, a result or a thought, as APIs have them."""
-    is_object = isinstance(part, Mapping)
-    return is_object and (part.get("type") in (*_OF_APIS, *_OF_VERCEL) or not _KEYS_OF_APIS.isdisjoint(part))
+    if not isinstance(part, Mapping):
+        return False
+    kind = part.get("type")
+    is_named = isinstance(kind, str) and (kind in (*_OF_APIS, *_OF_VERCEL, *_OF_OTHERS) or kind.startswith(_BEGINNINGS))
+    return is_named or not _KEYS_OF_APIS.isdisjoint(part)
 
 
 def _role_of(speaker: Any, aliases: Mapping[str, str]) -> str:
