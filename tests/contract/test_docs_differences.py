@@ -168,6 +168,24 @@ def test_of_a_repeated_key_the_host_takes_the_last_value(both: MakeBoth) -> None
     assert drops(sides.own([GOOD, twice])) == {"invalid_json": 1}
 
 
+def test_of_an_older_call_the_host_trains_nothing(both: MakeBoth) -> None:
+    calls = "{%- for call in m.tool_calls or [] -%}[{{ call.function | tojson }}]{%- endfor -%}"
+    start, end = "{{- '<|im_start|>' + m.role + '\n' + (m.content or '') -}}", "{{- '<|im_end|>\n' -}}"
+    sides = both("{%- for m in messages -%}" + start + calls + end + "{%- endfor -%}{#- <|im_start|>assistant -#}")
+    question, answer = GOOD["messages"][:2]
+    result, function = {"role": "tool", "content": "200"}, {"name": "depth", "arguments": {"lake": "Uri"}}
+    silent = {"role": "assistant", "content": ""}
+
+    def row(**call: Any) -> dict[str, Any]:
+        return {"messages": [question, {**silent, **call}, result, answer]}
+
+    called = row(tool_calls=[{"type": "function", "function": function}])
+    assert sides.host([row(function_call=function)]) == sides.host([row()])
+    assert rows_of(sides.own([row(function_call=function)])) == rows_of(sides.own([row()]))
+    auto = {"tool_arguments": "auto", "null_content": "auto"}
+    assert rows_of(sides.own([row(function_call=function)], **auto)) == rows_of(sides.own([called], **auto))
+
+
 @pytest.mark.parametrize(
     ("kind", "multiple", "host_longest", "seed", "own", "shared"),
     [

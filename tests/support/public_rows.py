@@ -456,6 +456,11 @@ CHATS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         {"messages": [{"from_column": "history"}, user_turn("{query}"), assistant_turn("{response}")]},
     ),
     (
+        "ms_swift",
+        {"query": QUESTION, "response": ANSWER, "history": [["2 + 2?", 4]]},
+        {"messages": [{"from_column": "history"}, user_turn("{query}"), assistant_turn("{response}")]},
+    ),
+    (
         "xtuner",
         {
             "conversation": [

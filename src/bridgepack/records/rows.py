@@ -1,16 +1,14 @@
 """A row as its layout reads it: what encoders take, and what nobody reads."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class ReadRow:
-    """A row as its layout reads it."""
+class ReadRow(NamedTuple):
+    """A row as its layout reads it; a tuple, as every row makes one."""
 
     #: columns that encoders read, e.g. `messages` in OpenAI's form, `tools`, `system`
     columns: Mapping[str, Any]
@@ -21,9 +19,8 @@ class ReadRow:
     unread: Mapping[str, Any] = _NOTHING
     #: path of a key that no call, schema or part has -> its value; a template may still write it
     other_keys: Mapping[str, Any] = _NOTHING
-    ignored_names: frozenset[str] = (
-        frozenset()
-    )  #: columns and fields of turns, `messages.NAME`, that the layout ignores
+    #: columns and fields of turns, `messages.NAME`, that the layout ignores
+    ignored_names: frozenset[str] = frozenset()
     system_name: str = "system"  #: column with the row's system text
     #: positions of messages whose role or content had another name in the data
     renamed: frozenset[int] = frozenset()

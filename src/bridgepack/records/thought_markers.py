@@ -10,16 +10,19 @@ THOUGHT_MARKERS = (
     ("<|channel>thought\n", "<channel|>", False),
     ("<|channel|>analysis<|message|>", "<|end|>", False),
 )
+_NAMES = (
+    *("reasoning", "thinking", "thought", "thoughts", "scratchpad", "reflection", "analysis", "cot", "rationale"),
+    *("inner_monologue", "inner_thoughts"),
+)
 #: The same of answers in data sets, under a template with other markers: those of templates; OpenThoughts and Sky-T1;
-#: Reflection and others; Kimi.
+#: Reflection and others; Kimi; MedGemma.
 INLINE_THOUGHT_MARKERS = (
     *THOUGHT_MARKERS,
     ("<|begin_of_thought|>", "<|end_of_thought|>", True),
-    *(
-        (f"<{name}>", f"</{name}>", True)
-        for name in ("reasoning", "thinking", "thought", "thoughts", "scratchpad", "reflection", "analysis", "cot")
-    ),
+    *((f"<{name}>", f"</{name}>", True) for name in (*_NAMES, *map(str.title, ("think", *_NAMES)))),
+    *((f"<|{name}|>", f"<|/{name}|>", True) for name in ("think", *_NAMES)),
     ("◁think▷", "◁/think▷", True),
+    ("<unused94>thought\n", "<unused95>", True),
 )
 #: (opening, closing text) of what follows thoughts in answers of data sets.
 INLINE_ANSWER_MARKERS = (

@@ -1,6 +1,7 @@
 """The public layouts: each entry's rows are detected as its own, and read as its authors compose them."""
 
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -222,6 +223,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         "custom_id",
     ),
     (
+        "batch_output",
+        {"id": "b", "custom_id": "1", "response": {"status_code": 200, "body": {"choices": []}}, "error": None},
+        "custom_id",
+    ),
+    (
         "batch_input",
         {"custom_id": "1", "method": "POST", "url": "/v1", "body": {"messages": openai_turns(QUESTION)}},
         "custom_id",
@@ -427,6 +433,16 @@ def test_rows_of_several_shapes_are_told_with_their_shares() -> None:
     assert mentions(chosen.why, "67 % of the rows ", "another shape, first row 1'")
 
 
+def test_rows_that_are_refused_beside_rows_of_no_layout_are_refused_as_what_they_are() -> None:
+    failed = {"custom_id": "1", "response": None, "error": {"message": "The model failed here."}}
+    answered = {"custom_id": "2", "response": {"body": {"choices": [{"message": {"content": ANSWER}}]}}, "error": None}
+
+    with pytest.raises(ConfigError, match="look like batch_output") as refused:
+        detect([failed, answered])
+
+    assert "--layout NAME" not in str(refused.value)
+
+
 def test_few_odd_and_empty_rows_are_named() -> None:
     rows: list[Mapping[str, Any]] = [{"question": "2 + 2?", "answer": "4"}] * 199
     odd = detect([*rows, {"note": "It is a sum."}])
@@ -569,7 +585,13 @@ def test_there_is_no_hint_where_it_is_unclear() -> None:
         *((name, True, "flag") for name in ("weight", "train", "training")),
         *(("loss_mask", [0, 1], "flag"), ("weight", "0", "flag"), ("mask", "cover all the words here", "text")),
         *((name, "4", "text") for name in ("answer", "Output", "system_prompt", "finalAnswer", "answer2", "hint")),
-        *((name, 4, "text") for name in ("answer", "output")),
+        *((name, 4, "text") for name in ("answer", "output", "input", "question", "prompt", "system")),
+        *((name, value, "text") for name in ("output", "input") for value in ({"m": 200}, [1, 3], [{"m": 200}])),
+        *(("history", {"a?": "b"}, "text"), ("options", {"A": "3 m"}, "text"), ("prompt", {"id": "p1"}, "text")),
+        *(("context", {"id": "p1"}, "identifier"), ("usage", {"input": 3, "output": 5}, "identifier")),
+        *(("input", math.nan, None), ("actions", [{"API_name": "a"}], "text")),
+        *((name, "a.jpg", "text") for name in ("image", "image_path", "imgs", "audio_file", "imageUrl")),
+        *(("weights", [0, 1], "flag"), ("use_for_training", False, "flag"), ("include_in_loss", 0, "flag")),
         *((name, 4, "identifier") for name in ("prompt_tokens", "score_chosen", "turn", "id")),
         *(("prompt_id", "5f3c", "identifier"), ("model", "m-13b", "identifier"), ("redacted", True, "identifier")),
         *(("thinking", True, "text"), ("enable_thinking", False, "text"), ("toxic", False, "identifier")),

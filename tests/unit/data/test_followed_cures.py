@@ -176,6 +176,10 @@ REWRITTEN: Mapping[str, tuple[Row, list[Row]]] = {
     "listed_texts": ({"data": ["How deep is it?", "It is 200 m deep."]}, [CHAT]),
     "text_of_rows": ({"text": json.dumps(CHAT)}, [CHAT]),
     "wrapped_row": ({"row": CHAT}, [CHAT]),
+    "object_answer": (
+        {"instruction": "How deep is it?", "output": {"m": 200}},
+        [{"instruction": "How deep is it?", "output": json.dumps({"m": 200})}],
+    ),
 }
 
 
@@ -194,6 +198,54 @@ def test_the_path_that_a_refusal_names_is_read() -> None:
     reader = reader_for(layout={"kind": "chat", "messages": [{"from_column": "row.messages"}]})
 
     assert reader.read({"row": CHAT}).columns["messages"] == CHAT["messages"]
+
+
+#: Export -> a row that no layout reads, and the paths by which it is read, as `new` says.
+PATHS: Mapping[str, tuple[Row, list[Row]]] = {
+    "Label Studio": (
+        {
+            **{"id": 1, "data": {"prompt": ASKED["content"]}, "predictions": []},
+            "annotations": [{"result": [{"type": "textarea", "value": {"text": [SAID["content"]]}}]}],
+        },
+        [
+            {"role": "user", "content": "{data.prompt}"},
+            {"role": "assistant", "content": "{annotations.0.result.0.value.text.0}"},
+        ],
+    ),
+    "Argilla": (
+        {
+            **{"fields": {"instruction": ASKED["content"]}, "status": "completed", "suggestions": {}},
+            "responses": {"answer": [{"value": SAID["content"], "user_id": "u"}]},
+        },
+        [
+            {"role": "user", "content": "{fields.instruction}"},
+            {"role": "assistant", "content": "{responses.answer.0.value}"},
+        ],
+    ),
+    "LangSmith": (
+        {"inputs": {"messages": [ASKED]}, "outputs": {"message": SAID}},
+        [{"from_column": "inputs.messages"}, {"from_column": "outputs.message"}],
+    ),
+    "stored completions": (
+        {"id": "c", "input": [ASKED], "choices": [{"message": SAID}], "object": "chat.completion"},
+        [{"from_column": "input"}, {"from_column": "choices.0.message"}],
+    ),
+    "an answer and its aliases": (
+        {"question": ASKED["content"], "answer": {"value": SAID["content"], "aliases": []}},
+        [{"role": "user", "content": "{question}"}, {"role": "assistant", "content": "{answer.value}"}],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_what_is_inside_columns_is_read_by_paths(name: str) -> None:
+    row, messages = PATHS[name]
+
+    with pytest.raises(ConfigError, match=r"path, such as|their path|the path of"):
+        detect([row] * 2)
+
+    read = reader_for(layout={"kind": "chat", "messages": messages}).read(row)
+    assert read.columns["messages"] == CHAT["messages"]
 
 
 @pytest.mark.parametrize(

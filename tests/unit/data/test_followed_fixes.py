@@ -158,6 +158,18 @@ CASES: Mapping[str, Case] = {
         rows=[{"messages": [ASKED, {**SAID, "weight": 0}, ASKED, SAID]}],
         change=_chat(message_weights="mask"),
     ),
+    "empty answers": Case(
+        code="BP512",
+        says=("preprocessing.empty_answers to drop",),
+        rows=[*MANY, {"messages": [ASKED, {**SAID, "content": ""}]}],
+        change=_chat(empty_answers="drop"),
+    ),
+    "thoughts of another template": Case(
+        code="BP518",
+        says=("preprocessing.inline_thoughts to move",),
+        rows=[{"messages": [ASKED, {**SAID, "content": "<Thinking>I look it up.</Thinking>200 m."}]}],
+        change=_chat(inline_thoughts="move"),
+    ),
     "no schemas": Case(
         code="BP553",
         says=("preprocessing.tool_schemas",),
@@ -212,7 +224,7 @@ def _findings(case: Case, sections: Mapping[str, Any], folder: Path) -> list[Any
 @pytest.mark.full
 @pytest.mark.parametrize("name", CASES)
 def test_the_fix_of_a_rule_about_rows_is_followed(tmp_path: Path, name: str) -> None:
-    """Two builds a case, 40 in all: that what a rule on rows says to do makes its own finding go."""
+    """Two builds a case, 44 in all: that what a rule on rows says to do makes its own finding go."""
     case = CASES[name]
 
     (finding,) = _findings(case, case.sections, tmp_path / "before")

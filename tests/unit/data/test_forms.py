@@ -233,6 +233,48 @@ def test_mistral_gets_ids_from_the_row(tmp_path: Path) -> None:
             assert text_of(tokenizer, row) == text, how
 
 
+@pytest.mark.parametrize("name", [*TEXTS, "Mistral", "writes ids"])
+def test_ids_stand_in_the_text_as_the_row_has_them_or_not_at_all(tmp_path: Path, name: str) -> None:
+    """Mistral's templates take ids of nine letters and digits alone; others write them as they are, or none."""
+    tokenizer = loaded(tmp_path, name)
+
+    def row(call_id: str) -> Any:
+        return json.loads(json.dumps(called(None, call())).replace("call00001", call_id))
+
+    short = text_of(tokenizer, row("TX92Jm8Zi"))
+    assert ("TX92Jm8Zi" in short) == (name in ("Mistral", "writes ids"))
+    if name == "Mistral":
+        with pytest.raises(RowError, match="alphanumeric strings with length 9"):
+            text_of(tokenizer, row("call_wKHAuVEDWr3W"))
+    else:
+        assert text_of(tokenizer, row("call_wKHAuVEDWr3W")) == short.replace("TX92Jm8Zi", "call_wKHAuVEDWr3W")
+
+
+def test_a_result_with_the_markers_of_the_template_is_named(tmp_path: Path) -> None:
+    """Hermes' data have them around results, and Qwen's templates write them, too."""
+    result = "<tool_response>\nsunny\n</tool_response>"
+    assert losses_of(loaded(tmp_path, "Qwen3"), called(None, call(), result=result)) == {LostKind.DOUBLED_TOKEN}
+
+
+@pytest.mark.parametrize("name", ["Llama 3.1", "Qwen3", "DeepSeek-V3", "gpt-oss"])
+def test_an_older_call_is_the_text_of_a_call(tmp_path: Path, name: str) -> None:
+    """OpenAI's `function_call`, where a template shows calls and does not know it; the host gives it as it is."""
+    tokenizer, function = loaded(tmp_path, name), call()["function"]
+    result, older = {"role": "function", "name": "lookup", "content": "sunny"}, {"role": "assistant", "content": None}
+    turns = [QUESTION, {**older, "function_call": {**function, "arguments": json.dumps(BERN)}}, result, SUNNY]
+
+    text = text_of(tokenizer, turns)
+
+    assert text == text_of(tokenizer, [QUESTION, {**older, "tool_calls": [call()]}, {**result, "role": "tool"}, SUNNY])
+    assert "lookup" in text
+    assert losses_of(tokenizer, turns) == set()
+    if name == "gpt-oss":  # as the host gives it, there is neither a content nor a call
+        with pytest.raises(RowError, match="NoneType"):
+            losses_of(tokenizer, turns, **AS_HOST)
+    else:
+        assert LostKind.TOOL_CALL in losses_of(tokenizer, turns, **AS_HOST)
+
+
 QWEN_3 = (
     "<|im_start|>user\nBern?<|im_end|>\n<|im_start|>assistant\n{}<tool_call>\n"
     '{{"name": "lookup", "arguments": {}}}\n</tool_call><|im_end|>\n'

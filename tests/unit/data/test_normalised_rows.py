@@ -80,6 +80,7 @@ def test_two_names_for_one_key_are_refused() -> None:
         {"type": "function", "name": "depth", "description": "Says it.", "parameters": SCHEMA},
         {"type": "function", "function": {"name": "depth", "description": "Says it.", "inputSchema": SCHEMA}},
         {"functionDeclarations": [{"name": "depth", "description": "Says it.", "parameters": SCHEMA}]},
+        {"tools": [{"name": "depth", "description": "Says it.", "inputSchema": SCHEMA}]},
     ],
 )
 def test_schemas_are_what_a_server_sends(schema: dict[str, Any]) -> None:
@@ -209,6 +210,9 @@ def test_a_call_alone_is_a_list_of_one_and_what_arrow_fills_in_is_none() -> None
 def test_parts_written_as_json_are_parts() -> None:
     parts = [{"type": "text", "text": "Hi"}]
     assert _read({"role": "user", "content": json.dumps(parts)}).messages[0]["content"] == parts
+    seen = [{"type": "image_url", "image_url": {"url": "a"}}, *parts]
+    assert _read({"role": "user", "content": json.dumps(seen)}).messages[0]["content"] == seen
+    assert mentions(_refusal({"role": "user", "content": str(parts)}), "invalid_field: turn 1", "Python's notation")
     text = '[{"type": "text"}] is JSON.'
     assert _read({"role": "user", "content": text}).messages[0]["content"] == text
 

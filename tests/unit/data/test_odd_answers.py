@@ -70,8 +70,20 @@ def test_thoughts_that_the_template_breaks_are_named(content: str, why: str) -> 
         ("Which lake is that?\n<image>", "'<image>'"),
         ("Which lake is that? <image>", "'<image>'"),
         ("<video>Which lake is that?", "'<video>'"),
+        *(
+            (f"Look: {place} Which?", repr(place))
+            for place in ("<|image_1|>", "<|image_pad|>", "<image 2>", "<ImageHere>")
+        ),
+        ("Picture 1: <img>a/b.jpg</img>\nWhich?", "'<img>a/b.jpg</img>'"),
+        ("![a](data:image/png;base64,iVBOR) Which?", "'![a](data:image/'"),
+        ("[IMG]Which lake is that?", "'[IMG]'"),
+        ("An <img> of HTML, and [IMG] in a text.", ""),
         ([{"type": "image_url", "image_url": {"url": "a"}}, {"type": "text", "text": "Which?"}], "'image_url'"),
         ([{"type": "input_audio", "input_audio": {"data": "a"}}], "'input_audio'"),
+        ([{"inlineData": {"mimeType": "image/png", "data": "a"}}, {"text": "Which?"}], "'image/png'"),
+        ([{"type": "file", "mediaType": "audio/mp3", "url": "a"}], "'audio/mp3'"),
+        ([{"image": {"format": "png", "source": {}}}, {"text": "Which?"}], "'image'"),
+        ([{"type": "file", "mediaType": "text/plain", "url": "a"}], ""),
         ("The element <image> of SVG is what I mean.", ""),
         ("Mend this:\n<video>\n<source>\n</video>", ""),
         ([{"type": "text", "text": "Which?"}], ""),

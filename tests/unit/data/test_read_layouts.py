@@ -425,6 +425,31 @@ def test_fields_of_turns_that_the_template_does_not_name_are_unread(tmp_path: Pa
     assert found == {"messages.confidence": "identifier", "messages.critique": "text"}
 
 
+def test_items_of_a_list_that_no_path_reads_are_named() -> None:
+    """The second of two earlier questions vanished under a layout that reads the first."""
+    row = {"history": [["Where?", "In Uri."], ["Whose is it?", "Nobody's."]], "question": "Deep?", "answer": "Yes."}
+    first = [{"role": "user", "content": "{history.0.0}"}, {"role": "assistant", "content": "{history.0.1}"}]
+    read = _row(row, *first, ASKED, ANSWERED)
+
+    assert [message["content"] for message in read.columns["messages"]] == ["Where?", "In Uri.", "Deep?", "Yes."]
+    assert read.unread == {"history.*": ["Whose is it?", "Nobody's."]}
+    as_text = _row({**row, "history": json.dumps(row["history"])}, *first, ASKED, ANSWERED)
+    assert (as_text.columns, as_text.unread) == (read.columns, read.unread)
+
+
+@pytest.mark.parametrize("column", [{"from_column": "turns"}, {"from_column": "path.turns"}])
+def test_lists_of_a_role_and_a_text_are_turns_before_a_question_of_columns_too(column: dict[str, str]) -> None:
+    """They were pairs beside other turns: the role `user` was a question, its text was trained."""
+    turns = [["system", "Be brief."], ["user", "2+2?"], ["assistant", "4"]]
+    row = {"turns": turns, "path": {"turns": json.dumps(turns)}, "question": "Deep?", "answer": "Yes."}
+
+    assert _read(row, column, ASKED, ANSWERED)["messages"] == [
+        *(_turn(role, content) for role, content in turns),
+        _turn("user", "Deep?"),
+        _turn("assistant", "Yes."),
+    ]
+
+
 FLAGS = [
     *({name: 0} for name in ("weight", "loss", "loss_weight", "loss_mask", "loss_scale", "mask")),
     *({name: False} for name in ("train", "training", "trainable", "loss")),

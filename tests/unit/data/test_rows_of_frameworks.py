@@ -1,6 +1,7 @@
 """Turns as frameworks and their user interfaces keep them: the messages that the normaliser makes of each."""
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -275,6 +276,12 @@ def test_a_question_of_pairs_without_its_answer_has_an_empty_one(turns: list[Any
     assert [one["content"] for one in _read(*turns).messages] == ["How deep?", "", "Sure?", "Yes."]
     alternating = [{"human": "How deep?", "gpt": None}, {"human": None, "gpt": "200 m."}]
     assert _read(*alternating).messages == [ASKED, SAID]
+
+
+def test_what_tables_have_for_no_number_is_null() -> None:
+    for turn in ({"role": "assistant", "content": math.nan}, {"from": "gpt", "value": math.nan}):
+        assert _read(ASKED, turn).messages[1] == {"role": "assistant", "content": None}
+    assert _read({**ASKED, "weight": math.nan}).messages == [ASKED]
 
 
 def test_an_older_call_needs_no_content() -> None:

@@ -94,6 +94,8 @@ def _texts(row: Mapping[str, Any], name: str) -> list[str]:
         return PAIR
     if row.get("answer") == 4:  # a number
         return [PAIR[0], "*assistant: 4"]
+    if row.get("history") == [["2 + 2?", 4]]:
+        return ["user: 2 + 2?", "*assistant: 4", *PAIR]
     return TEXTS.get(tuple(row)) or TEXTS[name]
 
 

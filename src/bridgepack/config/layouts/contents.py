@@ -13,6 +13,17 @@ _PLAIN_FLAGS = frozenset(
         *("loss", "loss_weight", "loss_mask", "loss_scale", "trainable", "mask", "weight", "train", "training"),
         *("is_trained", "is_training", "trained", "train_on_turn", "train_on_turns", "is_correct"),
         *("compute_loss", "calculate_loss", "use_loss", "has_loss", "do_train", "should_train", "train_on"),
+        *(
+            "weights",
+            "loss_weights",
+            "loss_masks",
+            "train_mask",
+            "calc_loss",
+            "include_in_loss",
+            "in_loss",
+            "with_loss",
+        ),
+        *("use_for_training", "for_training", "to_train", "loss_on", "learn", "should_learn"),
     }
 )
 #: Those that say that something is not trained.
@@ -63,7 +74,9 @@ _LISTS = frozenset({*TOOL_COLUMNS, "tool_calls", "calls", "answers"})
 #: Names of calls, which are content however short their values are.
 _CALLS = frozenset({"tool_calls", "function_calls", "tool_invocations", "tool_uses", "actions", "api_calls"})
 #: Names of what is seen or heard, which no tokenizer here reads.
-_MEDIA = frozenset({"image", "images", "audio", "audios", "video", "videos", "image_urls", "pixel_values"})
+_MEDIA = re.compile(
+    r"(?:image|img|picture|photo|audio|video)s?(?:_(?:path|file|url|uri|bytes|base64))?s?|pixel_values|image_data"
+)
 _WORDS_OF_MEDIA = ("image", "video", "audio")
 #: Keys of a part with the data, or the place, of a file, and its fields that say of which type that is.
 _FILES, _FILE_TYPES = ("inline_data", "file_data"), ("media_type", "mime_type")
@@ -119,7 +132,7 @@ def is_flag(name: str) -> bool:
 
 def is_media(name: str) -> bool:
     """Return whether a column, or a field as `messages.NAME`, has what is seen or heard."""
-    return plain_name(name.rpartition(".")[2]) in _MEDIA
+    return bool(_MEDIA.fullmatch(_plain_end(name)))
 
 
 def media_in(part: Any) -> str:
@@ -199,9 +212,17 @@ def _of_items(kind: str, name: str, value: Any, depth: int) -> Contents | None:
         return "flag"
     if isinstance(value, dict) and len(value) > 1 and all(map(_is_number, value.values())):
         return "identifier"  # counts or scores
+    if kind == "content" and depth == 0 and isinstance(value, dict) and _says_something(value):
+        return "text"
     pairs = value.items() if isinstance(value, dict) else ((name, item) for item in value[:_ITEMS])
     kinds = {_holds(str(key), item, depth + 1) for key, item in pairs}
     return next((kind_found for kind_found in _MOST_TELLING if kind_found in kinds), None)
+
+
+def _says_something(value: dict[Any, Any]) -> bool:
+    """Return whether an object has a text that is no label, however short: {"A": "3 m"} of a question's options."""
+    texts = (str(key) for key, item in value.items() if isinstance(item, str) and not item.isspace() and item)
+    return any(_kind_of(key) != "label" for key in texts)
 
 
 def _is_number(value: Any) -> bool:
@@ -212,7 +233,9 @@ def _is_number(value: Any) -> bool:
 def _kind_of(name: str) -> str:
     """Return what the name of a column, or of a field as `messages.NAME`, says of its values."""
     plain = _plain_end(name)
-    names_of_kinds = {"flag": FLAGS, "media": _MEDIA, "list": _LISTS, "number": _NUMBERS, "switch": _SWITCHES}
+    if _MEDIA.fullmatch(plain):
+        return "media"
+    names_of_kinds = {"flag": FLAGS, "list": _LISTS, "number": _NUMBERS, "switch": _SWITCHES}
     kind = next((kind for kind, names in names_of_kinds.items() if plain in names), None)
     if kind is not None:
         return kind

@@ -113,6 +113,7 @@ def _nothing_fits(attempts: Sequence[Attempt], sample: Sample, data_name: str, n
         return sayings.lacks_columns(data_name, entries_named(name), columns)
     shapes: Counter[str] = Counter()
     examples: dict[str, str] = {}
+    entries: dict[str, PublicLayout] = {}
     by_reach = sorted(attempts, key=lambda attempt: (-len(attempt.covered_columns), -attempt.num_fits))
     for profile, place in zip(sample.profiles, sample.places, strict=True):
         if not profile.forms:
@@ -120,9 +121,14 @@ def _nothing_fits(attempts: Sequence[Attempt], sample: Sample, data_name: str, n
         fitting = (
             attempt for attempt in by_reach if attempt.candidate.fit(profile, attempt.repeated_columns) == "fits"
         )
-        shape = next((attempt.candidate.entry.name for attempt in fitting), "")
+        attempt = next(fitting, None)
+        shape = attempt.candidate.entry.name if attempt is not None else ""
         shapes[shape] += 1
         examples.setdefault(shape, place)
+        if attempt is not None and attempt.candidate.reading is None:
+            entries[shape] = attempt.candidate.entry
+    if entries and entries.keys() >= {*filter(None, shapes)}:  # all that is known of the rows is refused
+        return sayings.refused_layout(data_name, entries[max(entries, key=shapes.__getitem__)])
     return (
         sayings.mixed_shapes(data_name, shapes, examples)
         if any(shapes)

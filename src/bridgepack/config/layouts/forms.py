@@ -14,7 +14,9 @@ from bridgepack.config.layouts.roles import CONTEXT_ROLES, FUNCTION_CALL, ROLE_N
 from bridgepack.config.layouts.turn_items import as_turns
 
 #: Names of the column with a row's system text.
-SYSTEM_COLUMNS = ("system", "system_prompt", "system_message", "preamble", "gen_ai.system_instructions")
+SYSTEM_COLUMNS = (
+    *("system", "system_prompt", "system_message", "preamble", "system_instruction", "gen_ai.system_instructions"),
+)
 #: Names of the column with a row's token ids.
 TOKEN_COLUMNS = ("input_ids", "token_ids", "tokens")
 _SWITCHES = frozenset({"on", "off", "true", "false"})
@@ -225,7 +227,7 @@ def _forms_of_list(value: Sequence[Any]) -> Iterator[Form]:
             yield from _forms_of_turns(items)
         if all(map(_is_row, items)):
             yield Form.ROWS
-    elif all(isinstance(item, list | tuple) and len(item) == 2 and all(map(_is_text, item)) for item in items):
+    elif all(isinstance(item, list | tuple) and len(item) == 2 and _is_pair(*item) for item in items):
         yield Form.PAIRS
     elif all(map(_has_turns, items)):
         yield Form.CONVERSATIONS
@@ -250,8 +252,10 @@ def _has_turns(value: Any) -> bool:
     return bool(items) and all(isinstance(item, Mapping) and is_turn(item) for item in items)
 
 
-def _is_text(value: Any) -> bool:
-    return value is None or isinstance(value, str)
+def _is_pair(question: Any, answer: Any) -> bool:
+    """Return whether two values are a question and its answer, which can be a number or missing."""
+    is_number = isinstance(answer, int | float) and not isinstance(answer, bool)
+    return (question is None or isinstance(question, str)) and (answer is None or isinstance(answer, str) or is_number)
 
 
 def _forms_of_functions(values: Sequence[Mapping[str, Any]]) -> Iterator[Form]:

@@ -126,15 +126,18 @@ PART = Keys(
 
 
 def declared_schemas(item: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """Return the schemas of an object that lists several, as Gemini's and Bedrock's `toolConfig`; none for others."""
+    """Return the schemas of an object that lists several, as Gemini's, Bedrock's `toolConfig` and MCP's; else none."""
     lists: dict[str, Sequence[Mapping[str, Any]]] = {
         name: item[name] for name in (*_DECLARATIONS, "tools") if isinstance(item.get(name), (list, tuple))
     }
     for name, schemas in lists.items():
-        key = BEDROCK_TOOL if name == "tools" else None
-        if all(isinstance(schema, Mapping) and (key is None or key in schema) for schema in schemas):
+        if all(isinstance(schema, Mapping) and (name != "tools" or _is_listed(schema)) for schema in schemas):
             return schemas
     return ()
+
+
+def _is_listed(schema: Mapping[str, Any]) -> bool:
+    return BEDROCK_TOOL in schema or "function" in schema or {"name", "parameters"} <= SCHEMA.names_in(schema).keys()
 
 
 def schemas_by_name(item: Mapping[str, Any]) -> list[dict[str, Any]]:

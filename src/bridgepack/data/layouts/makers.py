@@ -36,6 +36,7 @@ from bridgepack.data.layouts.values import (
     TextMaker,
     holds_turns,
     objects_in,
+    parsed_turn,
     turns_at,
     value_of,
     variable_at,
@@ -175,8 +176,8 @@ class ChatMaker:
     def _turns(self, row: Mapping[str, Any]) -> list[Any]:
         turns: list[Any] = []
         for part in self._parts:
-            if isinstance(part, TurnsFromColumn):
-                turns += turns_at(row, Column(part.from_column))
+            if isinstance(part, TurnsFromColumn):  # the turns of a column say together of which form they are
+                turns += as_turns(turns_at(row, Column(part.from_column)), parsed_turn)
             elif (turn := part.turn(row)) is not None:
                 turns.append(turn)
         return turns

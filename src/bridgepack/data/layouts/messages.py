@@ -5,17 +5,17 @@ What a turn or a call has under a name of no key stays or is named, so that noth
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 from bridgepack.config.json_text import parsed_json
-from bridgepack.config.layouts.contents import is_empty
+from bridgepack.config.layouts.contents import is_empty, is_nan, media_in
 from bridgepack.config.layouts.keys import PAIR, PART, REASONING, RESULT, TURN
 from bridgepack.config.layouts.roles import FUNCTION_CALL, ROLE_NAMES, ROLES
 from bridgepack.config.layouts.turn_items import as_turns
 from bridgepack.config.recipe.layout import TURN_FIELD
 from bridgepack.data.layouts.api_parts import is_part_of_api, messages_in_parts, text_of_thought
 from bridgepack.data.layouts.calls import OtherKeys, call_of, calls_of_turn, reject_nameless
+from bridgepack.data.layouts.values import parsed_turn
 from bridgepack.data.reading.inputs import names_of
 from bridgepack.data.reading.json_texts import value_of_json
 from bridgepack.errors import RowError
@@ -29,6 +29,8 @@ _CALLS_PATH, _CALL_PATH = f"{TURN_FIELD}tool_calls", f"{TURN_FIELD}{FUNCTION_CAL
 _CHANNELS_OF_THOUGHTS = ("analysis", "commentary")
 #: Names of a turn's role, and keys of a tool's turn that have other names.
 _ROLE_FIELDS, _OF_RESULTS = TURN.names["role"], ("name", "tool_call_id")
+#: How a list of parts begins in Python's notation.
+_PYTHON_PARTS = ("[{'type': 'text'", "[{'text': ", "[{'type': 'image")
 _KNOWN_ROLES = ROLES | {FUNCTION_CALL}
 #: Fields of a turn of calls that are the call, where it has no content.
 _FIELDS_OF_CALL = ("name", "arguments", "args", "parameters", "input", "function")
@@ -58,13 +60,13 @@ class MessageReader:
         Raises:
             RowError: names what a turn lacks, what means the same twice, or an unknown role.
         """
-        if self._are_plain(turns):
+        if self.are_plain(turns):
             return Messages(list(turns), is_plain=True)
         messages: list[dict[str, Any]] = []
         renamed_turns = set[int]()
         unread: OtherKeys = {}
         other_keys: OtherKeys = {}
-        for number, turn in enumerate(as_turns(turns, partial(value_of_json, where="a turn")), 1):
+        for number, turn in enumerate(as_turns(turns, parsed_turn), 1):
             where, first = f"turn {number}", len(messages)
             for message in self._messages_of(turn, where, unread):
                 messages += messages_in_parts(message, where, unread)
@@ -75,7 +77,7 @@ class MessageReader:
                 _read_calls(message, where, other_keys)
         return Messages(messages, False, frozenset(renamed_turns), unread, other_keys)
 
-    def _are_plain(self, turns: Sequence[Any]) -> bool:
+    def are_plain(self, turns: Sequence[Any]) -> bool:
         """Return whether every turn has a known role and a text, and nothing else; fast path for most rows."""
         roles = self._plain_roles
         try:
@@ -96,7 +98,7 @@ class MessageReader:
             detail = f"{where} is {kind_of(turn)}; it must be an object, or a list of a question and its answer"
             raise RowError(DropReason.INVALID_FIELD, detail)
         # `datasets` and pyarrow give every turn the fields of all turns, with null where a turn lacks one.
-        fields = {name: value for name, value in turn.items() if value is not None}
+        fields = {name: value for name, value in turn.items() if value is not None and not is_nan(value)}
         calls = fields.get("tool_calls")
         if isinstance(calls, str):
             fields["tool_calls"] = value_of_json(calls, f"{where}: tool_calls") if calls.strip() else []
@@ -259,7 +261,7 @@ def _content_of(content: Any, role: str, where: str) -> Any:
         RowError: it is something else.
     """
     if isinstance(content, str):
-        return _parts_in_text(content) if content[:2] == "[{" else content
+        return _parts_in_text(content, where) if content[:2] == "[{" else content
     if isinstance(content, (int, float)) and not isinstance(content, bool):
         return json.dumps(content)
     if role == "tool" and (isinstance(content, Mapping) or _is_result(content)):
@@ -285,11 +287,20 @@ def _is_part(part: Any) -> bool:
     return is_object and ("type" in part or is_part_of_api(part) or not PART.unknown_names(part))
 
 
-def _parts_in_text(content: str) -> Any:
-    """Return the parts of content that a text holds as JSON; the text if it holds none."""
+def _parts_in_text(content: str, where: str) -> Any:
+    """Return the parts of content that a text holds as JSON; the text if it holds none.
+
+    Raises:
+        RowError: it holds them as Python writes them.
+    """
+    if content.startswith(_PYTHON_PARTS):
+        detail = f"{where} is a list of parts in Python's notation; write the list itself, or its JSON text"
+        raise RowError(DropReason.INVALID_FIELD, detail)
     parts = parsed_json(content)
     are_parts = isinstance(parts, list) and all(
-        isinstance(part, Mapping) and part.get("type") == "text" and isinstance(part.get("text"), str) for part in parts
+        isinstance(part, Mapping)
+        and ((part.get("type") == "text" and isinstance(part.get("text"), str)) or (media_in(part) and "type" in part))
+        for part in parts
     )
     return parts if are_parts else content
 

@@ -32,7 +32,7 @@ class RowReader:
         """Take how the source's rows are read, and the recipe's names of roles."""
         self.reading = reading
         self._makers = [maker_of(layout, reading, role_aliases) for layout in reading.layouts]
-        self._read_messages = MessageReader(role_aliases).read
+        self._messages = MessageReader(role_aliases)
         self._inside = [_inside_of(maker.read) for maker in self._makers]
         self._ignored_names = frozenset(name for layout in reading.layouts for name in layout.ignore)
         #: (names of columns, position of the maker) -> columns that nobody reads
@@ -60,9 +60,9 @@ class RowReader:
         keys = tuple(row)
         plain, index = self._plain.get(keys) or self._plain_column(keys)
         if plain and type(turns := row[plain]) is list and turns:  # fast path: most rows are turns and nothing else
-            messages = self._read_messages(turns)
-            if messages.is_plain:
-                return ReadRow({"messages": messages.messages}, "chat", index, True)
+            if self._messages.are_plain(turns):
+                return ReadRow({"messages": turns}, "chat", index, True)
+            messages = self._messages.read(turns)
             return self._read_row(MadeRow({"messages": messages.messages}, messages), "chat", index, {})
         index = self._choose(row)
         maker = self._makers[index]

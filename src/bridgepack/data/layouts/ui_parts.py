@@ -16,7 +16,8 @@ _PREFIX, _INVOCATION, _DYNAMIC, _STEP = "tool-", "tool-invocation", "dynamic-too
 _NOT_SENT = ("source-", "data-")
 #: Parts of a call, and of its result.
 _OF_CALL, _OF_RESULT = ("input", "args"), ("output", "result", "errorText")
-#: States of a call whose input is still being written.
+#: States of a call that has its result, which can be null, and of one whose input is still being written.
+_FINISHED = ("output-available", "result")
 _INCOMPLETE = ("input-streaming", "partial-call")
 #: Keys that say how a call went, or where it ran.
 _HOW = frozenset({"type", "state", "step", "toolName", "toolCallId", "providerExecuted", "preliminary", "dynamic"})
@@ -59,7 +60,7 @@ def parts_of_ui(part: Mapping[str, Any], where: str, unread: OtherKeys) -> Itera
     ids = {"toolName": name, "toolCallId": call.get("toolCallId")}
     yield {"type": "tool-call", **ids, **{key: call[key] for key in _OF_CALL if key in call}}
     results = {key: call[key] for key in _OF_RESULT if call.get(key) is not None}
-    if results:
+    if results or call.get("state") in _FINISHED:
         yield {"type": "tool-result", **ids, **{_result_name(key): value for key, value in results.items()}}
     for key, value in (*part.items(), *(call.items() if call is not part else ())):
         if key not in {*_HOW, *_OF_CALL, *_OF_RESULT, "toolInvocation"} and value is not None:

@@ -186,6 +186,11 @@ def turns_at(row: Mapping[str, Any], column: Column) -> Sequence[Any]:
     return value
 
 
+def parsed_turn(text: str) -> Any:
+    """Return the turn that a text is in JSON; raises RowError if it is none."""
+    return value_of_json(text, "a turn")
+
+
 def objects_in(value: Any, name: str) -> list[Mapping[str, Any]]:
     """Return the tool schemas or calls in a value: a list of objects or of their texts, one object, or JSON text of it.
 

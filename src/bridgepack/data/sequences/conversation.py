@@ -93,7 +93,8 @@ class ConversationReader:
         """
         self._settings = settings
         # a template that shows calls, but does not know OpenAI's older field for one
-        moves_old_calls = forms.arguments != "given" and not names_field(template or "", OLD_CALL)
+        shows_calls = forms.arguments != "given" and settings.tool_arguments != "keep"
+        moves_old_calls = shows_calls and not names_field(template or "", OLD_CALL)
         self._mend = Mender(settings, forms, as_host, thought_fields, moves_old_calls=moves_old_calls).mend
         self._mover = ThoughtMover(template or "") if settings.inline_thoughts == "move" else None
         if self._mover is not None:

@@ -9,11 +9,18 @@ from bridgepack.data.sequences.encoding import Loss
 from bridgepack.data.sequences.markers import ASSISTANT
 from bridgepack.records import LostKind
 
-_WORDS = ("image", "video", "audio")
-#: Texts in which a place is looked for.
-_HINTS = tuple(f"<{word}>" for word in _WORDS)
 #: A place for media, as LLaVA's and ms-swift's data hold it: first in a line, or an image at a line's end.
 _PLACE = re.compile(r"(?m)^\s*<(image|video|audio)>|<(image)>\s*$")
+#: Texts that are a place wherever they stand: Phi's, Qwen's, MMMU's, XComposer's, Pixtral's; a path; Markdown's.
+_PLACES = re.compile(
+    r"<\|(?:image|video|audio|vision)\w*\|>|<image[ _]?\d+>|<ImageHere>|^\[IMG\]|\[IMG\]$"
+    r"|<(?P<word>img|image|audio|video)>[^<>\n]+</(?P=word)>|!\[[^\]]*\]\(data:image/"
+)
+
+
+def has_hint(text: str) -> bool:
+    """Return whether a text may hold a place for media."""
+    return "<" in text or "[IMG]" in text or "](data:image/" in text
 
 
 def media_of(messages: Sequence[Mapping[str, Any]]) -> Iterator[Loss]:
@@ -21,7 +28,7 @@ def media_of(messages: Sequence[Mapping[str, Any]]) -> Iterator[Loss]:
     for number, message in enumerate(messages, 1):
         content = message["content"]
         if type(content) is str:
-            is_hinted = message["role"] != ASSISTANT and any(hint in content for hint in _HINTS)
+            is_hinted = message["role"] != ASSISTANT and has_hint(content)
             fault = _place_in(content) if is_hinted else ""
         else:
             fault = _part_in(content)
@@ -32,6 +39,8 @@ def media_of(messages: Sequence[Mapping[str, Any]]) -> Iterator[Loss]:
 
 def _place_in(text: str) -> str:
     """Return what to say of a text that holds a place for media; empty for others, as those with elements of HTML."""
+    if place := _PLACES.search(text):
+        return f"holds a place for media, {place[0]!r}"
     match = _PLACE.search(text)
     word = "" if match is None else match[1] or match[2]
     return f"holds a place for media, '<{word}>'" if word and f"</{word}>" not in text else ""
