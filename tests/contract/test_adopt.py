@@ -177,6 +177,18 @@ def test_recipe_that_was_adopted_stays_the_same(host: None) -> None:
     assert left == set()
 
 
+def test_packs_of_two_folders_are_no_artifact(host: None) -> None:
+    config = to_bridge(recipe_of(DENSE, artifact="artifacts/a", data__validation="b.jsonl"))
+    specs = config.dataset.offline_packing_specs
+
+    def artifact() -> str | None:
+        return from_bridge(config, name=DENSE, data={"train": "a.jsonl", "validation": "b.jsonl"}).artifact
+
+    assert (specs.packed_val_data_path, artifact()) == ("artifacts/a/validation", "artifacts/a")
+    specs.packed_val_data_path = "artifacts/b/validation"
+    assert artifact() is None
+
+
 def _shipped(name: str = DENSE, **values: Any) -> Any:
     """Return the config of a shipped recipe with other values, whose names are dotted paths with `__` for the dot."""
     config = load_shipped(name)

@@ -170,6 +170,16 @@ WRITTEN: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"bridge_overrides": {"dataset": {"offline_packing_specs": {"packed_metadata_path": None}}}},
         {"dataset.offline_packing_specs.packed_metadata_path": None},
     ),
+    "packs-that-overrides-name": (
+        DENSE,
+        {"bridge_overrides": {"dataset": {"offline_packing_specs": {"packed_train_data_path": "b/training"}}}},
+        {
+            "dataset.offline_packing_specs.packed_train_data_path": "b/training",
+            "dataset.offline_packing_specs.packed_val_data_path": None,
+            "dataset.offline_packing_specs.packed_metadata_path": None,
+            "dataset.dataset_root": None,
+        },
+    ),
     "lora-on-a-base-of-adapters": (ADAPTERS, {"method": {"kind": "lora", "dim": 4}}, {"peft.dim": 4}),
     "dora": (
         ADAPTERS,

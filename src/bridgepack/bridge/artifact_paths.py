@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bridgepack.bridge.wiring import Packs
+from bridgepack.config.recipe.host_paths import TRAIN_PATH
+from bridgepack.config.recipe.pack_paths import pack_paths_in
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.records import TRAIN, VALIDATION
 
 if TYPE_CHECKING:
@@ -23,6 +26,24 @@ def packs_in(artifact: Path) -> Packs:
         return Packs(folder=str(artifact), num_packs={})
     splits = read_manifest(artifact).splits
     return Packs(folder=str(artifact), num_packs={split.name: split.statistics.num_packs for split in splits})
+
+
+def folder_of_packs(recipe: SFTRecipe, artifact: str | Path | None = None) -> Path | None:
+    """Return the folder of the packs that a recipe's run reads, which need not exist.
+
+    Args:
+        recipe: the recipe.
+        artifact: folder that the caller names (default: the recipe's, else `artifacts/NAME`).
+
+    Returns:
+        None where an override names other packs, or the run reads none.
+    """
+    if recipe.packing.mode != "offline":
+        return None
+    folder = artifact or recipe.artifact
+    if folder is None and TRAIN_PATH in pack_paths_in(recipe.bridge_overrides, recipe.release):
+        return None
+    return Path(folder or f"artifacts/{recipe.name}")
 
 
 def paths_of_artifact(artifact: Path, *, has_validation: bool) -> dict[str, Any]:

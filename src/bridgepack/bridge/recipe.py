@@ -25,21 +25,14 @@ from bridgepack.bridge.shipped import is_shipped_model
 from bridgepack.bridge.wiring import ONE_TENSOR_RANK, OVERRIDES, SPECS, Packs, Setting, derived_setting
 from bridgepack.config.installed import installed_version
 from bridgepack.config.recipe.data import as_sources, path_of
-from bridgepack.config.recipe.host_paths import fields_of
+from bridgepack.config.recipe.host_paths import PACK_PATHS, TRAIN_PATH, fields_of
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.host import HostRelease
 from bridgepack.host.names import canonical_name, move_to_canonical_names
 from bridgepack.records import Refusal, RunConfig
 from bridgepack.rules.judging.context import NO_PACKS
 
-_PACK_PATHS = frozenset(
-    {
-        f"{SPECS}.packed_metadata_path",
-        f"{SPECS}.packed_train_data_path",
-        f"{SPECS}.packed_val_data_path",
-        "dataset.dataset_root",
-    }
-)
+_PACK_PATHS = frozenset({*PACK_PATHS, "dataset.dataset_root"})
 _TEXT_DATASET, _DIRECT_DATASET = "GPTSFTDatasetConfig", "DirectHFSFTDatasetConfig"
 _PRECISION, _SEQUENCE = "mixed_precision", "model.sequence_parallel"
 _ADAPTERS = {"lora": "LoRA", "dora": "DoRA"}
@@ -214,9 +207,11 @@ def _put_pack_paths(values: dict[str, Any], artifact: Path | None, settings: dic
             **{f"{SPECS}.{name}": path for name, path in paths.items()},
         }
     unknown_paths = {}
+    names_packs = _is_override(settings.get(TRAIN_PATH)) and settings[TRAIN_PATH].value is not None
     for path in _PACK_PATHS:
         holder = dataset if path == "dataset.dataset_root" else dataset["offline_packing_specs"]
-        if _is_override(settings.get(path)) or not isinstance(holder, dict):
+        is_null = artifact is None and names_packs and path not in settings
+        if is_null or _is_override(settings.get(path)) or not isinstance(holder, dict):
             continue
         if path in pack_values:
             put(values, path, pack_values[path])

@@ -90,12 +90,13 @@ def open_container(request: Mapping[str, Any]) -> tuple[Any, HostFacts]:
 
 def _config(recipe: SFTRecipe, request: Mapping[str, Any]) -> tuple[Any, tuple[str, ...]]:
     """Return a recipe's ConfigContainer, with a model of its family where its own cannot be loaded here."""
+    recipe = recipe.override({"artifact": request["artifact"]})  # in the place of packs that overrides name
     family, reason = _DEFAULT_FAMILY, "the recipe names no model"
     if recipe.model is not None:
         family = family_named(recipe.model.name) or ""
         try:
             with quiet():
-                return to_bridge(recipe, artifact=request["artifact"]), ()
+                return to_bridge(recipe), ()
         except ConfigError as error:
             if family not in _CONFIGS:
                 raise
@@ -105,5 +106,5 @@ def _config(recipe: SFTRecipe, request: Mapping[str, Any]) -> tuple[Any, tuple[s
     (folder / "config.json").write_text(json.dumps({**_DECODER, **_CONFIGS[family]}))
     at_hand = recipe.override({"model": {"name": str(folder)}})
     with quiet():
-        config = to_bridge(at_hand, artifact=request["artifact"])
+        config = to_bridge(at_hand)
     return config, (f"the model is bridgepack's own small model of the family {family}: {reason}",)

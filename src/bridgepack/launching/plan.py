@@ -21,6 +21,7 @@ from bridgepack.config.arguments import check_arguments
 from bridgepack.config.cluster.base import Task
 from bridgepack.config.cluster.cluster import ClusterConfig, load_cluster
 from bridgepack.config.load import load_recipe
+from bridgepack.config.recipe.pack_paths import pack_paths_in
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import ConfigError, LaunchRefusedError
@@ -194,6 +195,7 @@ def _packs(
 ) -> str | None:
     refuse_packs_unread(recipe, artifact)
     if "build" in tasks or recipe.packing.mode != _OFFLINE:
+        _refuse_packs_beside_a_build(recipe)
         return None
     place = str(artifact) if artifact is not None else recipe.artifact
     if place is None:
@@ -215,6 +217,15 @@ def _packs(
             "is skipped. Correct the path, or do not skip build."
         )
     return str(Path(place).absolute())
+
+
+def _refuse_packs_beside_a_build(recipe: SFTRecipe) -> None:
+    for override in pack_paths_in(recipe.bridge_overrides, recipe.release).values():
+        raise ConfigError(
+            f"{override.text()}, and the launch builds the packs of its run. Remove the override, or set artifact "
+            "in its place and add --skip build.",
+            field=override.place,
+        )
 
 
 def _exists(artifact: str) -> bool:

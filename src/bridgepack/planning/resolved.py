@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, TypeAdapter
 
-from bridgepack.bridge.artifact_paths import packs_in
+from bridgepack.bridge.artifact_paths import folder_of_packs, packs_in
 from bridgepack.bridge.bases import base_of
 from bridgepack.bridge.plain import value_at
 from bridgepack.bridge.recipe import run_of_recipe
@@ -110,7 +110,9 @@ def _packs(recipe: SFTRecipe, artifact: Path | None, *, is_trusted: bool) -> tup
         return None, f"none: packing.mode is {recipe.packing.mode}"
     if artifact is not None and not artifact.is_dir():
         raise ConfigError(f"--artifact is {str(artifact)!r}; there is no such folder. Build it, or give another.")
-    folder = artifact or Path(recipe.artifact or f"artifacts/{recipe.name}")
+    folder = folder_of_packs(recipe, artifact)
+    if folder is None:
+        return None, "counted when the run starts: bridge_overrides name packs of no artifact"
     if folder.is_dir():
         packs = packs_in(folder)
         if packs.num_packs:
@@ -184,7 +186,8 @@ class _Deciders:
         rivals = {
             name: item.place
             for item in items.values()
-            for name in item.quantity
+            for names in item.quantities
+            for name in names
             if name not in items or not item.says_the_same(items[name])
         }
         by_field = {SAME[setting.path]: setting for setting in settings if setting.path in SAME}

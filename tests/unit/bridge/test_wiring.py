@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bridgepack.bridge.wiring import Packs, Setting, host_settings
+from bridgepack.bridge.wiring import SPECS, Packs, Setting, host_settings
 from bridgepack.config.recipe.recipe import SFTRecipe
 from tests.support.catalogue import SMALL
 from tests.support.small_builds import with_changes
@@ -235,6 +235,24 @@ def test_packs_are_read_from_their_folder(
     assert found["dataset.dataset_kwargs.pad_to_max_length"] is True
     assert found["model.calculate_per_token_loss"] is True
     assert found["ddp.average_in_collective"] is False
+
+
+@pytest.mark.parametrize(
+    ("artifact", "num_packs", "others"),
+    [
+        (None, None, ["absent", "absent"]),
+        (None, {"training": 8}, ["absent", "absent"]),  # as `recipes show` forecasts the packs of a build
+        ("b", None, ["b/validation", "b/bridge_metadata.json"]),
+    ],
+)
+def test_overrides_that_name_packs_leave_nothing_of_another_folder(
+    artifact: str | None, num_packs: dict[str, int] | None, others: list[str]
+) -> None:
+    overrides = {"dataset": {"offline_packing_specs": {"packed_train_data_path": "b/training"}}}
+    found = values_of(num_packs, artifact=artifact, bridge_overrides=overrides)
+
+    assert [found.get(f"{SPECS}.{name}", "absent") for name in PLACES] == ["b/training", *others]
+    assert found.get("dataset.dataset_root") == artifact
 
 
 @pytest.mark.parametrize(

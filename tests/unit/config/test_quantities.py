@@ -9,7 +9,7 @@ from bridgepack.bridge.wiring import host_settings
 from bridgepack.config.document import stated_values
 from bridgepack.config.load import catalogue_names, load_recipe
 from bridgepack.config.recipe.data import TokenizerConfig
-from bridgepack.config.recipe.host_paths import SPECS
+from bridgepack.config.recipe.host_paths import PACK_PATHS, TRAIN_PATH
 from bridgepack.config.recipe.packing import BatchConfig, PackingConfig
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
@@ -55,8 +55,11 @@ PAIRS: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
     ({"environment.NCCL_DEBUG": "WARN"}, {"bridge_overrides.env_vars.NCCL_DEBUG": "INFO"}),
     ({"packing.packed_sequence_size": 4096}, {"bridge_overrides.model.seq_length": 2048}),
     ({"data.validation": "b.jsonl"}, {"data.validation_fraction": 0.1}),
-    ({"artifact": "artifacts/a"}, {f"{OVERRIDES}.{SPECS}.packed_train_data_path": "artifacts/b/training"}),
+    ({"artifact": "artifacts/a"}, {f"{OVERRIDES}.{TRAIN_PATH}": "artifacts/b/training"}),
 )
+ELSEWHERE = {f"{OVERRIDES}.{path}": f"artifacts/b/{name}" for path, name in PACK_PATHS.items()}
+#: The same, of which a change to the second is a part of where packs are, and refused alone.
+PARTS = [({"artifact": "artifacts/a"}, {path: value}) for path, value in list(ELSEWHERE.items())[1:]]
 
 
 def file_of(*settings: dict[str, Any]) -> dict[str, Any]:
@@ -67,7 +70,7 @@ def file_of(*settings: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-@pytest.mark.parametrize(("first", "second"), PAIRS, ids=str)
+@pytest.mark.parametrize(("first", "second"), [*PAIRS, *PARTS], ids=str)
 def test_a_file_with_both_is_refused_with_both_names(first: dict[str, Any], second: dict[str, Any]) -> None:
     with pytest.raises(ConfigError) as raised:
         SFTRecipe.from_mapping(file_of(first, second))
@@ -155,10 +158,30 @@ def test_an_override_replaces_and_says_so(
     assert stated_values(SFTRecipe.from_mapping(stated_values(recipe))) == stated_values(recipe)
 
 
+def test_an_artifact_replaces_every_override_of_its_packs_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    recipe = load_recipe(file_of(ELSEWHERE), {"artifact": "artifacts/a"})
+
+    assert [pair.old.place for pair in recipe.replacements] == list(ELSEWHERE)
+    assert caplog.messages == [pair.text() for pair in recipe.replacements]
+    assert (recipe.artifact, recipe.bridge_overrides) == ("artifacts/a", {})
+
+
+@pytest.mark.parametrize(("artifact", "part"), PARTS, ids=str)
+def test_a_part_of_where_packs_are_is_refused(artifact: dict[str, Any], part: dict[str, Any]) -> None:
+    (path,) = part
+    for values, changes in ((file_of(part), {}), (file_of(artifact), part), (file_of(), part)):
+        with pytest.raises(ConfigError) as raised:
+            load_recipe(values, changes)
+        assert mentions(str(raised.value), path, TRAIN_PATH)
+
+    assert load_recipe(file_of(ELSEWHERE)).replacements == ()
+
+
 @pytest.mark.parametrize(
     "settings",
     [
         {"bridge_overrides.train.global_batch_size": 8},
+        {"artifact": "artifacts/b", **ELSEWHERE},
         {"parallelism.tensor_model_parallel_size": 2, "bridge_overrides.model.tensor_model_parallel_size": 2},
         {"schedule.train_iters": 5, "bridge_overrides.train.num_epochs": None},
         {"bridge_overrides.scheduler.lr_warmup_iters": 0, "bridge_overrides.scheduler.lr_warmup_fraction": 0.1},

@@ -9,10 +9,12 @@ import pytest
 import bridgepack
 from bridgepack.checking import real
 from bridgepack.config.cluster import ClusterConfig
+from bridgepack.config.recipe.host_paths import PACK_PATHS
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError, DataError, LaunchRefusedError, TokenizerError
 from bridgepack.launching.plan import LaunchPlan, plan_launch
 from bridgepack.records import HostVerdict
+from bridgepack.records.checks import OVERRIDES
 from bridgepack.rules.judging.subject import Environment
 from tests.support.full_clusters import least_executor
 from tests.support.small_builds import build
@@ -93,6 +95,16 @@ def test_given_packs_are_not_built_but_checked(recipe: SFTRecipe, tmp_path: Path
     assert of_recipe.artifact == on_slurm(recipe, artifact="packs").artifact == str(tmp_path / "packs")
     assert on_slurm(recipe, overrides={"artifact": "/shared/packs"}, skip=["build"]).artifact == "/shared/packs"
     assert on_slurm(recipe, artifact="/there/packs").artifact == "/there/packs"
+
+
+def test_packs_that_overrides_name_are_refused_beside_those_of_the_launch(recipe: SFTRecipe, tmp_path: Path) -> None:
+    build(recipe, tmp_path / "packs")
+    overrides = {f"{OVERRIDES}.{path}": f"elsewhere/{name}" for path, name in PACK_PATHS.items()}
+
+    with pytest.raises(ConfigError, match=r"packed_train_data_path is 'elsewhere/training', and the launch builds"):
+        plan_launch(recipe, "local", overrides=overrides)
+    with pytest.raises(ConfigError, match=r"--artifact is 'packs', and .*packed_train_data_path is 'elsewhere/train"):
+        plan_launch(recipe, "local", overrides=overrides, artifact="packs")
 
 
 def test_runs_that_pack_while_they_train_build_nothing(recipe: SFTRecipe) -> None:

@@ -15,7 +15,7 @@ from bridgepack.bridge.plain import value_at
 from bridgepack.bridge.shipped import named_precision
 from bridgepack.bridge.wiring import SPECS
 from bridgepack.bridge.wiring.columns import CONVERSATION_COLUMNS, PAIR
-from bridgepack.config.recipe.host_paths import ADAPTER, OPTIMIZER, TOPOLOGY, read_fields
+from bridgepack.config.recipe.host_paths import ADAPTER, OPTIMIZER, PACK_PATHS, TOPOLOGY, read_fields
 from bridgepack.config.recipe.preprocessing import FORM_FIELDS, PromptCompletionPreprocessing
 from bridgepack.config.recipe.replaced import filled_template
 from bridgepack.config.recipe.training import CudaGraphConfig, PrecisionConfig
@@ -112,10 +112,14 @@ def _batch(config: Any) -> dict[str, Any]:
 
 
 def _artifact(config: Any) -> str | None:
-    train, metadata = (value_in(config, f"{SPECS}.packed_{name}_path") for name in ("train_data", "metadata"))
-    if train is None or metadata is None or Path(metadata) != Path(train).parent / "bridge_metadata.json":
+    """Return the folder that all packs of a config lie in, under an artifact's names; None if there is none."""
+    paths = {name: value_in(config, path) for path, name in PACK_PATHS.items()}
+    train, _, metadata = paths.values()
+    if train is None or metadata is None:
         return None
-    return str(Path(train).parent) if Path(train).name == "training" else None
+    folder = Path(train).parent
+    lies_there = all(path is None or Path(path) == folder / name for name, path in paths.items())
+    return str(folder) if lies_there else None
 
 
 def _method(config: Any) -> dict[str, Any]:

@@ -4,11 +4,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from bridgepack.bridge.artifact_paths import paths_of_artifact
 from bridgepack.bridge.bases import why_not_made
 from bridgepack.bridge.wiring.columns import HOST_LAYOUT, columns_for_host, layouts_for_host
 from bridgepack.config.errors import quote
 from bridgepack.config.layouts.sayings import as_flow
 from bridgepack.config.recipe.data import DataSource, as_sources, path_of, sets_amount, source_entries
+from bridgepack.config.recipe.host_paths import SPECS
+from bridgepack.config.recipe.pack_paths import pack_paths_in
 from bridgepack.config.recipe.preprocessing import FORM_FIELDS, ChatPreprocessing
 from bridgepack.config.recipe.readings import written_layouts
 from bridgepack.config.recipe.recipe import SFTRecipe
@@ -119,11 +122,32 @@ def refuse_packs_unread(
             f"--artifact is {str(artifact)!r}, and dataset.enable_in_batch_packing is true, so the run reads no packs. "
             "Remove --artifact, or set dataset.enable_offline_packing to true and enable_in_batch_packing to false."
         )
-    if recipe is not None and artifact is not None and recipe.packing.mode != "offline":
+    if recipe is None or artifact is None:
+        return
+    refuse_other_packs(recipe, artifact)
+    if recipe.packing.mode != "offline":
         raise ConfigError(
             f"--artifact is {str(artifact)!r}, and packing.mode is {recipe.packing.mode}, which reads no packs. "
             "Remove --artifact, or set packing.mode to offline."
         )
+
+
+def refuse_other_packs(recipe: SFTRecipe, artifact: str | Path | None) -> None:
+    """Refuse packs that a caller names beside overrides of a recipe that name others, which its run would read.
+
+    Raises:
+        ConfigError: naming both.
+    """
+    overrides = {} if artifact is None else pack_paths_in(recipe.bridge_overrides, recipe.release)
+    paths = paths_of_artifact(Path(str(artifact)), has_validation=True) if overrides else {}
+    for path, override in overrides.items():
+        text = paths.get(path.removeprefix(f"{SPECS}."))
+        if text is not None and Path(text).absolute() != Path(str(override.value)).absolute():
+            raise ConfigError(
+                f"--artifact is {str(artifact)!r}, and {override.text()}; a run reads the packs of one of them. "
+                f"Remove one, with every override of {SPECS}.packed_ paths.",
+                field=override.place,
+            )
 
 
 def _packs_batches_alone(dataset: Mapping[str, Any]) -> bool:

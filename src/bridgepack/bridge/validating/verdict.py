@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from bridgepack.bridge.artifact_paths import packs_in
+from bridgepack.bridge.artifact_paths import folder_of_packs, packs_in
 from bridgepack.bridge.imports import import_host
 from bridgepack.bridge.plain import field_names, value_at
 from bridgepack.bridge.targets import quiet
@@ -150,8 +150,9 @@ def _config_of_recipe(recipe: SFTRecipe, artifact: str | None) -> Any:
 
 def _with_a_length(recipe: SFTRecipe, artifact: str | None) -> SFTRecipe:
     """Return a recipe with a number of steps: the run will have one, and without packs it is not known which."""
-    folder = Path(artifact or recipe.artifact or f"artifacts/{recipe.name}")
-    if recipe.packing.mode != "offline" or recipe.schedule.train_iters is not None or packs_in(folder).num_packs:
+    has_length = recipe.packing.mode != "offline" or recipe.schedule.train_iters is not None
+    folder = None if has_length else folder_of_packs(recipe, artifact)
+    if has_length or (folder is not None and packs_in(folder).num_packs):
         return recipe
     return recipe.override({"schedule.num_epochs": None, "schedule.train_iters": 1})
 

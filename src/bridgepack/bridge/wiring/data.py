@@ -5,9 +5,10 @@ from typing import Any
 
 from bridgepack.bridge.wiring.columns import PAIR, columns_for_host, layouts_for_host
 from bridgepack.bridge.wiring.settings import SPECS, Scope, Setting, derived_setting
-from bridgepack.config.recipe.host_paths import EXCHANGE, PROMPT_COMPLETION, TOPOLOGY
+from bridgepack.config.recipe.host_paths import EXCHANGE, PACK_PATHS, PROMPT_COMPLETION, TOPOLOGY
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing, PromptCompletionPreprocessing
 from bridgepack.host.roots import canonical_name_of
+from bridgepack.records import VALIDATION
 
 #: Columns of rows that the host does not read, because they are packed.
 _ANY_COLUMNS = {"prompt_column": PAIR[0], "completion_column": PAIR[1], "prompt_template": "{prompt}"}
@@ -64,12 +65,10 @@ def _offline(scope: Scope) -> Iterator[Setting]:
     yield _multiple(scope)
     yield scope.setting(f"{SPECS}.max_single_sequence_length", "packing.max_sequence_length")
     yield scope.setting(f"{SPECS}.pad_cu_seqlens", "packing.pad_cu_seqlens")
-    if folder is not None:
-        validation = f"{folder}/validation" if scope.has_validation else None
-        because = "the folder of the packs"
-        yield derived_setting(f"{SPECS}.packed_train_data_path", f"{folder}/training", because)
-        yield derived_setting(f"{SPECS}.packed_val_data_path", validation, because)
-        yield derived_setting(f"{SPECS}.packed_metadata_path", f"{folder}/bridge_metadata.json", because)
+    if folder is not None and not scope.reads_other_packs(folder):
+        for path, name in PACK_PATHS.items():
+            is_read = name != VALIDATION or scope.has_validation
+            yield derived_setting(path, f"{folder}/{name}" if is_read else None, "the folder of the packs")
         yield derived_setting("dataset.dataset_root", folder, "the host wants one source; nothing in it is read")
     yield derived_setting("dataset.dataset_kwargs.pad_to_max_length", True, "packs of one width, for every kernel")
     yield derived_setting("dataset.dataloader_type", "batch", "the host's loader for packs")

@@ -8,7 +8,9 @@ from typing import Any, Literal
 from bridgepack import geometry
 from bridgepack.config.document import stated_values
 from bridgepack.config.recipe.host_paths import SPECS as SPECS
-from bridgepack.config.recipe.quantities import overrides_in, with_field
+from bridgepack.config.recipe.host_paths import TRAIN_PATH
+from bridgepack.config.recipe.pack_paths import pack_paths_in
+from bridgepack.config.recipe.quantities import Written, overrides_in, with_field
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.records.checks import OVERRIDES as OVERRIDES
@@ -71,6 +73,11 @@ class Scope:
     def has_validation(self) -> bool:
         """Whether there is validation data."""
         return self.recipe.data.validation is not None or self.recipe.data.validation_fraction > 0
+
+    def reads_other_packs(self, folder: str) -> bool:
+        """Return whether an override names other training packs than those of a folder."""
+        override = pack_paths_in(self.recipe.bridge_overrides, self.recipe.release).get(TRAIN_PATH)
+        return override is not None and not override.says_the_same(Written("artifact", "artifact", folder))
 
     def num_packs(self, split: str) -> int:
         """Return the number of packs of a split; 0 if unknown."""

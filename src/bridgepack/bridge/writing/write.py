@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.bridge.adopting.corrections import correct, findings_on
-from bridgepack.bridge.artifact_paths import packs_in
+from bridgepack.bridge.artifact_paths import folder_of_packs, packs_in
 from bridgepack.bridge.bases import LOADER_FIELDS
 from bridgepack.bridge.container import config_of_container
 from bridgepack.bridge.imports import import_by_name, import_host
@@ -15,7 +15,7 @@ from bridgepack.bridge.inherited import is_decided, settings_over
 from bridgepack.bridge.live import place_in
 from bridgepack.bridge.plain import plain_values
 from bridgepack.bridge.recipe import config_of_recipe
-from bridgepack.bridge.refusing.recipes import builder_of
+from bridgepack.bridge.refusing.recipes import builder_of, refuse_other_packs
 from bridgepack.bridge.refusing.refusals import OF_RECIPE, OF_TOPOLOGY, REFUSED, error_of, refusals_of
 from bridgepack.bridge.shipped import installed_release, is_shipped_model, load_shipped, named_precision
 from bridgepack.bridge.wiring import SPECS, Packs, Setting, derived_setting
@@ -171,9 +171,10 @@ def _is_any_of(hf_model: Any, architectures: Collection[str]) -> bool:
 
 
 def _with_packs(recipe: SFTRecipe, artifact: str | Path | None) -> tuple[SFTRecipe, Packs | None]:
-    if recipe.packing.mode != "offline":
+    refuse_other_packs(recipe, artifact)
+    folder = folder_of_packs(recipe, artifact)
+    if folder is None:
         return recipe, None
-    folder = Path(artifact or recipe.artifact or f"artifacts/{recipe.name}")
     packs = packs_in(folder)
     return recipe.override({"artifact": str(folder)}), packs if packs.num_packs else None
 

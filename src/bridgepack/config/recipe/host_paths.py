@@ -12,6 +12,13 @@ if TYPE_CHECKING:
     from bridgepack.config.recipe.recipe import SFTRecipe
 
 SPECS = "dataset.offline_packing_specs"
+TRAIN_PATH = f"{SPECS}.packed_train_data_path"
+#: Path of the host that a folder of packs decides -> what it is in that folder.
+PACK_PATHS = {
+    TRAIN_PATH: "training",
+    f"{SPECS}.packed_val_data_path": "validation",
+    f"{SPECS}.packed_metadata_path": "bridge_metadata.json",
+}
 #: Path of the host -> field of the recipe with the same value.
 TOPOLOGY = {
     f"model.{name}": f"parallelism.{name}"

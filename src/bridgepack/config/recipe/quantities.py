@@ -7,10 +7,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
+from pathlib import PurePath
 from typing import Any
 
 from bridgepack.config.errors import quote
-from bridgepack.config.recipe.host_paths import FIELDS, SPECS
+from bridgepack.config.recipe.host_paths import FIELDS, PACK_PATHS
 from bridgepack.errors import ConfigError, Problem
 from bridgepack.host import HostRelease
 from bridgepack.host.names import canonical_name
@@ -38,7 +40,7 @@ _SEVERAL = (
     ("scheduler.lr_wsd_decay_iters", "scheduler.lr_wsd_decay_samples"),
     ("data.validation", "data.validation_fraction"),
     ("method.kind", "peft"),
-    ("artifact", f"{SPECS}.packed_train_data_path"),
+    *(("artifact", path) for path in PACK_PATHS),
     *((f"schedule.{name}", f"validation.{name}", f"train.{name}") for name in ("eval_iters", "eval_interval")),
     *((f"tokenizer.{name}", f"tokenizer.hf_tokenizer_kwargs.{name}") for name in ("revision", "trust_remote_code")),
 )
@@ -61,20 +63,20 @@ _UNITS: Mapping[str, str] = {
     **{f"train.{name}": f"schedule.{name}" for name in ("eval_iters", "eval_interval")},
     **{f"tokenizer.hf_tokenizer_kwargs.{name}": f"tokenizer.{name}" for name in ("revision", "trust_remote_code")},
 }
-#: Field that no path of the host says in its unit.
-_ALONE = ("batch.tokens_per_step",)
+#: Fields that no path of the host says in their units.
+_ALONE = ("batch.tokens_per_step", "artifact")
 #: Path of the host that is off with another value than null -> that value.
 OFF: Mapping[str, Any] = {"scheduler.lr_warmup_iters": 0, "scheduler.lr_warmup_samples": 0}
 
 
-def _quantities() -> Mapping[str, tuple[str, ...]]:
-    """Return field of a recipe, or path of the host -> every name of its quantity."""
-    several = {name: names for names in _SEVERAL for name in names}
+def _quantities() -> Mapping[str, tuple[tuple[str, ...], ...]]:
+    """Return field of a recipe, or path of the host -> every name of each of its quantities."""
     pairs: dict[str, tuple[str, ...]] = {}
     for path, field in SAME.items():
-        if field not in several:
+        if field not in chain.from_iterable(_SEVERAL):
             pairs[field] = (*pairs.get(field, (field,)), path)
-    return {**{name: names for names in pairs.values() for name in names}, **several}
+    groups = [*pairs.values(), *_SEVERAL]
+    return {name: tuple(group for group in groups if name in group) for name in chain.from_iterable(groups)}
 
 
 _QUANTITIES = _quantities()
@@ -89,14 +91,18 @@ class Written:
     value: Any
 
     @property
-    def quantity(self) -> tuple[str, ...]:
-        """Every name of its quantity; empty if it has one name."""
+    def quantities(self) -> tuple[tuple[str, ...], ...]:
+        """Every name of each of its quantities that have several; an artifact's folder is of several quantities."""
         if self.name.startswith((_VARIABLE, _VARIABLE_PATH)):
             variable = self.name.partition(".")[2]
-            return (f"{_VARIABLE}{variable}", f"{_VARIABLE_PATH}{variable}")
+            return ((f"{_VARIABLE}{variable}", f"{_VARIABLE_PATH}{variable}"),)
         if (amount := _AMOUNT.fullmatch(self.name)) is not None:
-            return tuple(f"{amount[1]}.{name}" for name in ("weight", "epochs"))
+            return (tuple(f"{amount[1]}.{name}" for name in ("weight", "epochs")),)
         return _QUANTITIES.get(self.name, ())
+
+    def is_rival_of(self, setting: Written) -> bool:
+        """Return whether another setting is of a quantity of this one."""
+        return not set(self.quantities).isdisjoint(setting.quantities)
 
     @property
     def is_override(self) -> bool:
@@ -110,8 +116,10 @@ class Written:
 
     def says_the_same(self, rival: Written) -> bool:
         """Return whether another setting of the quantity says the same value in the same unit."""
-        units = {_unit(self.name), _unit(rival.name)}
-        return len(units) == 1 and bool(_plain(self.value) == _plain(rival.value))
+        folder, path = sorted((self, rival), key=lambda setting: setting.name in PACK_PATHS)
+        if folder.name == "artifact" and path.name in PACK_PATHS:
+            return PurePath(str(folder.value), PACK_PATHS[path.name]) == PurePath(str(path.value))
+        return _unit(self.name) == _unit(rival.name) and bool(_plain(self.value) == _plain(rival.value))
 
     def text(self) -> str:
         """Return the setting with its value, for messages."""
@@ -169,7 +177,7 @@ def with_changes[T](
         Replaced(rival, setting)
         for setting in new
         for rival in settings
-        if rival not in new and rival.quantity == setting.quantity and not rival.says_the_same(setting)
+        if rival not in new and rival.is_rival_of(setting) and not rival.says_the_same(setting)
     )
     recipe = _recipe_without(make, values, replacements)
     _refuse_pairs(new)
@@ -191,7 +199,8 @@ def _recipe_without[T](
 def _refuse_pairs(settings: Iterable[Written]) -> None:
     by_quantity: dict[tuple[str, ...], list[Written]] = {}
     for setting in settings:
-        by_quantity.setdefault(setting.quantity, []).append(setting)
+        for quantity in setting.quantities:
+            by_quantity.setdefault(quantity, []).append(setting)
     for group in by_quantity.values():
         is_of_host = all(setting.is_override for setting in group)
         first, *rivals = [setting for setting in group if not (is_of_host and setting.is_off)] or group
@@ -225,7 +234,7 @@ def without_idle(values: Mapping[str, Any], defaults: Mapping[str, Any], release
     settings = list(settings_in(values, release))
     result: dict[str, Any] = copy.deepcopy(dict(values))
     for setting in settings:
-        has_rival = any(rival.quantity == setting.quantity and rival is not setting for rival in settings)
+        has_rival = any(rival.is_rival_of(setting) and rival is not setting for rival in settings)
         is_default = setting.name in defaults and _plain(defaults[setting.name]) == _plain(setting.value)
         if has_rival and is_default and not setting.is_override:
             _remove(result, setting.place)
@@ -244,7 +253,7 @@ def with_field(values: dict[str, Any], path: str, release: HostRelease) -> bool:
     if field is None:
         return False
     override = overrides_in(values[OVERRIDES], release)[path]
-    for name in override.quantity:
+    for name in chain.from_iterable(override.quantities):
         _remove(values, name)
     put(values, field, override.value)
     return True
@@ -261,8 +270,8 @@ def overrides_in(section: Mapping[str, Any], release: HostRelease) -> Mapping[st
 
 def rivals_of(path: str) -> tuple[str, ...]:
     """Return the other paths of the host that a setting of the host replaces; none for most."""
-    fields = {*FIELDS.values(), *_ALONE}
-    return tuple(name for name in _QUANTITIES.get(path, ()) if name != path and name not in fields)
+    no_rivals = {path, *FIELDS.values(), *_ALONE}
+    return tuple(name for name in chain.from_iterable(_QUANTITIES.get(path, ())) if name not in no_rivals)
 
 
 def value_of_rival(path: str, override: str, value: Any) -> Any:
@@ -283,7 +292,7 @@ def settings_in(values: Mapping[str, Any], release: HostRelease) -> Iterator[Wri
         Written(path, path, value) for path, value in (*validation, *_leaves(fields)) if not is_none(path, value)
     ]
     unique = {setting.place: setting for setting in (*settings, *_overrides(values, release))}
-    yield from (setting for setting in unique.values() if setting.quantity)
+    yield from (setting for setting in unique.values() if setting.quantities)
 
 
 def is_none(field: str, value: Any) -> bool:

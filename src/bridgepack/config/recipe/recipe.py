@@ -13,6 +13,7 @@ from bridgepack import geometry
 from bridgepack.config.document import Document, stated_values
 from bridgepack.config.installed import installed_version
 from bridgepack.config.recipe.data import DataConfig, TokenizerConfig, sets_amount, source_entries
+from bridgepack.config.recipe.pack_paths import refuse_part_of_packs
 from bridgepack.config.recipe.packing import BatchConfig, PackingConfig, ParallelismConfig
 from bridgepack.config.recipe.preprocessing import (
     ChatPreprocessing,
@@ -220,6 +221,7 @@ class SFTRecipe(Document):
 
     def _with_changes(self, values: dict[str, Any], changes: Mapping[str, Any]) -> Self:
         recipe, replacements = with_changes(values, changes, self.release, self.from_values)
+        refuse_part_of_packs(stated_values(recipe), self.release)
         recipe._replacements = (*self._replacements, *replacements)
         return recipe
 
@@ -316,10 +318,12 @@ class SFTRecipe(Document):
 
 
 def checked_object[R: SFTRecipe](recipe: R) -> R:
-    """Return a recipe unless its author wrote two settings of one quantity.
+    """Return a recipe unless its author wrote two settings of one quantity, or a part of where its packs are.
 
     Raises:
-        ConfigError: naming both.
+        ConfigError: naming the settings.
     """
-    refuse_two_settings(stated_values(recipe), recipe.release)
+    values = stated_values(recipe)
+    refuse_two_settings(values, recipe.release)
+    refuse_part_of_packs(values, recipe.release)
     return recipe
