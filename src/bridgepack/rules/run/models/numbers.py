@@ -1,15 +1,17 @@
 """Rules on numbers and switches of a model that do not fit each other, or make its outputs random or wrong."""
 
 from bridgepack.records.messages import say
-from bridgepack.rules.judging.rule import ERROR, WARNING, Found, rule, wrong
+from bridgepack.rules.judging.rule import ERROR, EXECUTED, Found, rule, wrong
 from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.run.reading import HAS_EXPERTS
 
 _TOPK, _EXPERTS, _FREQUENCY = "model.moe_router_topk", "model.num_moe_experts", "model.moe_layer_freq"
 _BALANCING, _PARALLEL = "model.moe_router_load_balancing_type", "model.parallel_output"
 _HEADS, _GROUPS = "model.num_attention_heads", "model.num_query_groups"
-#: Kinds of balancing that some router of the host reads; noaux_tc is that of DeepSeek-V4's own.
-_KINDS = ("aux_loss", "seq_aux_loss", "global_aux_loss", "sinkhorn", "quantile_balancing", "none", "noaux_tc")
+#: Kinds of balancing that may stand in a list, each with its coefficient.
+LISTED_KINDS = ("aux_loss", "seq_aux_loss", "global_aux_loss", "none")
+#: All that the host reads or sets; noaux_tc is the name for none in its DeepSeek-V4.
+KINDS = (*LISTED_KINDS, "sinkhorn", "quantile_balancing", "noaux_tc")
 
 
 @rule("BP740", ERROR, when=HAS_EXPERTS, noticed="first step")
@@ -46,19 +48,21 @@ def pattern_of_expert_layers_of_another_length(run: Run) -> Found:
         yield wrong(_FREQUENCY, f"a list with {', '.join(entries)}", "0 and 1")
 
 
-@rule("BP742", WARNING, when=HAS_EXPERTS)
+@rule("BP742", ERROR, when=HAS_EXPERTS, evidence=EXECUTED)
 def kind_of_balancing_unknown(run: Run) -> Found:
-    """The router knows no such kind of load balancing.
+    """The router knows no such kind of load balancing, or does not read it in a list.
 
-    Why: Silent: the router applies no balancing, as if the kind were none.
+    Why: Silent: the router applies no balancing, as if the kind were none, and most tokens may go to a few experts.
     Bad: moe_router_load_balancing_type auxloss. Good: moe_router_load_balancing_type aux_loss.
     Fix: Set {model.moe_router_load_balancing_type} to aux_loss, seq_aux_loss, global_aux_loss, sinkhorn or none.
-    Source: core/transformer/moe/router.py (routing, _apply_aux_loss, is_aux_loss_enabled)
+    Source: core/transformer/moe/router.py (routing, get_aux_loss_coeff, is_aux_loss_enabled)
     """
     kinds = run.items(_BALANCING) if run.is_stated(_BALANCING) else ()
+    is_list = isinstance(run.stated_value(_BALANCING), (list, tuple))
+    allowed_kinds = LISTED_KINDS if is_list else KINDS
     for kind in map(str, kinds):
-        if kind not in _KINDS:
-            yield wrong(_BALANCING, kind, ", ".join(_KINDS))
+        if kind not in allowed_kinds:
+            yield wrong(_BALANCING, f"{kind} in a list" if is_list else kind, ", ".join(allowed_kinds))
 
 
 @rule("BP743", ERROR, noticed="model build")
