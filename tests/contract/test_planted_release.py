@@ -195,6 +195,24 @@ def test_a_field_that_no_facts_record_is_known_from_the_host_s_own_classes(plant
     assert json.loads(asked.stdout)["rules_run"] == ["BP935"]
 
 
+def test_the_planted_host_says_itself_what_it_takes_and_where_it_refuses(planted: Planted, folder: Path) -> None:
+    of_recipe = ("check", "recipe.yaml", "--artifact", "packs")
+    of_saved = ("check", "run_config.yaml", "--world-size", 2, "--trust-config", "pathlib")
+
+    def verdict(*words: object, version: str = VERSION) -> dict[str, Any]:
+        asked = ("--bridge-version", version, "--real-validate", "--json")
+        found = planted.run("-m", "bridgepack", *words, *asked, folder=folder, has_host=True)
+        assert found.stdout, found.stderr
+        return dict(json.loads(found.stdout)["real_validate"])
+
+    accepted, refused = verdict(*of_recipe), verdict(*of_saved, "--set", "train.micro_batch_size=2")
+    assert (accepted["state"], accepted["version"], accepted["reason"]) == ("accepted", VERSION, "")
+    assert (refused["state"], refused["version"], refused["stage"]) == ("refused", VERSION, "validate()")
+    assert "Micro batch size" in refused["reason"]
+    assert refused["place"].startswith(f"{ROOT.replace('.', '/')}/training/config.py:")
+    assert verdict(*of_recipe, version="0.6.2")["state"] == "other version"
+
+
 def test_an_override_has_the_name_of_the_recipes_release(planted: Planted, folder: Path) -> None:
     words = ("check", "recipe.yaml", "--json", "--set", f"bridge_overrides.dataset.{SPECS}.{{}}=2")
     mended = [word.format(NEW_NAME) for word in words]
