@@ -1,8 +1,9 @@
 """What Megatron-Bridge is and does, as data: releases, model classes, adapters. Nothing of it is imported.
 
 In: versions and names. Out: `HostRelease`s and the facts of models. Rooms above decide what follows from them.
-Read first: `release`, then `v07`. A new release is one file such as `v07`, its JSON from `scripts/host_facts`, and its
-name in RELEASES; a new habit is one field of `HostRelease` and its one reader.
+Read first: `release`, then `v07`. A new release is one file such as `v07`, its JSON from `scripts/host_facts`, its
+entries in `model_fields.json` and `adapter_placements.json`, which two contract tests write over it, and its name in
+RELEASES; a new habit is one field of `HostRelease` and its one reader.
 """
 
 from dataclasses import replace

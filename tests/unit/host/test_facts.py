@@ -1,11 +1,12 @@
 """The file of each release says what its recipes, classes and fields are."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bridgepack.host import RELEASES, V06, V07, HostRelease
+from bridgepack.host import RELEASES, V06, V07, HostRelease, adapter_placements, model_fields
 from bridgepack.host.facts import CONTAINER
 
 BUILT = "megatron.bridge.models.gpt.model_config.BridgeGPTModelConfig"
@@ -22,6 +23,11 @@ def test_every_recipe_is_whole(release: HostRelease) -> None:
         assert {"seq_length", "num_layers", "tensor_model_parallel_size"} <= set(facts.types_of(kind)), name
         assert shipped["model"]["seq_length"] > 0, name
     assert len(facts.recipes) > 180
+
+
+@pytest.mark.parametrize("table", [model_fields.TABLE, adapter_placements.TABLE], ids=lambda table: table.name)
+def test_every_release_has_an_entry_in_the_tables_that_running_made(table: Path) -> None:
+    assert list(json.loads(table.read_text(encoding="utf-8"))) == [release.name for release in RELEASES]
 
 
 def test_what_a_caller_changes_stays_with_the_caller() -> None:
