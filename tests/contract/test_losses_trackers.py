@@ -1,9 +1,11 @@
-"""Losses by source in the real W&B (offline) and MLflow (a local store), where they are installed.
+"""Losses by source in the real W&B (offline), MLflow (a local store) and Comet (offline), where they are installed.
 
-The test environment has neither; `uv pip install wandb mlflow-skinny sqlalchemy alembic` adds them. TensorBoard is
-asked in test_losses.py, in a real run. Comet has no offline mode that the host starts.
+The test environment has none of them; `uv pip install wandb==0.29.0 mlflow-skinny sqlalchemy alembic comet-ml` adds
+them. TensorBoard is asked in test_losses.py, in a real run. The host starts Comet online only; its object is the same.
 """
 
+import json
+import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -47,6 +49,7 @@ def test_wandb_gets_the_losses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     run = wandb.init(project="losses", dir=str(tmp_path))
     written = _write({"wandb_logger": wandb})
     wandb.finish()
+    wandb.teardown()  # ends its process, too
 
     (file,) = Path(run.dir).parent.glob("*.wandb")
     store, values = datastore.DataStore(), {}
@@ -80,3 +83,18 @@ def test_mlflow_gets_the_losses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         ("lm loss/" + name.removeprefix("lm loss/").replace("/", "_"), step): value
         for (name, step), value in written.items()
     }
+
+
+def test_comet_gets_the_losses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    comet = pytest.importorskip("comet_ml", reason="Comet is not in the test environment")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    quiet = {"log_code": False, "log_env_details": False, "auto_metric_logging": False, "parse_args": False}
+    experiment = comet.OfflineExperiment(project_name="losses", offline_directory=str(tmp_path), **quiet)
+    written = _write({"comet_logger": experiment})
+    experiment.end()
+
+    (archive,) = tmp_path.glob("*.zip")
+    with zipfile.ZipFile(archive) as files:
+        messages = [json.loads(line)["payload"] for line in files.read("messages.json").splitlines()]
+    metrics = [message["metric"] for message in messages if "lm loss" in str(message.get("metric"))]
+    assert {(metric["metricName"], metric["step"]): metric["metricValue"] for metric in metrics} == written

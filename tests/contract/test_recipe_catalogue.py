@@ -23,6 +23,7 @@ from bridgepack.rules.judging.report import CheckReport
 from bridgepack.rules.judging.rule import Severity
 from tests.support.catalogue import catalogue, function_of
 from tests.support.hub_configs import model_configs
+from tests.support.installed_host import host_release
 from tests.support.recipe_is_run import unlike_its_run
 from tests.support.small_builds import Command
 from tests.support.upstream_recipes import validate
@@ -106,7 +107,7 @@ def test_recipe_is_what_the_host_accepts(target: str, h100_host: None, at_work: 
 
     config = to_bridge(recipe)
     assert unlike_its_run(recipe, config) == {}
-    _put_files(at_work, recipe)
+    _put_files(at_work, recipe, type(config.model).__name__)
 
     assert validate(config, num_gpus) is None
     assert _faults(check_target(config, CheckOptions(world_size=num_gpus))) == []
@@ -118,12 +119,17 @@ def _faults(report: CheckReport) -> list[tuple[str, str, str]]:
     return [(one.code, one.where, one.found) for one in report.findings if one.severity is not Severity.ADVICE]
 
 
-def _put_files(folder: Path, recipe: SFTRecipe) -> None:
-    """Make what has to exist when a run starts: weights, and packs where they are built before."""
+def _put_files(folder: Path, recipe: SFTRecipe, model_class: str) -> None:
+    """Make what has to exist when a run starts: weights, and packs where they are built before.
+
+    Weights are as Hugging Face has them where the host cannot load its own checkpoints of such a model (BP864).
+    """
     assert recipe.checkpoint.pretrained is not None
     weights = folder / recipe.checkpoint.pretrained
     weights.mkdir(parents=True)
-    (weights / "latest_checkpointed_iteration.txt").touch()
+    loads_own = host_release().loads_models_from_parts or not model_class.endswith("ModelConfig")
+    for name in ("latest_checkpointed_iteration.txt",) if loads_own else ("config.json", "model.safetensors"):
+        (weights / name).write_text("{}" if name == "config.json" else "")
     if recipe.packing.mode == "offline":
         packs = folder / "artifacts" / recipe.name
         for split in ("training", "validation"):

@@ -87,13 +87,14 @@ def write_model(folder: Path, model: Model) -> Path:
     return folder
 
 
-def write_weights(folder: Path, *, num_layers: int) -> Path:
+def write_weights(folder: Path, *, num_layers: int, family: Literal["Llama", "Qwen2"] = "Llama") -> Path:
     """Write a tiny dense model of random weights, as a folder of the Hugging Face hub has it, and return the folder."""
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
+    import transformers
 
     torch.manual_seed(1)
-    LlamaForCausalLM(LlamaConfig(**{**_TINY, "num_hidden_layers": num_layers})).save_pretrained(folder)
+    config = getattr(transformers, f"{family}Config")(**{**_TINY, "num_hidden_layers": num_layers})
+    getattr(transformers, f"{family}ForCausalLM")(config).save_pretrained(folder)
     return folder
 
 
