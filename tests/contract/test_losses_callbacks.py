@@ -249,6 +249,22 @@ def test_evaluations_stand_beside_training(losses: Losses, artifact: Path, tmp_p
 
 
 @pytest.mark.usefixtures("alone")
+def test_what_a_test_reads_counts_nowhere(
+    losses: Losses, artifact: Path, tmp_path: Path, notices: list[Notice]
+) -> None:
+    run = Run(losses, artifact)
+    losses.on_train_start(run.context())
+    run.train([0, 1])
+    losses.on_test_start(run.context())
+    run.read("training", [2, 3, 0])
+    losses.on_test_end(run.context())
+    run.train([2, 3])
+
+    assert _tokens(tmp_path) == _of_packs("training", 1, 2, 4)
+    assert notices == []
+
+
+@pytest.mark.usefixtures("alone")
 def test_an_evaluation_on_other_context_ranks_than_its_groups_say_is_not_guessed(
     losses: Losses, artifact: Path, tmp_path: Path, notices: list[Notice], monkeypatch: pytest.MonkeyPatch
 ) -> None:

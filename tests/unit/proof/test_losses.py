@@ -78,11 +78,14 @@ def test_a_row_far_above_its_own_source_is_named_with_its_text(run: Path) -> Non
     assert report.num_rows == 2 * NUM_ROWS
     assert first.sequence is not None
     assert (first.sequence.row, first.sequence.num_trained_tokens) == (BAD_ROW, NUM_TOKENS)
-    texts = [
-        block for part in blocks_of(report) for block in getattr(part, "blocks", ()) if isinstance(block, MarkedText)
-    ]
+    texts = _texts(report)
     assert len(texts) == 3
     assert mentions(texts[0].heading, f"row {BAD_ROW}", "6.6250", "step 1, 2")
+
+
+def _texts(report: Any) -> list[MarkedText]:
+    parts = (block for part in blocks_of(report) for block in getattr(part, "blocks", ()))
+    return [block for block in parts if isinstance(block, MarkedText)]
 
 
 def test_a_step_names_its_rows(run: Path) -> None:
@@ -91,7 +94,9 @@ def test_a_step_names_its_rows(run: Path) -> None:
     assert len(report.rows) == report.num_rows == 2 * NUM_ROWS
     assert report.rows[0].row == BAD_ROW
     assert [row.loss for row in report.rows[1:]] == pytest.approx([4.5] * (NUM_ROWS - 1) + [0.5] * NUM_ROWS)
-    assert len(bridgepack.losses(run, step=2).rows) == 20
+    answer = bridgepack.losses(run, step=2)
+    assert mentions(_texts(answer)[0].heading, f"row {BAD_ROW}: loss 6.5000")
+    assert len(answer.rows) == len(_texts(answer)) == 20
 
 
 def test_all_rows_are_written(run: Path, tmp_path: Path) -> None:
