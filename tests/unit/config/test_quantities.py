@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from bridgepack.bridge.wiring import host_settings
+from bridgepack.checking.check import check_target
+from bridgepack.checking.options import CheckOptions
 from bridgepack.config.document import stated_values
 from bridgepack.config.load import catalogue_names, load_recipe
 from bridgepack.config.recipe.data import TokenizerConfig
@@ -131,12 +133,47 @@ def test_every_field_is_refused_beside_another_value_of_the_path_it_is_wired_to(
 
 
 def _is_refused_beside(path: str, value: Any) -> bool:
-    other = not value if isinstance(value, bool) else value + 1 if isinstance(value, int | float) else f"not {value}"
     try:
-        SFTRecipe.from_mapping(file_of(WRITTEN, {f"{OVERRIDES}.{path}": other}))
+        SFTRecipe.from_mapping(file_of(WRITTEN, {f"{OVERRIDES}.{path}": _unlike(value)}))
     except ConfigError:
         return True
     return False
+
+
+def _unlike(value: Any) -> Any:
+    return not value if isinstance(value, bool) else value + 1 if isinstance(value, int | float) else f"not {value}"
+
+
+#: What the packs decide of the data, and a user may say otherwise without a finding.
+CHOICES = {
+    "dataset.dataset_root": "nothing in it is read where all packs have paths",
+    "dataset.do_validation": "off, the run evaluates nothing; BP206 tells of the other way",
+    "dataset.do_test": "BP207 tells of it where there is a test.jsonl",
+}
+
+
+def test_an_override_of_what_the_packs_decide_is_refused_or_found() -> None:
+    """Settings of the data that follow from an artifact, each beside another value."""
+
+    def codes(values: dict[str, Any]) -> set[str]:
+        report = check_target(SFTRecipe.from_mapping(values), CheckOptions(looks_at_files=False))
+        return {finding.code for finding in report.findings}
+
+    usual = codes(file_of(WRITTEN))
+    settings = [
+        setting
+        for setting in host_settings(SFTRecipe.from_mapping(file_of(WRITTEN)))
+        if setting.origin == "derived" and setting.path.startswith(("dataset.", "tokenizer."))
+    ]
+    silent = {
+        setting.path
+        for setting in settings
+        if not _is_refused_beside(setting.path, setting.value)
+        and codes(file_of(WRITTEN, {f"{OVERRIDES}.{setting.path}": _unlike(setting.value)})) <= usual
+    }
+
+    assert silent == set(CHOICES)
+    assert len(settings) > 10
 
 
 #: The first setting of the others may be absent, too.
