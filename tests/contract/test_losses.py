@@ -68,6 +68,7 @@ RUNS = {
     ),
     "other-tokens": Run(changes=NO_GUARD, damage="change a token"),
     "two-replicas": Run(world_size=2, changes={**EVALUATED, "losses.by_row": True}),
+    "three-epochs": Run(world_size=2, changes={**EVALUATED, "losses.by_row": True, "schedule.train_iters": 9}),
     "two-stages": Run(world_size=2, changes={NUM_STAGES: 2}),
     "two-stages-of-two-chunks": Run(world_size=2, changes={NUM_STAGES: 2, CHUNKS: 2}),
     "per-token": Run(
@@ -82,7 +83,7 @@ RUNS = {
     "fails": Run(world_size=2, changes=NO_GUARD, damage="fail in the losses"),
 }
 #: Layouts that only `scripts/test --exhaustive` trains on.
-FURTHER = ("two-replicas", "two-stages", "two-stages-of-two-chunks", "per-token")
+FURTHER = ("two-replicas", "three-epochs", "two-stages", "two-stages-of-two-chunks", "per-token")
 NAMES = tuple(name for name in RUNS if name not in FURTHER or "BRIDGEPACK_NUM_CONFIGS" in os.environ)
 FOLLOWED = ("one", "two-context-ranks", "two-replicas", "two-stages", "two-stages-of-two-chunks", "per-token")
 
@@ -201,7 +202,7 @@ def test_losses_are_those_of_the_labels(results: Results, folder: Path, name: st
     assert _notices(folder, name) == {}
 
 
-@pytest.mark.parametrize("name", [name for name in FOLLOWED[:3] if name in NAMES])
+@pytest.mark.parametrize("name", [name for name in (*FOLLOWED[:3], "three-epochs") if name in NAMES])
 def test_losses_of_rows_are_those_of_their_labels(results: Results, folder: Path, name: str) -> None:
     seen = seen_losses.micro_batches(folder / "seen" / name)
     artifact = Artifact(folder / RUNS[name].packs)
@@ -226,7 +227,7 @@ def test_losses_of_rows_are_those_of_their_labels(results: Results, folder: Path
             for key, (loss, num_tokens) in seen_losses.by_label(seen, trains=split == "training").items()
         }
         assert len(readings) == len(rows.step) > 50
-    assert set(splits["training"].epoch.tolist()) == {1}
+    assert set(splits["training"].epoch.tolist()) == ({1, 2, 3} if name == "three-epochs" else {1})
 
 
 def test_trackers_get_the_losses(results: Results, folder: Path) -> None:
