@@ -44,7 +44,7 @@ def test_page_fits_screens_and_runs_nothing(tmp_path: Path, chatml_tokenizer: Pa
     train = write_json_lines(tmp_path / f"{HOSTILE[0].replace('/', '')}.jsonl", rows)
     recipe = small_recipe(train, chatml_tokenizer, packing={"packed_sequence_size": 16384})
     artifact = build_artifact(recipe, output=tmp_path / "packed").output
-    write_report(artifact, CheckOptions(), output=tmp_path / "page.html", signed=tmp_path / "signed.html")
+    write_report(artifact, CheckOptions(), output=tmp_path / "page.html", sign_off_file=tmp_path / "signed.html")
     shown = [(page, width) for page in ("page", "signed") for width in (1440, 390)]
     frames = "".join(f'<iframe src="{page}.html" width="{width}" height="900"></iframe>' for page, width in shown)
     (tmp_path / "probe.html").write_text(PROBE.format(frames=frames))
