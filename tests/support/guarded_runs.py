@@ -13,6 +13,7 @@ import importlib
 import json
 import multiprocessing
 import os
+import resource
 import socket
 import sys
 import time
@@ -66,6 +67,7 @@ class RunResult:
     exit_codes: list[int | None]
     seconds: float
     outputs: list[str] = field(default_factory=list)
+    cpu_seconds: float = 0.0  #: of all its processes, with those of its rival
     #: How its rival ended, while it ran.
     rival: "RunResult | None" = None
 
@@ -91,6 +93,7 @@ def _run(request: RunRequest) -> RunResult:
     folder = Path(request.log)
     folder.mkdir(parents=True, exist_ok=True)
     begun, port, ranks = time.monotonic(), _free_port(), range(request.world_size)
+    cpu_before_s = _cpu_seconds_of_children()
     processes = [_FORK.Process(target=_be_rank, args=(request, rank, port, folder / f"rank{rank}")) for rank in ranks]
     for process in processes:
         process.start()
@@ -104,9 +107,15 @@ def _run(request: RunRequest) -> RunResult:
     return RunResult(
         exit_codes=codes,
         seconds=time.monotonic() - begun,
+        cpu_seconds=_cpu_seconds_of_children() - cpu_before_s,
         outputs=[(folder / f"rank{rank}").read_text(errors="replace") for rank in ranks],
         rival=rival,
     )
+
+
+def _cpu_seconds_of_children() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def _run_beside(request: RunRequest, processes: Sequence[Any]) -> RunResult | None:
