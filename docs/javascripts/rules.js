@@ -1,4 +1,4 @@
-// The index of rules: shows only rows of a severity, of what is judged, and with all words of a text.
+// The index of rules: shows only rows of a severity, of what is judged, of how they are fixed, and with all words of a text.
 // Without a script the page is a plain table.
 document.addEventListener("DOMContentLoaded", () => {
   const place = document.getElementById("rule-filter");
@@ -7,6 +7,7 @@ document.addEventListener("DOMContentLoaded", () => {
     row,
     severity: row.cells[2].textContent.trim(),
     judges: row.cells[3].textContent.trim(),
+    fix: row.cells[4].textContent.trim(),
     text: row.textContent.toLowerCase(),
   }));
   const choice = (label, values) => {
@@ -26,6 +27,7 @@ document.addEventListener("DOMContentLoaded", () => {
   words.placeholder = "for example: mask shifted";
   const severity = choice("Severity", ["error", "warning", "advice"]);
   const judges = choice("Judges", [...new Set(rows.map((entry) => entry.judges))].sort());
+  const fix = choice("Fix", ["--fix", "by hand"]);
   const count = document.createElement("p");
   count.setAttribute("role", "status");
   place.append(count);
@@ -37,6 +39,7 @@ document.addEventListener("DOMContentLoaded", () => {
       const fits =
         (!severity.value || entry.severity === severity.value) &&
         (!judges.value || entry.judges === judges.value) &&
+        (!fix.value || entry.fix === fix.value) &&
         wanted.every((word) => entry.text.includes(word));
       entry.row.hidden = !fits;
       shown += fits;
@@ -50,11 +53,11 @@ document.addEventListener("DOMContentLoaded", () => {
     }
     count.textContent = `${shown} of ${rows.length} rules`;
     const query = new URLSearchParams();
-    for (const [name, input] of Object.entries({ words, severity, judges })) if (input.value) query.set(name, input.value);
+    for (const [name, input] of Object.entries({ words, severity, judges, fix })) if (input.value) query.set(name, input.value);
     history.replaceState(null, "", location.pathname + (query.size ? `?${query}` : "") + location.hash);
   };
   const query = new URLSearchParams(location.search);
-  for (const [name, input] of Object.entries({ words, severity, judges })) input.value = query.get(name) || "";
-  for (const input of [words, severity, judges]) input.addEventListener("input", show);
+  for (const [name, input] of Object.entries({ words, severity, judges, fix })) input.value = query.get(name) || "";
+  for (const input of [words, severity, judges, fix]) input.addEventListener("input", show);
   show();
 });

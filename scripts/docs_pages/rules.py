@@ -20,14 +20,15 @@ There are {num_rules} rules, one for each mistake. [`bridgepack check`](../check
 run, and the [guard](../trace.md#the-guard) finds a few while the run trains. Each rule has a page with its reason and
 its fix. `bridgepack explain BP101` prints the same in a terminal.
 
-An *error* makes `check` exit with 1. A *warning* does so only with `--strict`. *Advice* is shown with `--advice`.
+An *error* makes `check` exit with 1. A *warning* does so only with `--strict`. *Advice* is shown with `--advice`. Where
+the last column says `--fix`, [`check --fix`](../check.md#fixes) can write the change into your file.
 """
 _END = """\
 ## How to read a rule's page
 
-In the reasons, `Crash` means that training stops. `Silent` means that it goes on with wrong data or wrong numbers.
-`Slow` means that training takes more time than it needs. In examples about rows, token 2 is EOS. Lengths are in tokens;
-sizes are in bytes if no unit is given.
+"The host" is Megatron-Bridge with Megatron-Core. "There is no error" means that training goes on, with wrong data or
+wrong numbers. "The run is slow" means that it takes more time than it needs. In examples about rows, token 2 is EOS.
+Lengths are in tokens; sizes are in bytes if no unit is given.
 
 A source names files of megatron-bridge 0.6.2 and its companions with a line, and entries such as `PSB101` of the
 catalogue of known ways to break a packed run. `tests/rules/catalogue.json` lists the entries that no rule covers, and
@@ -52,6 +53,7 @@ _TRACKERS = {
     "TransformerEngine": "NVIDIA/TransformerEngine",
 }
 _SEEN = re.compile(rf"\b({'|'.join(sorted(_TRACKERS, key=len, reverse=True))}) ((?:#\d+(?:, )?)+)")
+_ADDRESS = re.compile(r"https://[\w./-]*[\w/]")
 #: `context_parallel_size 2`, as examples name a setting and its value.
 _SETTING = re.compile(r"([a-z][a-z0-9_]*(?:\.[a-z0-9_]+)*) ([\w./+-]+)")
 
@@ -79,10 +81,10 @@ def literal(text: str) -> str:
 def _index(rules: Sequence[Rule]) -> str:
     blocks = [_INTRODUCTION.format(num_rules=len(rules)), '<div id="rule-filter"></div>']
     for title, group in groupby(rules, key=lambda rule: group_of(rule.code)):
-        lines = ["| code | what is wrong | severity | judges |", "|---|---|---|---|"]
+        lines = ["| code | what is wrong | severity | judges | fix |", "|---|---|---|---|---|"]
         lines += [
             f"| [{rule.code}]({rule.code}.md) | {literal(_cell(rule.summary))} `{rule.name}` "
-            f"| {rule.severity} | {rule.judges} |"
+            f"| {rule.severity} | {rule.judges} | {'`--fix`' if rule.is_fixable else 'by hand'} |"
             for rule in group
         ]
         blocks += [f"## {title}", "\n".join(lines)]
@@ -128,11 +130,12 @@ def _settings(text: str) -> list[tuple[str, str]]:
 
 
 def _fix(rule: Rule) -> str:
-    """Return the fix, in the names of a recipe and in those of the host where these differ."""
+    """Return the fix, in the names of a recipe and in those of the host where these differ; addresses are links."""
     ours = with_user_paths(rule.fix, lambda path: FIELDS.get(path, path))
+    text = f"In a recipe: {literal(ours)}\n\nIn a config of Megatron-Bridge: {literal(rule.fix)}"
     if ours == rule.fix:
-        return literal(rule.fix)
-    return f"In a recipe: {literal(ours)}\n\nIn a config of Megatron-Bridge: {literal(rule.fix)}"
+        text = literal(rule.fix)
+    return _ADDRESS.sub(r"[\g<0>](\g<0>)", text)
 
 
 def _command(rule: Rule) -> str:

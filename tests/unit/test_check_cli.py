@@ -395,7 +395,7 @@ def test_rules_are_found_by_words(command: Command) -> None:
     refused = command("explain", "nosuchword")
     assert refused.code == 2
     assert mentions(refused.errors, "'nosuchword'; no rule has ", "`bridgepack explain` lists")
-    assert command("explain", "positions-run-on through").output.endswith(
+    assert command("explain", "recipe-derives early").output.endswith(
         "\n1 rule; `bridgepack explain CODE` explains one\n"
     )
 

@@ -22,14 +22,14 @@ SAID = {
     "The loss is NaN": r"NaN",
     "The loss is too low": r"train|attend|one causal sequence",
     "The loss is too high, or does not fall": r"mask|ids|space|random|gradient|step|loss|average",
-    "The run stops before step 1": r"Crash",
+    "The run stops before step 1": r"crashes",
     "The run hangs": r"hang|timeout",
-    "Shapes do not match, or an assertion fails": r"Crash|crash|assert",
+    "Shapes do not match, or an assertion fails": r"crash|assert",
     "Out of memory": r"memory|[Tt]oo many open files",
     "The number of steps is wrong": r"step|packs, not examples|warmup",
     "Rows are missing": r"missing|skip|never read|other shards|neither trained",
     "The model does not stop, or says the wrong things": r"model|words|reasoning|repeats|missing|rows say",
-    "Steps are slow or uneven": r"Slow",
+    "Steps are slow or uneven": r"is slow",
     "A run resumes wrongly": r"some (data )?is (never seen|repeated)|some data",
 }
 

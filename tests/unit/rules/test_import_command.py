@@ -29,6 +29,7 @@ def test_the_command_imports_the_model_into_the_folder(
     call = ast.parse(script).body[1].value  # type: ignore[attr-defined]
 
     assert (program, option) == ("python", "-c")
+    assert "https://bridgepack.readthedocs.io/from-weights/" in finding.fix
     assert ast.unparse(call.func) == "AutoBridge.import_ckpt"
     assert [argument.value for argument in call.args] == [identity, "checkpoints/it's mine"]
 

@@ -124,7 +124,8 @@ def sequence_in_two_splits(facts: ArtifactFacts) -> Found:
 def pack_size_overflows_int32(facts: ArtifactFacts) -> Found:
     """packed_sequence_size is less than 1, or too large for the host's int32 cu_seqlens.
 
-    Why: Crash at the first collate: overflow. Bad: packed_sequence_size 2147483648. Good: packed_sequence_size 8192.
+    Why: Crash at the first collate: the boundaries overflow. Bad: packed_sequence_size 2147483648. Good:
+        packed_sequence_size 8192.
     Fix: Lower packed_sequence_size.
     """
     size = require_known(facts.context.packed_sequence_size, "packed_sequence_size")

@@ -37,7 +37,8 @@ def metadata_missing(facts: ArtifactFacts) -> Found:
 def metadata_not_a_list_of_objects(facts: ArtifactFacts) -> Found:
     """The metadata file is not a JSON list of objects.
 
-    Why: Crash at start or at the first collate: JSONDecodeError, TypeError, or max() of an empty sequence.
+    Why: Crash at start or at the first collate: the host raises JSONDecodeError or TypeError, or takes the max() of an
+        empty sequence.
     Bad: an object at the top, one object per line, or []. Good: [{...training...}, {...validation...}].
     Fix: Write one JSON list with an object per split; `bridgepack build` does.
     """
@@ -66,7 +67,7 @@ def metadata_key_missing(facts: ArtifactFacts) -> Found:
 def metadata_max_samples_too_small(facts: ArtifactFacts) -> Found:
     """A pack has more sequences than the metadata's largest max_samples_per_bin.
 
-    Why: Silent, with pad_cu_seqlens: cu_seqlens of this pack have another shape, and CUDA graphs replay a stale one.
+    Why: Silent with pad_cu_seqlens: cu_seqlens of this pack have another shape, and CUDA graphs replay a stale one.
     Bad: max_samples_per_bin 1, a pack of 2 sequences. Good: max_samples_per_bin 2, a pack of 2 sequences.
     Fix: Build again, or take max_samples_per_bin from the packs.
     """
@@ -77,8 +78,8 @@ def metadata_max_samples_too_small(facts: ArtifactFacts) -> Found:
 def metadata_max_length_too_small(facts: ArtifactFacts) -> Found:
     """A sequence is longer, in runtime tokens, than the metadata's largest dataset_max_seqlen.
 
-    Why: Silent, with pad_cu_seqlens: the attention kernel gets a max_seqlen that is too small: wrong results or an
-        illegal memory access. Bad: dataset_max_seqlen 2, a sequence of 3 runtime tokens.
+    Why: Silent with pad_cu_seqlens: the attention kernel gets a max_seqlen that is too small, and computes wrong
+        results or reads memory that is not its own. Bad: dataset_max_seqlen 2, a sequence of 3 runtime tokens.
     Good: dataset_max_seqlen 3, a sequence of 3 runtime tokens.
     Fix: Build again, or take dataset_max_seqlen from the packs: stored length - 1.
     """
@@ -89,7 +90,7 @@ def metadata_max_length_too_small(facts: ArtifactFacts) -> Found:
 def metadata_min_width_too_large(facts: ArtifactFacts) -> Found:
     """A pack is narrower, in runtime tokens, than the metadata's smallest min_packed_seqlen.
 
-    Why: Silent, with pad_cu_seqlens: the padding at the pack's end is longer than the max_seqlen that the kernel gets.
+    Why: Silent with pad_cu_seqlens: the padding at the pack's end is longer than the max_seqlen that the kernel gets.
     Bad: min_packed_seqlen 6, a pack of 5 runtime tokens. Good: min_packed_seqlen 5, a pack of 5 runtime tokens.
     Fix: Build again, or take min_packed_seqlen from the packs.
     """
@@ -116,7 +117,7 @@ def metadata_has_stale_entries(facts: ArtifactFacts) -> Found:
 def metadata_entry_missing(facts: ArtifactFacts) -> Found:
     """The metadata has fewer entries than the artifact has splits.
 
-    Why: Silent, with pad_cu_seqlens: the shapes of the other split's packs differ.
+    Why: Silent with pad_cu_seqlens: the shapes of the other split's packs differ.
     Bad: one entry, two splits. Good: two entries, two splits. Fix: Build again; there is one entry per split.
     """
     num_entries, num_splits = len(_entries(facts)), len(facts.shards)
@@ -142,7 +143,7 @@ def metadata_pack_size_differs(facts: ArtifactFacts) -> Found:
 def metadata_differs_from_packs(facts: ArtifactFacts) -> Found:
     """A bound of a split's entry is wider than its packs need, or its packing_factor or packing_efficiency is wrong.
 
-    Why: Slow, with pad_cu_seqlens: bounds that are too wide cost time and memory. A wrong factor or efficiency misleads
+    Why: Slow with pad_cu_seqlens: bounds that are too wide cost time and memory. A wrong factor or efficiency misleads
         whoever reads it.
     Bad: dataset_max_seqlen 100, longest sequence 3 runtime tokens.
     Good: dataset_max_seqlen 3, longest sequence 3 runtime tokens. Fix: Build again, or take the values from the packs.

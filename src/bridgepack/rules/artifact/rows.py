@@ -17,7 +17,7 @@ MAX_SEQUENCES_PER_PACK = 1024
 def pack_exceeds_its_size(rows: Rows) -> Offenders | None:
     """A pack has more runtime tokens than packed_sequence_size.
 
-    Why: Crash, later, when the pack is read: the collate fails an assertion without a message, in a DataLoader worker.
+    Why: Crash later, when the pack is read: the collate fails an assertion without a message, in a DataLoader worker.
     Bad: 7 stored tokens in 2 sequences (5 runtime tokens), packed_sequence_size 4.
     Good: 6 stored tokens in 2 sequences (4 runtime tokens), packed_sequence_size 4.
     Fix: Build again with this packed_sequence_size, or raise it together with the model's seq_length.
@@ -106,7 +106,7 @@ def too_many_sequences_in_pack(rows: Rows) -> Offenders | None:
 def pack_empty(rows: Rows) -> Offenders:
     """A pack has no tokens.
 
-    Why: Crash, later: the host's collate concatenates zero sequences, in a DataLoader worker, when the pack is read.
+    Why: Crash later: the host's collate concatenates zero sequences, in a DataLoader worker, when the pack is read.
     Bad: input_ids [], loss_mask [], seq_start_id [].
     Good: input_ids [11, 12, 2], loss_mask [1, 1, 0], seq_start_id [0].
     Fix: Remove packs without tokens and build the artifact again.
@@ -119,7 +119,7 @@ def pack_empty(rows: Rows) -> Offenders:
 def pack_without_sequence(rows: Rows) -> Offenders:
     """A pack has tokens and an empty seq_start_id.
 
-    Why: Crash, later: the host's collate concatenates zero sequences, in a DataLoader worker, when the pack is read.
+    Why: Crash later: the host's collate concatenates zero sequences, in a DataLoader worker, when the pack is read.
     Bad: input_ids [11, 12, 2], seq_start_id []. Good: input_ids [11, 12, 2], seq_start_id [0].
     Fix: Store the first token of every sequence; a pack of one sequence has seq_start_id [0].
     """

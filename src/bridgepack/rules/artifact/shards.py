@@ -39,7 +39,7 @@ def column_missing(facts: ArtifactFacts) -> Found:
 def column_not_integer_list(facts: ArtifactFacts) -> Found:
     """A column is not a list of integers.
 
-    Why: Crash, later: the host slices a list per pack and makes integer tensors of it, in a DataLoader worker.
+    Why: Crash later: the host slices a list per pack and makes integer tensors of it, in a DataLoader worker.
     Bad: input_ids of type list<element: string>. Good: input_ids of type list<element: int32>.
     Fix: Write input_ids and seq_start_id as lists of int32, loss_mask as a list of int8.
     """
@@ -83,7 +83,7 @@ def row_group_too_large(facts: ArtifactFacts) -> Found:
 def list_offsets_overflow(facts: ArtifactFacts) -> Found:
     """A row group holds more list elements than int32 offsets can count.
 
-    Why: Crash at the first read of the row group, or a chunked column that the host does not expect.
+    Why: Crash at the first read of the row group, or when the host gets a chunked column, which it does not expect.
     Bad: a row group of 2**31 tokens of type list<element: int32>.
     Good: a row group of 65536 tokens of type list<element: int32>. Fix: Write small row groups and several shards.
     """
@@ -97,7 +97,8 @@ def list_offsets_overflow(facts: ArtifactFacts) -> Found:
 def too_many_shards(facts: ArtifactFacts) -> Found:
     """A split has too many shards.
 
-    Why: Crash, later: each visited shard stays open in every DataLoader worker: OSError, too many open files.
+    Why: Crash later: each visited shard stays open in every DataLoader worker, until there are too many open files
+        (OSError).
     Bad: 2000 shards in one split. Good: 64 shards in one split. Fix: Write fewer, larger shards, or raise `ulimit -n`.
     """
     for split, shards in facts.shards.items():
@@ -122,7 +123,8 @@ def shard_missing(facts: ArtifactFacts) -> Found:
 def shard_unreadable(facts: ArtifactFacts) -> Found:
     """A shard cannot be opened, or its packs cannot be read to the end.
 
-    Why: Crash: at start if the footer is damaged, later if a row group is, when one of its packs is read.
+    Why: Crash at start if the footer is damaged. If a row group is damaged, the run crashes later, when a pack of it is
+        read.
     Bad: a file cut off in the middle; a pack that is null. Good: a file that reads to its end.
     Fix: Copy the shard again, or build the artifact again.
     """
@@ -261,7 +263,8 @@ def npy_pickle_unsafe(facts: ArtifactFacts) -> Found:
 def npy_loaded_whole(facts: ArtifactFacts) -> Found:
     """A `.npy` shard is large.
 
-    Why: Slow, or out of memory: every rank loads the whole file as lists of ten times its size; its workers copy them.
+    Why: Slow, or it runs out of memory: every rank loads the whole file as lists of ten times its size; its workers
+        copy them.
     Bad: training_4096.npy of 4 GiB, on 8 ranks per node. Good: the same packs as Parquet.
     Fix: Write the packs as Parquet; the host reads row groups as it needs them.
     Noticed: dataset build, if memory runs out.

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any, ClassVar, TypedDict, Unpack
 
 from bridgepack.records import Change
@@ -25,6 +26,18 @@ _BEGIN = r"(?:^|(?<=\. ))(Why|Bad|Good|Fix|Noticed|Evidence|Source):"
 _SECTION = re.compile(rf"{_BEGIN}(.*?)(?={_BEGIN}|\Z)", re.MULTILINE | re.DOTALL)
 #: Decorators omit the common prefix of files of the host and of TransformerEngine.
 _HOST_FILE, _ENGINE_FILE = re.compile(r"(?<![\w/])(?=(?:bridge|core)/)"), re.compile(r"(?<![\w/])TE/")
+#: A reason's first word says what happens -> how a user reads it, as the beginning of a sentence.
+_OUTCOMES: Mapping[str, str] = MappingProxyType(
+    {
+        "Crash or silent": "The run crashes, or goes on without an error",
+        "Silent or crash": "The run goes on without an error, or crashes",
+        "Crash or hang": "The run crashes or hangs",
+        "Crash": "The run crashes",
+        "Silent": "There is no error",
+        "Slow": "The run is slow",
+    }
+)
+_OUTCOME = re.compile(rf"(?:^|(?<=\. ))({'|'.join(_OUTCOMES)})\b")
 _CATALOGUE_ID = re.compile(r"\bPS[BC]\d{3}\b")
 #: Address of the rules' pages.
 RULE_PAGES = "https://bridgepack.readthedocs.io/rules/"
@@ -65,7 +78,7 @@ class Rule:
     severity: Severity  #: severity of its findings
     source: str  #: numbers in the rule catalogue and places in the host's code that it is based on
     summary: str  #: the fault in one sentence
-    why: str  #: the consequence; begins with `Crash`, `Silent` or `Slow`
+    why: str  #: the consequence, in sentences
     bad: str  #: a small example with the fault
     good: str  #: the same example without the fault
     fix: str  #: what to do
@@ -221,21 +234,24 @@ def _rule_fields(check: Any, code: str, severity: Severity, source: str, facts: 
     """Return the fields of a rule from its decorator, its function's name and its docstring.
 
     The docstring's first line is the summary; `Why`, `Bad`, `Good`, `Fix`, `Noticed`, `Evidence` and a
-    `Source` that is too long for the decorator are sections. `Why` may be omitted if
-    validate() refuses the run and nothing else happens.
+    `Source` that is too long for the decorator are sections. `Why` begins with what happens, as in `_OUTCOMES`; it may
+    be omitted if validate() refuses the run and nothing else happens.
     """
     text = inspect.getdoc(check) or ""
     sections = {match[1].lower(): " ".join(match[2].split()) for match in _SECTION.finditer(text)}
     source = _HOST_FILE.sub("megatron/", sections.get("source", source))
     sections["source"] = _ENGINE_FILE.sub("TransformerEngine 2.17 ", source)
+    if facts.get("noticed") == VALIDATE:
+        sections.setdefault("why", "Crash at start: Megatron-Bridge's validate() refuses these settings.")
+    if "why" in sections:
+        sections["why"] = _OUTCOME.sub(lambda outcome: _OUTCOMES[outcome[1]], sections["why"])
     sentences: dict[str, str] = {name: f"{facts[name]}." for name in ("noticed", "evidence") if name in facts}
     return {
         "code": code,
         "name": check.__name__.replace("_", "-"),
         "severity": severity,
         "summary": text.partition("\n")[0],
-        "why": "Crash at start: validate() refuses it." if facts.get("noticed") == VALIDATE else "",
-        **dict.fromkeys(("bad", "good", "fix"), ""),
+        **dict.fromkeys(("why", "bad", "good", "fix"), ""),
         **sections,
         **{name: read_references(sections[name]) for name in ("why", "fix") if name in sections},
         **facts,

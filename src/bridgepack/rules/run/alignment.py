@@ -60,7 +60,7 @@ def _shards_of_sequence(run: Run) -> int:
 def sequences_not_divisible_by_context_parallelism(run: Run) -> Found:
     """pad_seq_to_mult is not a multiple of 2 x context_parallel_size of training or evaluation.
 
-    Why: Crash at the first step with unfused RoPE; silent with fused RoPE: CP ranks get the wrong tokens.
+    Why: Crash at the first step unless RoPE is fused; then there is no error, and CP ranks get the wrong tokens.
     Bad: context_parallel_size 2, pad_seq_to_mult 1. Good: pad_seq_to_mult 4.
     Fix: Set {dataset.offline_packing_specs.pad_seq_to_mult} to lcm(2 x CP, CP x TP with sequence parallelism) over both
         CP sizes, and pack again. A recipe function computes it before {model.context_parallel_size} is overridden.
@@ -80,7 +80,7 @@ def sequences_not_divisible_by_context_parallelism(run: Run) -> Found:
 def pack_not_divisible_by_sequence_parallelism(run: Run) -> Found:
     """With sequence parallelism, packed_sequence_size is not a multiple of context x tensor parallelism.
 
-    Why: Crash at the first full pack: first dimension of the tensor should be divisible by tensor parallel size.
+    Why: Crash at the first full pack: "First dimension of the tensor should be divisible by tensor parallel size".
     Bad: packed_sequence_size 4100, sequence_parallel, CP 2, TP 4. Good: packed_sequence_size 4096.
     Fix: Make {dataset.offline_packing_specs.packed_sequence_size & model.seq_length & dataset.seq_length} a multiple of
         CP x TP, and pack again.
@@ -94,7 +94,7 @@ def pack_not_divisible_by_sequence_parallelism(run: Run) -> Found:
 def pack_not_divisible_by_context_parallelism(run: Run) -> Found:
     """packed_sequence_size is not a multiple of 2 x context_parallel_size of training or evaluation.
 
-    Why: Crash at the first step, or silent with fused RoPE: a pack's padding is one more sequence, not divisible.
+    Why: Crash at the first step unless RoPE is fused, which hides it: a pack's padding is one more sequence.
     Bad: packed_sequence_size 4098, context_parallel_size 2. Good: packed_sequence_size 4096.
     Fix: Make {dataset.offline_packing_specs.packed_sequence_size & model.seq_length & dataset.seq_length} a multiple of
         2 x CP, and pack again.
@@ -140,7 +140,7 @@ def recipe_derives_multiple_too_early(run: Run) -> Found:
 def multiple_exceeds_longest_sequence(run: Run) -> Found:
     """The host packs the data, and pad_seq_to_mult is larger than the maximum sequence length.
 
-    Why: Crash when rank 0 packs: max_seq_length must be at least the effective padding multiple.
+    Why: Crash when rank 0 packs: the host says that max_seq_length must be at least the effective padding multiple.
     Bad: seq_length 8, pad_seq_to_mult 16, no path to packs. Good: seq_length 4096.
     Fix: Raise {model.seq_length & dataset.seq_length}, or lower context and tensor parallelism.
     """
@@ -199,7 +199,7 @@ def multiple_below_recommendation(run: Run) -> Found:
 def host_pads_to_undivided_multiple(run: Run) -> Found:
     """The host packs, and dataset_kwargs.pad_seq_length_to_mult is not a multiple of 2 x context_parallel_size.
 
-    Why: Crash at the first step if RoPE is not fused, silent if it is. The correct pad_seq_to_mult is ignored.
+    Why: Crash at the first step unless RoPE is fused, which hides it. The correct pad_seq_to_mult is ignored.
     Bad: context_parallel_size 4, pad_seq_to_mult 8, pad_seq_length_to_mult 4. Good: pad_seq_length_to_mult 16.
     Fix: Remove {dataset.dataset_kwargs.pad_seq_length_to_mult}, or make it a multiple of 2 x CP, and pack again.
     Evidence: the multiple executed with the real 0.6.2; the effect read in the source.

@@ -58,7 +58,8 @@ def packing_outlasts_timeout(run: Run) -> Found:
 def packs_on_one_node(run: Run) -> Found:
     """Packs are in a folder that the job's other nodes cannot see.
 
-    Why: Crash while the dataset is built: only rank 0 packs, the other nodes get no dataset and fail on None or hang.
+    Why: Crash while the dataset is built: only rank 0 packs, so the other nodes get no dataset, and fail on None or
+        hang.
     Bad: 16 GPUs, dataset_root in /dev/shm. Good: dataset_root on a file system that every node mounts.
     Fix: Move the data to a shared file system, or copy finished packs to every node and set explicit paths.
     Source: PSC402; bridge/data/builders/gpt_sft.py:441-458,733-742
@@ -127,7 +128,7 @@ def whole_artifact_read_for_throughput(run: Run) -> Found:
 def packing_needs_much_memory(run: Run) -> Found:
     """Rank 0 packs a large file inside the job and holds all its tokens as Python objects.
 
-    Why: Crash while the dataset is built: out of memory, at about 60 to 100 bytes a token.
+    Why: Crash while the dataset is built: memory runs out, at about 60 to 100 bytes for each token.
     Bad: training.jsonl of 40 GB packed inside the job: about 10 billion tokens, 800 GB. Good: packs built before.
     Fix: Build the packs before the job with `bridgepack build`, which streams them from disk.
     Evidence: read in 0.6.2; the bytes are inferred.

@@ -61,7 +61,8 @@ def pretrained_checkpoint_not_there(run: Run) -> Found:
 
     Why: Crash at start, if the nodes do not have it either: validate() refuses a path that does not exist.
     Bad: pretrained_checkpoint /checkpoints/llama, and no such folder. Good: the folder exists.
-    Fix: Correct the path, import the weights, or check with --no-files if they are on another machine.
+    Fix: Correct the path, import the weights as https://bridgepack.readthedocs.io/from-weights/ shows, or check with
+        --no-files if they are on another machine.
     """
     path = _local(run, _PRETRAINED)
     if path is not None and not run.require_files().exists(path) and not _is_hub_id(run, path):
@@ -98,8 +99,8 @@ def _model_to_import(run: Run, folder: str) -> str | None:
 def checkpoint_without_weights(run: Run) -> Found:
     """The folder to start from exists, but the host finds no checkpoint in it.
 
-    Why: Crash after the model is built: FileNotFoundError; for adapters, Invalid pretrained checkpoint directory found.
-        {checkpoint.load} takes no model of Hugging Face.
+    Why: Crash after the model is built: the host raises FileNotFoundError, or for adapters says "Invalid pretrained
+        checkpoint directory found". {checkpoint.load} takes no model of Hugging Face.
     Bad: pretrained_checkpoint with a tokenizer alone. Good: a folder with latest_checkpointed_iteration.txt.
     Fix: Set the folder that import_ckpt or a training run wrote.
     Source: bridge/training/setup.py:174,614; bridge/training/checkpointing.py:2304,2670
@@ -150,8 +151,9 @@ def _exports_for_hugging_face(run: Run) -> bool:
 def exported_with_config_of_tokenizer(run: Run) -> Found:
     """Checkpoints are also written for Hugging Face, with the tokenizer's name as the source of the model's config.
 
-    Why: Crash at the first checkpoint, hours into the run, if the tokenizer's folder has no config.json; or silent, a
-        config of another model. The host looks for {model.hf_model_id}, a field that Llama models of 0.7 do not have.
+    Why: Crash at the first checkpoint, hours into the run, if the tokenizer's folder has no config.json. If it has one,
+        there is no error, and the checkpoint may get the config of another model. The host looks for
+        {model.hf_model_id}, a field that Llama models of 0.7 do not have.
     Bad: 0.7, Llama 3.1, also_save_hf_checkpoint true, a tokenizer of your own. Good: checkpoint.hf_source_path set.
     Fix: Set {checkpoint.hf_source_path} to the model's id or folder.
     Evidence: read in main of 2026-08-22. Source: bridge/training/checkpointing.py (_resolve_hf_source)
@@ -173,8 +175,9 @@ def is_from_parts(run: Run) -> bool:
 def checkpoint_from_parts_not_loaded(run: Run) -> Found:
     """The checkpoint is of a model built from parts, which this release cannot load.
 
-    Why: Crash after the model is built: KeyError 'tensor_model_parallel_size'. The release saves the parallel sizes of
-        such a model in its transformer, and looks for them beside it. Checkpoints of 0.6 are not affected.
+    Why: Crash after the model is built: the host raises KeyError for 'tensor_model_parallel_size'. The release saves
+        the parallel sizes of such a model in its transformer, and looks for them beside it. Checkpoints of 0.6 are not
+        affected.
     Bad: BridgeGPTModelConfig of 0.7, and checkpoints in checkpoint.load. Good: a folder without checkpoints.
     Fix: Start from the weights of Hugging Face; in run_config.yaml of a checkpoint, copy tensor_model_parallel_size
         and pipeline_model_parallel_size from model.transformer to model.

@@ -45,7 +45,7 @@ def experts_not_divided(run: Run) -> Found:
 
     Why: Crash when the model is built: a bare assertion that names no setting.
     Bad: num_moe_experts 128, expert_model_parallel_size 6. Good: expert_model_parallel_size 8.
-    Fix: Choose an {model.expert_model_parallel_size} that divides {model.num_moe_experts}.
+    Fix: Set {model.expert_model_parallel_size} to a number that divides {model.num_moe_experts}.
     """
     size, experts = run.expert_model_parallel_size, run.integer(_EXPERTS)
     if experts % size:
@@ -69,7 +69,7 @@ def biased_experts_split(run: Run) -> Found:
 def gpus_not_a_multiple_of_expert_parallelism(run: Run) -> Found:
     """The number of GPUs is not a multiple of expert x expert tensor x pipeline parallelism.
 
-    Why: Crash at setup, when process groups are made, also those of a model without experts.
+    Why: Crash at setup, when process groups are made, even for a model without experts.
     Bad: 8 GPUs, expert_model_parallel_size 4, pipeline_model_parallel_size 4. Good: 16 GPUs.
     Fix: Make the number of GPUs a multiple of expert x expert tensor x pipeline parallelism; leave
         {model.expert_tensor_parallel_size} unset for a model without experts.

@@ -63,7 +63,7 @@ def pyarrow_missing(run: Run) -> Found:
     Why: Crash while the dataset is built, on every rank: "pyarrow is required for packed Parquet datasets"; or, before
         pyarrow 16, when the first pack is read: "BYTE_STREAM_SPLIT only supports FLOAT and DOUBLE".
     Bad: offline packing, no pyarrow; it is an extra of megatron-bridge. Good: offline packing, pyarrow 19.0.1.
-    Fix: pip install "megatron-bridge[parquet]", or pyarrow 16 or newer. Noticed: dataset build.
+    Fix: Run `pip install "megatron-bridge[parquet]"`, or install pyarrow 16 or newer. Noticed: dataset build.
     Evidence: read in the source and metadata of 0.6.2; shards of format 3 read with pyarrow 14.0.2, 15.0.2 and 16.1.
     """
     version = installed_version(run, "pyarrow")
@@ -117,7 +117,7 @@ def package_missing(run: Run) -> Found:
 
     Why: Crash on import of its recipes, its data or its training loop.
     Bad: an environment without nvidia-modelopt. Good: pip install "megatron-bridge[recipes,parquet]==0.6.2".
-    Fix: pip install the missing package in the version of megatron-core's extra `dev`.
+    Fix: Install the missing package in the version of megatron-core's extra `dev`.
     Evidence: executed: each was needed at import.
     """
     version = set(run.require_environment().versions)
@@ -132,7 +132,7 @@ def transformer_engine_missing(run: Run) -> Found:
 
     Why: Crash on import of the model's layers, or at the first packed step.
     Bad: no transformer-engine. Good: transformer-engine 2.17.1, its torch extension and its CUDA libraries.
-    Fix: pip install "transformer-engine[core_cu13,pytorch]==2.17.1"
+    Fix: Run `pip install "transformer-engine[core_cu13,pytorch]==2.17.1"`.
     Noticed: import, or when the model is built. Evidence: read in 0.6.2; NVIDIA's images include it.
     """
     names = run.require_environment().versions
@@ -146,7 +146,7 @@ def transformer_engine_incomplete(run: Run) -> Found:
 
     Why: Crash on import: alone it is empty and raises RuntimeError; a build from source is complete without them.
     Bad: transformer-engine 2.17.1, no transformer-engine-torch. Good: with transformer-engine-torch and -cu13 2.17.1.
-    Fix: pip install "transformer-engine[core_cu13,pytorch]==2.17.1"
+    Fix: Run `pip install "transformer-engine[core_cu13,pytorch]==2.17.1"`.
     Evidence: executed with the bare distribution.
     """
     version = installed_version(run, ENGINE)
@@ -165,7 +165,7 @@ def leptonai_too_new(run: Run) -> Found:
     """The launcher nemo-run 0.11 cannot import this version of leptonai.
 
     Why: Crash on import of nemo_run, which launches runs; training without it is not affected.
-    Bad: nemo-run 0.11.1, leptonai 0.28.0. Good: leptonai 0.27.3. Fix: pip install "leptonai<=0.27.3"
+    Bad: nemo-run 0.11.1, leptonai 0.28.0. Good: leptonai 0.27.3. Fix: Run `pip install "leptonai<=0.27.3"`.
     Noticed: import of nemo_run.
     """
     nemo_run, lepton = installed_version(run, "nemo-run"), installed_version(run, "leptonai")
@@ -178,7 +178,7 @@ def yanked_release(run: Run) -> Found:
     """The installed release of megatron-bridge was withdrawn by its authors.
 
     Why: Crash or silent: its fault is not documented, and it cannot be installed again.
-    Bad: megatron-bridge 0.6.1. Good: megatron-bridge 0.6.2. Fix: pip install megatron-bridge==0.6.2
+    Bad: megatron-bridge 0.6.1. Good: megatron-bridge 0.6.2. Fix: Run `pip install megatron-bridge==0.6.2`.
     """
     version = installed_version(run, BRIDGE)
     release = _release(run)
@@ -190,7 +190,7 @@ def yanked_release(run: Run) -> Found:
 def python_not_supported(run: Run) -> Found:
     """This release of megatron-bridge cannot be installed for this version of Python.
 
-    Why: Crash while installing, or on import of syntax that an older Python does not know.
+    Why: Crash on import of syntax that an older Python does not know, if it can be installed at all.
     Bad: megatron-bridge 0.6.2 with Python 3.11. Good: megatron-bridge 0.6.2 with Python 3.12.
     Fix: Use Python 3.12. Source: PSC404; wheel metadata of megatron-bridge 0.6.2
     """
@@ -206,7 +206,7 @@ def transformers_out_of_range(run: Run) -> Found:
 
     Why: Crash or silent: models, templates and tokenizers behave differently in other versions.
     Bad: megatron-bridge 0.6.2, transformers 4.57.1. Good: transformers 5.8.0.
-    Fix: pip install "transformers>=5.8,<=5.12.1"
+    Fix: Run `pip install "transformers>=5.8,<=5.12.1"`.
     Noticed: import, or never. Evidence: the wheel's own metadata.
     """
     version, allowed_values = installed_version(run, "transformers"), _release(run).transformers
@@ -267,7 +267,7 @@ def transformer_engine_too_old(run: Run) -> Found:
 
     Why: Crash at the first step, or silent: attention over packs was fixed in nearly every release since.
     Bad: transformer-engine 2.4.0. Good: transformer-engine 2.17.1.
-    Fix: pip install "transformer-engine[core_cu13,pytorch]==2.17.1"
+    Fix: Run `pip install "transformer-engine[core_cu13,pytorch]==2.17.1"`.
     Noticed: first step, or never. Evidence: pins of megatron-bridge 0.3.1 (2.10 up to 2.13) and later releases.
     """
     version = installed_version(run, ENGINE)

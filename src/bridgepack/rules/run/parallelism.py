@@ -41,7 +41,8 @@ def _without_layers(run: Run, beside: str, why: str) -> Violation:
 def tensor_overlap_buffers_of_another_width(run: Run) -> Found:
     """Tensor-parallel communication overlap uses buffers that are sized for packs of another width.
 
-    Why: Crash or corrupted values at the first pack of another width: buffers hold seq_length / context parallelism.
+    Why: Crash, or wrong values without an error, at the first pack of another width: buffers hold seq_length / context
+        parallelism.
     Bad: tp_comm_overlap true, no pad_to_max_length. Good: packs of exactly seq_length.
     Fix: Set {dataset.dataset_kwargs.pad_to_max_length} to true and {dataset.offline_packing_specs.packed_sequence_size}
         to {model.seq_length}, or {model.tp_comm_overlap} to false.
@@ -86,7 +87,7 @@ def own_iterator_shared_by_virtual_stages(run: Run) -> Found:
 def distillation_stages_of_another_width(run: Run) -> Found:
     """Pipeline stages of a distillation exchange tensors of seq_length tokens, but packs have another width.
 
-    Why: Crash at the first step: stages expect tensors of {model.seq_length}, packs are narrower.
+    Why: Crash at the first step: stages expect tensors of {model.seq_length}, but packs are narrower.
     Bad: a DistillationProvider, two pipeline stages, no pad_to_max_length. Good: packs of seq_length.
     Fix: Set {dataset.dataset_kwargs.pad_to_max_length} to true and {dataset.offline_packing_specs.packed_sequence_size}
         to {model.seq_length}.

@@ -108,7 +108,8 @@ def override_of_wrong_type(run: Run) -> Found:
 def override_not_kept(run: Run) -> Found:
     """The host overwrites, computes or ignores a field that the recipe overrides.
 
-    Why: Silent, if it were written: the run trains with another value than the recipe says. to_bridge refuses it.
+    Why: Crash before training: to_bridge() refuses it, because the run would train with another value than the recipe
+        says.
     Bad: bridge_overrides {ddp: {grad_reduce_in_fp32: false}}. Good: {mixed_precision: {grad_reduce_in_fp32: false}}.
     Fix: Set the field that the finding names, or remove the override.
     Source: bridge/training/config.py:1870 (runtime_config_update), :1282; bridge/training/comm_overlap.py, setup
@@ -120,7 +121,7 @@ def override_not_kept(run: Run) -> Found:
 def reading_that_the_host_does_not_do(run: Run) -> Found:
     """The host reads the data itself, and the recipe asks for a reading that only `build` does.
 
-    Why: Silent, if it were ignored: other tokens are trained than the recipe says. to_bridge refuses it.
+    Why: Crash before training: to_bridge() refuses it, because other tokens would be trained than the recipe says.
     Bad: packing.mode in_batch with data.validation_fraction 0.1. Good: packing.mode in_batch with data.validation.
     Fix: Remove the setting, or set packing.mode to offline.
     """

@@ -36,7 +36,8 @@ def epochs_without_finite_batches(run: Run) -> Found:
 def dataloader_type_unknown(run: Run) -> Found:
     """The host has no such loader type.
 
-    Why: Crash at dataset build. Bad: dataset.dataloader_type random. Good: dataset.dataloader_type batch.
+    Why: Crash at dataset build: the host knows no loader of this name. Bad: dataset.dataloader_type random. Good:
+        dataset.dataloader_type batch.
     Fix: Use batch for fine-tuning.
     """
     loader = run.text_or_none("dataset.dataloader_type")
@@ -180,7 +181,7 @@ def evaluation_steps_missing(run: Run) -> Found:
 
     Why: Crash at dataset build: the loader multiplies it by the batch (TypeError), with or without validation data.
     Bad: validation.eval_iters null. Good: validation.eval_iters 0, which turns evaluation off.
-    Fix: Set {validation.eval_iters}; 0 for no evaluation.
+    Fix: Set {validation.eval_iters}; 0 turns evaluation off.
     """
     if run.eval_iters is None and run.dataset_kind != "None":
         why = "0 turns evaluation off"

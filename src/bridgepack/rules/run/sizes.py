@@ -74,7 +74,8 @@ def _same_length(run: Run, dataset_length: int) -> tuple[Change, ...]:
 def packs_shorter_than_their_sequences(run: Run) -> Found:
     """The host packs sequences that may be longer than a pack.
 
-    Why: Crash while rank 0 packs: KeyError for a longer sequence. Otherwise packs are shorter than {model.seq_length}.
+    Why: Crash while rank 0 packs: a longer sequence raises KeyError. Otherwise packs are shorter than
+        {model.seq_length}.
     Bad: seq_length 8192, packed_sequence_size 4096. Good: packed_sequence_size 8192.
     Fix: Make {model.seq_length & dataset.seq_length & dataset.offline_packing_specs.packed_sequence_size} equal.
     Noticed: dataset build, or never.
@@ -186,7 +187,7 @@ def collate_size_not_positive(run: Run) -> Found:
     """A multiple, buffer size or batch size of a dataset that packs in its collate is zero or negative.
 
     Bad: DirectHFSFTDatasetConfig, pad_to_multiple_of 0. Good: pad_to_multiple_of 128.
-    Fix: Set it to a positive number; a multiple of 1 does nothing.
+    Fix: Set it to a positive number; a multiple of 1 changes nothing.
     Source: PSC202, PSC210; bridge/data/builders/energon.py:153, data/builders/direct_hf_sft.py:92
     """
     for path in (f"dataset.{name}" for name in _COLLATE_SIZES):

@@ -92,7 +92,7 @@ def attribute_name_of_old_version(run: Run) -> Found:
 def import_path_of_old_version(run: Run) -> Found:
     """The settings name classes in a module or a package that this release of megatron-bridge does not have.
 
-    Why: Crash when the saved config is loaded: ModuleNotFoundError.
+    Why: Crash when the saved config is loaded: Python raises ModuleNotFoundError.
     Bad: _target_ megatron.bridge.data.datasets.packed_sequence.PackedSequenceSpecs.
     Good: _target_ megatron.bridge.data.packing.config.PackedSequenceSpecs.
     Fix: Use the class's new module; of another package, write this release's in every _target_, or check with the

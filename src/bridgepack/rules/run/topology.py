@@ -30,8 +30,8 @@ def heads_not_divided(run: Run) -> Found:
     """The attention heads cannot be split evenly over tensor-parallel ranks.
 
     Bad: num_attention_heads 32, tensor_model_parallel_size 3. Good: tensor_model_parallel_size 4.
-    Fix: Choose a {model.tensor_model_parallel_size} that divides the heads, and that divides the query groups or is a
-        multiple of them. BP726 checks the heads of linear attention. Source:
+    Fix: Set {model.tensor_model_parallel_size} to a number that divides the heads, and that divides the query groups or
+        is a multiple of them. BP726 checks the heads of linear attention. Source:
         core/transformer/transformer_config.py:1323,1339
     """
     tensor, heads = run.tensor_model_parallel_size, run.integer_or_none("model.num_attention_heads")

@@ -114,8 +114,8 @@ def cache_named_for_a_folder(run: Run) -> Found:
 def several_caches_of_one_size(run: Run) -> Found:
     """The host has several cached packs of this size and multiple, made with different settings.
 
-    Why: Slow at most: seq_length, seed, preprocessing and dataset_kwargs are in the cache key, so each change packs
-        again; pad_cu_seqlens and the number of workers are not.
+    Why: Slow, and nothing worse: seq_length, seed, preprocessing and dataset_kwargs are in the cache key, so each
+        change packs again; pad_cu_seqlens and the number of workers are not.
     Bad: two folders under packed/ with training_4096.idx.parquet. Good: one such folder.
     Fix: Delete the folders that no run needs.
     """

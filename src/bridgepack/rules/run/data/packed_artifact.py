@@ -42,7 +42,7 @@ _NEMOTRON_SHARD = re.compile(r"shard_\d{6}\.parquet")
 def artifact_sequences_not_divisible(run: Run) -> Found:
     """Sequence lengths of the artifact are not multiples of 2 x context_parallel_size of training or evaluation.
 
-    Why: Crash at the first step with unfused RoPE; silent with fused RoPE. The host does not compare packs
+    Why: Crash at the first step with unfused RoPE. With fused RoPE there is no error. The host does not compare packs
         with the run: only the name of its own cache folder has the multiple.
     Bad: sequences of 3 and 2 runtime tokens, context_parallel_size 2. Good: sequences of 4 and 4 runtime tokens.
     Fix: Pack again with the {dataset.offline_packing_specs.pad_seq_to_mult} that this run needs, or lower
@@ -59,7 +59,7 @@ def artifact_sequences_not_divisible(run: Run) -> Found:
 def packs_prepared_by_nemotron(run: Run) -> Found:
     """The packs were made by Nemotron's data preparation, which does not pad sequences, but this run needs padding.
 
-    Why: Crash or silent, as in BP106 and BP421: it never pads sequences and never writes metadata.
+    Why: Crash or silent, as in BP106 and BP421: Nemotron's tool never pads sequences and never writes metadata.
     Bad: packs /out/splits/train/shard_000000.parquet beside /out/runs, context_parallel_size 2. Good: without it.
     Fix: Build the packs with bridgepack from the same rows, or turn off the settings that need padding.
     Source: NVIDIA-NeMo/Nemotron, data_prep; Bridge #5080. Noticed: first step, or never.
@@ -235,7 +235,8 @@ _SPECS_CLASS = canonical_name_of("data.packing.config.PackedSequenceSpecs")
 def blend_of_packs(run: Run) -> Found:
     """offline_packing_specs has a weighted blend of packs, which this release does not support.
 
-    Why: Crash when the config is made: TypeError, unexpected keyword argument 'packed_train_data_blend'.
+    Why: Crash when the config is made: the host raises TypeError for the unexpected keyword argument
+        'packed_train_data_blend'.
     Bad: packed_train_data_blend [[0.7, "a/*.parquet"], [0.3, "b/*.parquet"]]. Good: packed_train_data_path "*.parquet".
     Fix: Mix the sources before packing, with the weights as repetitions, and set
         {dataset.offline_packing_specs.packed_train_data_path} to a glob.

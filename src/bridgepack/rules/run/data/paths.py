@@ -53,7 +53,8 @@ def input_not_there(run: Run) -> Found:
 def packed_path_of_unknown_kind(run: Run) -> Found:
     """An explicit path to packs is neither .npy nor Parquet.
 
-    Why: Crash at construction: must be a .npy file or a packed parquet spec. If set later, the host finds no packs.
+    Why: Crash when the config is made: the path must be a .npy file or a packed parquet spec. If set later, the host
+        finds no packs.
     Bad: packed_train_data_path /data/packs/*, without extension. Good: /data/packs/*.parquet.
     Fix: Set a Parquet file, a folder of them, or a pattern that ends in .parquet. Noticed: construction of the config.
     """
@@ -99,7 +100,8 @@ def packed_parquet_missing(run: Run) -> Found:
 def metadata_path_is_text(run: Run) -> Found:
     """The host packs and writes metadata, but packed_metadata_path is a str instead of a pathlib.Path.
 
-    Why: Crash after packing: 'str' object has no attribute 'open'. The next run finds packs without metadata.
+    Why: Crash after packing: Python says that a 'str' object has no attribute 'open'. The next run finds packs without
+        metadata.
     Bad: packed_metadata_path "/data/meta.json", no path to packs. Good: packed_metadata_path Path("/data/meta.json").
     Fix: Set a pathlib.Path, or build the packs before the run and set their paths. Noticed: dataset build, on rank 0.
     Evidence: executed with the real 0.6.2.
@@ -167,7 +169,8 @@ def packed_path_with_double_star(run: Run) -> Found:
 def npy_without_metadata(run: Run) -> Found:
     """Packs are .npy files without a metadata file.
 
-    Why: Crash at dataset build: FileNotFoundError; .npy files need their metadata even if pad_cu_seqlens is off.
+    Why: Crash at dataset build: the host raises FileNotFoundError, because .npy files need their metadata even if
+        pad_cu_seqlens is off.
     Bad: packed_train_data_path /data/training.npy, packed_metadata_path null. Good: packed_metadata_path set.
     Fix: Set {dataset.offline_packing_specs.packed_metadata_path}, or convert the packs to Parquet. Noticed: dataset
         build.
@@ -201,7 +204,7 @@ def validation_packs_are_training_packs(run: Run) -> Found:
 def shards_out_of_number_order(run: Run) -> Found:
     """Shards are numbered without leading zeros, so the host does not read them in the order of their numbers.
 
-    Why: Silent: shard_10 comes before shard_2: row numbers differ, and new shards are inserted in between on resume.
+    Why: Silent: shard_10 comes before shard_2, so row numbers differ, and new shards are inserted in between on resume.
     Bad: shard_2.parquet and shard_10.parquet. Good: shard_02.parquet and shard_10.parquet.
     Fix: Number the shards with leading zeros.
     """
@@ -267,7 +270,8 @@ def test_split_width_not_divisible(run: Run) -> Found:
 def raw_folder_not_writable(run: Run) -> Found:
     """The host needs a folder for packs under dataset_root, which does not exist and cannot be created.
 
-    Why: Crash when the dataset is built: PermissionError, with explicit packs too if packed_metadata_path is null.
+    Why: Crash when the dataset is built: the host raises PermissionError, even with explicit packs if
+        packed_metadata_path is null.
     Bad: a dataset_root that only others may write, packed_metadata_path null. Good: all three packed paths set.
     Fix: Set {dataset.offline_packing_specs.packed_train_data_path},
         {dataset.offline_packing_specs.packed_val_data_path} and {dataset.offline_packing_specs.packed_metadata_path},
@@ -287,7 +291,8 @@ def raw_folder_not_writable(run: Run) -> Found:
 def raw_data_missing(run: Run) -> Found:
     """The host packs a split, but neither its JSON Lines nor cached packs of it exist.
 
-    Why: Crash when the dataset is built: GPT SFT input path does not exist. The other ranks wait for rank 0.
+    Why: Crash when the dataset is built: the host says "GPT SFT input path does not exist". The other ranks wait for
+        rank 0.
     Bad: packed_val_data_path null, do_validation true, no validation.jsonl in dataset_root. Good: it exists.
     Fix: Set the path to that split's packs, put its JSON Lines into {dataset.dataset_root}, or turn the split off.
     Source: PSB206, PSB201; bridge/data/packing/offline.py:204

@@ -80,8 +80,8 @@ def completions_without_eos(run: Run) -> Found:
 def chat_template_in_dataset_kwargs(run: Run) -> Found:
     """dataset_kwargs has a chat_template.
 
-    Why: Crash at dataset init on every rank that does not pack, and on all ranks once packs exist: TypeError,
-        unexpected keyword argument 'chat_template'.
+    Why: Crash at dataset init on every rank that does not pack, and on all ranks once packs exist: the host raises
+        TypeError for the unexpected keyword argument 'chat_template'.
     Bad: dataset_kwargs {chat_template: "..."}. Good: tokenizer.chat_template or tokenizer.chat_template_path.
     Fix: Move the template to {tokenizer.chat_template} and remove {dataset.dataset_kwargs.chat_template}.
     Source: PSB507; bridge/data/packing/offline.py:159, data/builders/gpt_sft.py:515
@@ -163,8 +163,9 @@ def tokenizer_not_hugging_face(run: Run) -> Found:
 def host_drops_or_cuts_silently(run: Run) -> Found:
     """The host packs rows itself, and drops or cuts over-long rows depending on their kind and pad_seq_to_mult.
 
-    Why: Silent: a log line at most. Chats are dropped with pad_seq_to_mult 1 and cut above it, so changing context
-        parallelism changes the data; prompts lose their end first, and a cut completion still gets EOS.
+    Why: Silent: there is a line in the log at most. Chats are dropped with pad_seq_to_mult 1 and cut above it, so
+        changing context parallelism changes the data; prompts lose their end first, and a cut completion still gets
+        EOS.
     Bad: chat preprocessing, pad_seq_to_mult 4, no explicit packs. Good: explicit packs that have a drop ledger.
     Fix: Build packs before the job, and check the dropped rows.
     Source: PSB510, PSB511, PSB514; bridge/data/packing/offline.py:78, data/sft_processing.py:411

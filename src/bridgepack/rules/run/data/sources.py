@@ -67,7 +67,7 @@ def rewrite_of_explicit_packs(run: Run) -> Found:
 def dataset_option_unknown(run: Run) -> Found:
     """dataset_kwargs has an option that no dataset of the host accepts.
 
-    Why: Crash at dataset build: TypeError, unexpected keyword argument.
+    Why: Crash at dataset build: the host raises TypeError for an unexpected keyword argument.
     Bad: dataset_kwargs.pad_to_max_len true. Good: dataset_kwargs.pad_to_max_length true.
     Fix: Remove the option, or correct its spelling.
     Source: PSB019; bridge/data/builders/gpt_sft.py:468, data/datasets/gpt_sft.py:92

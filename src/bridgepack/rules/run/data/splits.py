@@ -37,7 +37,8 @@ def hugging_face_splits_contradict(run: Run) -> Found:
     """Settings of Hugging Face splits contradict each other or the data source.
 
     Bad: dataset_root set and hf_validation_proportion 0.1. Good: hf_dataset set and hf_validation_proportion 0.1.
-    Fix: Keep the settings of the source in use; give validation one source; turn off splits that the source lacks.
+    Fix: Keep only the settings of the source that is used, give validation one source, and turn off the splits that the
+        source does not have.
     """
     settings = {name: run.value(f"dataset.{name}") for name in _HF_ONLY}
     fields = [name for name, value in settings.items() if value is not None]
@@ -82,7 +83,7 @@ def hugging_face_source_refused(run: Run) -> Found:
     """The Hugging Face source has no dataset, two datasets, or an unknown preset.
 
     Bad: hf_dataset.dataset_name alpaca. Good: hf_dataset.path_or_dataset tatsu-lab/alpaca.
-    Fix: Set either dataset_name to a preset of the host, or path_or_dataset to any dataset.
+    Fix: Set either dataset_name to a preset of the host, or path_or_dataset to the id of any dataset.
     """
     for field, switch in _SOURCES.get(run.dataset_kind, {}).items():
         if run.is_set(f"dataset.{field}") and (switch is None or run.flag(f"dataset.{switch}")):

@@ -132,8 +132,8 @@ def validation_packs_left_out(run: Run) -> Found:
     Why: Silent: packs beyond eval_iters batches are skipped, and before 0.7 those beyond the last complete batch. The
         skipped packs change with each evaluation, so the loss changes even if the model does not.
     Bad: 20 validation packs, eval_global_batch_size 8, eval_iters 1. Good: 16 validation packs, eval_iters 2.
-    Fix: Use an {validation.eval_global_batch_size} that divides the packs, and set {validation.eval_iters} to packs /
-        {validation.eval_global_batch_size}.
+    Fix: Set {validation.eval_global_batch_size} to a number that divides the packs, and {validation.eval_iters} to
+        packs / {validation.eval_global_batch_size}.
     Evidence: read in the source; Bridge #4914, and main of 2026-08-22. Source: PSB606; bridge/data/samplers.py:291
     """
     packs, batch, steps = num_packs(run, VALIDATION), run.eval_global_batch_size, run.eval_iters

@@ -35,7 +35,7 @@ def tokenizer_of_another_model(run: Run) -> Found:
 def tokenizer_unlike_the_base(run: Run) -> Found:
     """The tokenizer hardly is the model's: it uses a small part of the embedding, or differs from the base's.
 
-    Why: Silent, if it is another model's: its ids stand for other texts than those that the model learned.
+    Why: Silent if it is another model's: its ids stand for other texts than those that the model learned.
     Bad: a tokenizer of 8,192 ids on a model with an embedding of 151,936. Good: one of 151,669 ids.
     Fix: Set {tokenizer.tokenizer_model} to the model's tokenizer and build the packs again. If the weights were
         trained with this one, put its files beside them.
@@ -101,7 +101,7 @@ def ends_with_tokens_of_another_model(run: Run) -> Found:
 def pads_with_token_of_another_model(run: Run) -> Found:
     """The tokenizer's padding token is not the model's.
 
-    Why: Silent, with other tools: packs are padded with EOS and masked, but a trainer that masks every padding token
+    Why: Silent with other tools: packs are padded with EOS and masked, but a trainer that masks every padding token
         never trains an end that is also the padding.
     Bad: pad_token `<|im_end|>`, which ends answers, on Qwen3, which pads with `<|endoftext|>`. Good: `<|endoftext|>`.
     Fix: Set pad_token in the tokenizer's tokenizer_config.json to the model's.
@@ -152,7 +152,7 @@ def tokenizer_extends_the_model(run: Run) -> Found:
 def tokenizer_not_compared_with_the_model(run: Run) -> Found:
     """Nothing here tells whether the tokenizer is the model's, beyond the size of the embedding or other bytes.
 
-    Why: Silent, if it is another model's of a similar size: its ids stand for other texts than the model learned.
+    Why: Silent if it is another model's of a similar size: its ids stand for other texts than the model learned.
     Bad: a tokenizer of another name than the model's, whose weights are elsewhere. Good: tokenizer.json beside them.
     Fix: Put the model's tokenizer files beside its weights, or fetch them into the hub's cache, and check again.
     """

@@ -49,8 +49,8 @@ def tokenizer_without_vocabulary(run: Run) -> Found:
 def model_vocabulary_smaller_than_tokenizer(run: Run) -> Found:
     """The tokenizer's vocabulary, added tokens included, is larger than model.vocab_size or the weights' embedding.
 
-    Why: Crash at setup: ValueError, model vocab_size cannot be smaller than tokenizer's vocab_size. Where it is not
-        set, the model gets the tokenizer's size, and the weights do not fit.
+    Why: Crash at setup: the host raises ValueError, because model vocab_size cannot be smaller than tokenizer's
+        vocab_size. Where it is not set, the model gets the tokenizer's size, and the weights do not fit.
     Bad: model.vocab_size 128000, a tokenizer of 128256 ids. Good: model.vocab_size 128256.
     Fix: Set {model.vocab_size} to at least the tokenizer's and resize the embedding, or use the checkpoint's tokenizer.
     """
@@ -67,8 +67,9 @@ def model_vocabulary_smaller_than_tokenizer(run: Run) -> Found:
 def token_beyond_model_vocabulary(run: Run) -> Found:
     """A token id of the packs is outside the model's embedding.
 
-    Why: Silent with tensor parallelism: embedding and label's logit are zero. Crash without: CUDA device-side assert.
-        The host does not pad a {model.vocab_size} that is set, whatever {model.should_pad_vocab} says.
+    Why: Silent with tensor parallelism: embedding and label's logit are zero. Without it, training stops with a CUDA
+        device-side assert. The host does not pad a {model.vocab_size} that is set, whatever {model.should_pad_vocab}
+        says.
     Bad: model.vocab_size 100, packs with the id 120. Good: model.vocab_size 128.
     Fix: Use packs made with the model's tokenizer.
     Evidence: executed: 0.6.2 turns should_pad_vocab off.

@@ -55,7 +55,8 @@ def tail_attends_as_a_sequence(run: Run) -> Found:
 
     Why: Slow: attention over a tail of n tokens costs n x n; experts, routers and FLOP counts see its tokens.
     Bad: pad_seq_to_mult 1, packs filled to 80 percent. Good: packs filled to 99 percent.
-    Fix: Fill packs better: a larger {dataset.offline_packing_specs.packed_sequence_size}, or another packing algorithm.
+    Fix: Fill the packs better, with a larger {dataset.offline_packing_specs.packed_sequence_size}, or another packing
+        algorithm.
     """
     if not run.pads_to_max_length or run.pad_seq_to_mult != 1:
         return

@@ -29,9 +29,9 @@ _CURRENT = {BRIDGE: ">=0.6"}
 def attention_variable_against_backend(run: Run) -> Found:
     """NVTE_FLASH_ATTN, NVTE_FUSED_ATTN or NVTE_UNFUSED_ATTN contradicts the attention backend, or leaves none.
 
-    Why: Crash when the model is built: AssertionError, as Megatron-Core sets the variables itself, from the backend.
-        Where the backend is null, as in half of the shipped recipes, they act: without the fused kernel, padded packs
-        have none at the first step, unless FlashAttention 3 is installed.
+    Why: Crash when the model is built: Megatron-Core sets the variables itself, from the backend, and raises
+        AssertionError. Where the backend is null, as in half of the shipped recipes, they act: without the fused
+        kernel, padded packs have none at the first step, unless FlashAttention 3 is installed.
     Bad: environment NVTE_FUSED_ATTN 0, model.attention_backend auto. Good: attention_backend flash, no variable.
     Fix: Set {model.attention_backend}, and remove the variable.
     Source: core/models/common/language_module/language_module.py:108

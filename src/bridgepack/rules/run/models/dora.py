@@ -32,7 +32,8 @@ def trains_dora(run: Run) -> bool:
 def dora_on_layers_that_it_does_not_take(run: Run) -> Found:
     """DoRA targets experts, the router, the output layer, or with tensor parallelism the projections down.
 
-    Why: Crash: "Sizes of tensors must match", "takes 2 positional arguments but 3 were given", or a wrong shape.
+    Why: Crash with "Sizes of tensors must match", with "takes 2 positional arguments but 3 were given", or with a wrong
+        shape.
     Bad: DoRA on linear_fc1 of a model with experts. Good: DoRA on linear_qkv and linear_proj.
     Fix: Take these layers out of {peft.target_modules}, or train LoRA.
     Source: bridge/peft/dora.py:91; bridge/peft/dora_layers.py:118-168

@@ -202,7 +202,7 @@ def mamba_kernels_missing_or_old(run: Run) -> Found:
 
     Why: Crash when the model is built or at the first step: "causal_conv1d >= 1.4.0 is required".
     Bad: a model with Mamba layers, mamba-ssm 1.2.0. Good: mamba-ssm 2.2.6 and causal-conv1d 1.5.3.
-    Fix: pip install "megatron-bridge[ssm]", or newer causal-conv1d and mamba-ssm.
+    Fix: Run `pip install "megatron-bridge[ssm]"`, or install newer causal-conv1d and mamba-ssm.
     Noticed: when the model is built, or first step. Evidence: read in megatron-core 0.19.2.
     """
     versions = run.require_environment().versions
@@ -259,7 +259,7 @@ def gated_delta_net_kernels_missing(run: Run) -> Found:
 
     Why: Crash when the model is built: "FLA is not installed."
     Bad: Qwen3-Next in an environment without flash-linear-attention. Good: flash-linear-attention 0.4.1.
-    Fix: pip install flash-linear-attention
+    Fix: Run `pip install flash-linear-attention`.
     Noticed: when the model is built. Evidence: read in megatron-core 0.19.2.
     """
     if "flash-linear-attention" not in run.require_environment().versions:

@@ -42,7 +42,7 @@ def seq_length_not_a_collate_multiple(run: Run) -> Found:
     """The dataset's collate pads rows, but seq_length is not a multiple of the number that parallelism needs.
 
     Bad: DirectHFSFTDatasetConfig seq_length 4098 with context_parallel_size 2. Good: seq_length 4096.
-    Fix: Set {dataset.seq_length & model.seq_length} to a multiple of it.
+    Fix: Set {dataset.seq_length & model.seq_length} to a multiple of that number.
     """
     multiple, length = run.stated_width_multiple, run.integer("dataset.seq_length")
     if length % multiple:
@@ -60,7 +60,7 @@ def in_batch_packing_by_custom_dataset(run: Run) -> Found:
     Why: Crash or silent: left-padded, empty and over-long rows are refused. Without attention_mask the host treats
         every pad token as padding, and the pad token is 0 or EOS by default.
     Bad: your own provider that pads on the left, enable_in_batch_packing true. Good: DirectHFSFTDatasetConfig.
-    Fix: Set padding_side to right, cut rows to seq_length, return attention_mask, use a separate pad token.
+    Fix: Set padding_side to right, cut rows to seq_length, return an attention_mask, and use a pad token of its own.
     Noticed: first step, or never.
     """
     yield wrong("dataset", run.dataset_kind, "right-padded rows with an attention_mask")
@@ -172,7 +172,7 @@ def energon_packing_buffer(run: Run) -> Found:
 
     Why: Crash at dataset build: no task encoder of the host has select_samples_to_pack and pack_selected_samples.
     Bad: EnergonDatasetConfig packing_buffer_size 100. Good: packing_buffer_size null.
-    Fix: Remove {dataset.packing_buffer_size}; pack in batch.
+    Fix: Remove {dataset.packing_buffer_size}; pack inside the batch instead.
     """
     path = "dataset.packing_buffer_size"
     size = run.stated_integer(path) if run.dataset_kind == _ENERGON else None

@@ -164,11 +164,11 @@ def text_packs_with_another_step(run: Run) -> Found:
 def text_packs_with_mask_of_class(run: Run) -> Found:
     """Packs of text are trained with a class that gives attention a mask of the whole pack.
 
-    Why: Crash at the first step, or out of memory: heads of 512 are computed without a kernel, which takes a mask for
+    Why: Crash at the first step, or memory runs out: heads of 512 are computed without a kernel, which takes a mask for
         each sequence.
     Bad: Gemma 4 with vision, offline packing. Good: its language part, Gemma4ForCausalLM.
     Fix: Train the language part alone: a folder in model.name, with the text_config of the model's config.json and the
-        named architecture, and its weights. Else train one step on one GPU before you rely on it.
+        named architecture, and its weights. Otherwise train one step on one GPU before you rely on it.
     Evidence: read in TransformerEngine 2.17.1, whose mask function was executed with the class's mask; not on a GPU.
     Source: bridge/models/gemma_vl/modeling_gemma4_vl.py:313; TE/dot_product_attention/utils.py:1731-1741
     """
