@@ -1,5 +1,6 @@
 """The base configs of recipes, as plain values of the host's release that a recipe is for; the host is not imported."""
 
+from pathlib import Path
 from typing import Any
 
 from bridgepack.bridge.shipped import LISTED, is_shipped_model, shipped_name
@@ -42,7 +43,8 @@ def _base_of(recipe: SFTRecipe) -> dict[str, Any]:
         if base is not None:
             return base
     values = facts.common("adapter" if isinstance(recipe.method, AdapterMethod) else "full")
-    model_values = facts.model_by_name(model.name) if model is not None else None
+    is_id = model is not None and not Path(model.name).is_dir()  # transformers reads a folder first
+    model_values = facts.model_by_name(model.name) if model is not None and is_id else None
     if model_values is None:
         del values["model"]
         return values

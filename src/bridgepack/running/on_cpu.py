@@ -7,6 +7,8 @@ The recipe names gloo and the local layers itself, see the tutorial on losses.
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from bridgepack.canaries.cpu import ENVIRONMENT
@@ -18,7 +20,6 @@ def run_on_cpu() -> None:
     Source: megatron/bridge/models/gpt_provider.py and models/gpt/gpt_builder.py of 0.6.2 and 0.7.
     """
     from bridgepack.bridge.imports import import_host
-    from bridgepack.canaries.cpu.reference_attention import reference_layer_spec
     from bridgepack.canaries.cpu.training import run_cuda_calls_on_cpu, run_the_rest_on_cpu
 
     run_cuda_calls_on_cpu()
@@ -27,16 +28,29 @@ def run_on_cpu() -> None:
     GPTModelProvider = import_host("models.gpt_provider").GPTModelProvider  # noqa: N806
     provide, build_model = GPTModelProvider.provide, GPTModelBuilder.build_model
 
-    # The class of attention layers is no plain value, so no recipe can name it.
+    # The class of attention layers is no plain value, so no recipe can name it. Checkpoints hold the config, and the
+    # host loads none that names a function of others, so the model's own layers are put back.
     def provide_on_cpu(self: Any, *arguments: Any, **options: Any) -> Any:
-        self.transformer_layer_spec = reference_layer_spec
-        return provide(self, *arguments, **options)
+        with _reference_layers(self):
+            return provide(self, *arguments, **options)
 
     def build_on_cpu(self: Any, *arguments: Any, **options: Any) -> Any:
-        self._model_config.transformer_layer_spec = reference_layer_spec
-        return build_model(self, *arguments, **options)
+        with _reference_layers(self._model_config):
+            return build_model(self, *arguments, **options)
 
     GPTModelProvider.provide, GPTModelBuilder.build_model = provide_on_cpu, build_on_cpu
+
+
+@contextmanager
+def _reference_layers(config: Any) -> Iterator[None]:
+    """Have a model's config name layers with the reference attention, until the model is built."""
+    from bridgepack.canaries.cpu.reference_attention import reference_layer_spec
+
+    layers, config.transformer_layer_spec = config.transformer_layer_spec, reference_layer_spec
+    try:
+        yield
+    finally:
+        config.transformer_layer_spec = layers
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,5 +1,7 @@
 """Names of the host's own recipes, in the forms in which users write them."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +19,18 @@ def test_hub_ids_and_folders_are_no_shipped_recipes(tmp_path, monkeypatch: pytes
 
     names = ("Qwen/Qwen3-8B", "my_model", str(tmp_path / "my_model"))
     assert [name for name in names if is_shipped_model(ModelConfig(name=name))] == []
+
+
+def test_a_folder_with_the_name_of_an_id_is_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    recipe = recipe_of("Qwen/Qwen3-8B")
+    assert config_of_recipe(recipe).values["model"]["hidden_size"] == 4096
+
+    folder = tmp_path / "Qwen/Qwen3-8B"
+    folder.mkdir(parents=True)
+    content = {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "hidden_size": 64, "num_hidden_layers": 2}
+    (folder / "config.json").write_text(json.dumps(content))
+    assert config_of_recipe(recipe).values["model"]["hidden_size"] == 64
 
 
 def test_an_empty_section_of_overrides_changes_nothing() -> None:
