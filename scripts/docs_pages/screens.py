@@ -23,7 +23,10 @@ COMMANDS = {
 #: Pictures without their last paragraph: the summary of a check counts the rules, and changes with every new one.
 _WITHOUT_SUMMARY = frozenset({"images/check.svg"})
 #: Picture -> the section of the page that it begins with, by default its head, and the window in pixels.
-PAGES = {"images/report.png": ("", "1000,760"), "images/report-lengths.png": ("lengths", "1000,760")}
+#: Each picture is taken for light and for dark pages.
+PAGES = {"images/report": ("", "1000,920"), "images/report-lengths": ("sequence-lengths", "1000,760")}
+SCHEMES = {"light": "", "dark": "-dark"}
+_DARK = "screen and (prefers-color-scheme: dark)"
 _WIDTH = 108
 _COLOURS = [(30, 34, 40), (255, 128, 122), (152, 205, 96), (229, 192, 123), (125, 185, 255), (222, 155, 240)]
 _COLOURS += [(110, 210, 220), (228, 231, 235)]
@@ -71,10 +74,11 @@ def built(folder: Path) -> Path:
     for question, answer in list(_QUESTIONS.items()) * 90:
         text = " ".join([answer, *rng.choice(list(_QUESTIONS.values()), int(rng.geometric(0.3)))])
         rows.append({"messages": [{"role": "user", "content": question}, {"role": "assistant", "content": text}]})
+    rows += [{"messages": []}, {"messages": [{"role": "user", "content": "What is a pack?"}]}]  # are dropped
     (folder / "chats.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     (folder / "mine.yaml").write_text(_RECIPE)
     train_chatml_tokenizer(folder / "tokenizer", [*_QUESTIONS, *_QUESTIONS.values()], vocab_size=400)
-    ran(folder, "bridgepack build mine.yaml --output packed/mine")
+    ran(folder, "bridgepack build mine.yaml --output packed/mine --set batch.global_batch_size=16")
     return folder
 
 
@@ -116,7 +120,8 @@ def photograph(folder: Path, docs: Path) -> None:
         if part:
             begins = page.index(f'<section aria-labelledby="{part}"')
             page = f'{page[: page.index("<header")]}<main id="main">{page[begins:]}'
-        shown.write_text(page, encoding="utf-8")
-        options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--window-size={size}"]
-        options += [f"--user-data-dir={folder / 'profile'}", f"--screenshot={docs / name}"]
-        subprocess.run([browser, *options, shown.as_uri()], check=True, capture_output=True, timeout=120)
+        for scheme, ending in SCHEMES.items():
+            shown.write_text(page.replace(_DARK, "screen" if scheme == "dark" else "not all"), encoding="utf-8")
+            options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--window-size={size}"]
+            options += [f"--user-data-dir={folder / 'profile'}", f"--screenshot={docs / f'{name}{ending}.png'}"]
+            subprocess.run([browser, *options, shown.as_uri()], check=True, capture_output=True, timeout=120)

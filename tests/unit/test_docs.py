@@ -18,7 +18,7 @@ from ruamel.yaml import YAML
 from scripts.docs_pages.manifest import manifest_page
 from scripts.docs_pages.pictures import PICTURES
 from scripts.docs_pages.reference import commands_page, recipe_page
-from scripts.docs_pages.screens import PAGES, built, screens
+from scripts.docs_pages.screens import PAGES, SCHEMES, built, screens
 from scripts.docs_pages.site_files import README_PICTURES, site_files
 
 import bridgepack
@@ -309,6 +309,8 @@ def test_screens_are_of_commands_that_print_so_today(tmp_path: Path) -> None:
         assert _page(name) == text, "run scripts/generate_screens"
         assert str(tmp_path) not in text
         assert ElementTree.fromstring(text).findtext("{http://www.w3.org/2000/svg}title")
-    for name in PAGES:
+    photographs = {f"{name}{ending}.png": scheme for name in PAGES for scheme, ending in SCHEMES.items()}
+    for name in photographs:
         assert (PROJECT / "docs" / name).stat().st_size < 150_000
-    assert all(f"]({name})" in shown for name in [*drawn, *PAGES])
+    assert [name for name in drawn if f"]({name})" not in shown] == []
+    assert [name for name, scheme in photographs.items() if f"]({name}#only-{scheme})" not in shown] == []
