@@ -1,4 +1,4 @@
-"""Measures in headless Chromium whether pages of a built site are wider than the window."""
+"""Pages of a built site in headless Chromium: whether they are wider than the window, and what their scripts show."""
 
 import functools
 import json
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 _LIMIT_S = 240
+_OPTIONS = ("--headless", "--no-sandbox", "--disable-gpu")
 #: Opens each page at each width in a frame, and sends what is wider: [width, page, width of the page].
 _HARNESS = """<!doctype html><title>widths</title><iframe id="frame" style="border:0;height:900px"></iframe><script>
 (async () => {
@@ -64,7 +65,7 @@ def wide_pages(chromium: str, site: Path, pages: Sequence[str], widths: Sequence
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(site)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}", "--remote-debugging-port=0"]
+    options = [*_OPTIONS, f"--user-data-dir={folder}", "--remote-debugging-port=0"]
     address = f"http://127.0.0.1:{server.server_port}/widths"
     browser = subprocess.Popen([chromium, *options, address], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
@@ -75,3 +76,23 @@ def wide_pages(chromium: str, site: Path, pages: Sequence[str], widths: Sequence
         server.shutdown()
         server.server_close()
     return answer
+
+
+def page_as_shown(chromium: str, site: Path, page: str, folder: Path) -> str:
+    """Return the HTML of a page after its scripts have run; arguments as for `wide_pages`."""
+
+    class Handler(SimpleHTTPRequestHandler):
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(site)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    options = [*_OPTIONS, f"--user-data-dir={folder}", "--virtual-time-budget=10000", "--dump-dom"]
+    try:
+        address = f"http://127.0.0.1:{server.server_port}/{page}"
+        return subprocess.run(
+            [chromium, *options, address], capture_output=True, text=True, check=True, timeout=_LIMIT_S
+        ).stdout
+    finally:
+        server.shutdown()
+        server.server_close()

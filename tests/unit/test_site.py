@@ -22,7 +22,7 @@ from bridgepack.config.write import CLUSTER_SCHEMA_URL, SCHEMA_URL, cluster_sche
 from bridgepack.rules.judging.rule import RULE_PAGES
 from bridgepack.rules.registry import ALL_RULES
 from tests.support.docs_blocks import PROJECT
-from tests.support.page_widths import wide_pages
+from tests.support.page_widths import page_as_shown, wide_pages
 
 #: What a user types -> the page that answers it. None of them is the page's own title.
 QUESTIONS = {
@@ -179,12 +179,27 @@ def test_messages_of_the_index_are_those_of_the_code() -> None:
     assert [text for text in MESSAGES if text not in code] == []
 
 
+def _chromium() -> str:
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if program is None:
+        pytest.skip("needs Chromium")
+    return program
+
+
+@pytest.mark.full
+def test_the_index_of_rules_shows_what_is_chosen(site: Path, tmp_path: Path) -> None:
+    """By severity and by how a rule is fixed; only a browser runs the filter."""
+    shown = page_as_shown(_chromium(), site, "rules/?severity=error&fix=--fix", tmp_path)
+    num_chosen = sum(rule.severity == "error" and rule.is_fixable for rule in ALL_RULES)
+
+    assert f">{num_chosen} of {len(ALL_RULES)} rules</p>" in shown
+    assert 0 < num_chosen < len(ALL_RULES)
+
+
 @pytest.mark.full
 def test_no_page_is_wider_than_its_window(site: Path, tmp_path: Path) -> None:
     """All written pages and ten of rules, on a phone and two screens; only a browser lays a page out."""
-    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if chromium is None:
-        pytest.skip("needs Chromium")
+    chromium = _chromium()
     pages = [str(page.parent.relative_to(site)) for page in sorted(site.rglob("index.html"))]
     rules = [page for page in pages if re.fullmatch(r"rules/BP\d{3}", page)]
     chosen = [page for page in pages if page not in rules and f"{page}/" not in MOVED] + rules[:: len(rules) // 10]
