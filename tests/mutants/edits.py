@@ -342,8 +342,8 @@ EDITS = (
     _edit(
         "proof:prompt-not-masked",
         "data/sequences/generation_prompts.py",
-        "            mask[start:stop] = 1\n",
-        "            mask[_:stop] = 1\n",
+        "[(turn, start, stop) for turn, start, (_, stop) in edges]",
+        "[(turn, first, stop) for turn, _, (first, stop) in edges]",
         "mask_generation_prompt does nothing",
     ),
     _edit(

@@ -20,11 +20,15 @@ class Kind(IntEnum):
     END = 2  #: the end that the model learns to write
 
 
+#: Message of a segment that is no answer's, or where nobody asks.
+NO_ANSWER = -1
+
+
 class Segment(NamedTuple):
     """Consecutive tokens of one answer."""
 
     row: int
-    message: int  #: position of the answer in its conversation
+    message: int  #: position of the answer in its conversation; `NO_ANSWER` if unknown
     kind: Kind
     start: int
     stop: int
@@ -54,14 +58,43 @@ class Segments:
         order = np.argsort(columns["start"], kind="stable")
         return cls(**{name: column[order] for name, column in columns.items()}).check()
 
-    @property
-    def columns(self) -> list[list[int]]:
-        """Each column as a list."""
-        return [getattr(self, item.name).tolist() for item in fields(self)]
-
     def only(self, is_kept: npt.NDArray[np.bool_]) -> Self:
         """Return the segments that are kept."""
         return replace(self, **{item.name: getattr(self, item.name)[is_kept] for item in fields(self)})
+
+    def answers_of(self, row: int) -> list[Segment]:
+        """Return what each answer of a conversation says, with its end."""
+        answers: list[Segment] = []
+        for item in (item for item in self.of_row(row) if item.kind != Kind.HEADER):
+            last = answers[-1] if answers and answers[-1].stop == item.start else None
+            if last and (item.kind == Kind.END or item.message == last.message != NO_ANSWER):
+                answers[-1] = last._replace(stop=item.stop)
+            else:
+                answers.append(item)
+        return answers
+
+    def of_row(self, row: int) -> list[Segment]:
+        """Return the segments of one conversation."""
+        first, stop = np.searchsorted(self.row, (row, row + 1))
+        columns = (getattr(self, item.name)[first:stop].tolist() for item in fields(self))
+        return list(map(Segment._make, zip(*columns, strict=True)))
+
+    def without(self, spans: Iterable[tuple[int, int]]) -> Self:
+        """Return segments without some tokens, each (start, stop) in tokens of the batch."""
+        starts, stops = np.array([span for span in spans if span[0] < span[1]], dtype=np.int64).reshape(-1, 2).T
+        if not len(starts) or not len(self.start):
+            return self
+        edges = np.concatenate((starts, stops))
+        owner = np.searchsorted(self.start, edges, side="right") - 1
+        edges = edges[(owner >= 0) & (self.start[owner] < edges) & (edges < self.stop[owner])]
+        start = np.unique(np.concatenate((self.start, edges)))
+        owner = np.searchsorted(self.start, start, side="right") - 1
+        stop = np.minimum(self.stop[owner], np.append(start[1:], self.stop[-1:]))
+        pieces = replace(
+            self, row=self.row[owner], message=self.message[owner], kind=self.kind[owner], start=start, stop=stop
+        )
+        num_begun, num_ended = (np.searchsorted(np.sort(edge), start, side="right") for edge in (starts, stops))
+        return pieces.only(num_begun == num_ended)
 
     def mask(self, num_tokens: int) -> MaskArray:
         """Return the token-aligned mask of so many tokens: 1 in texts and ends."""

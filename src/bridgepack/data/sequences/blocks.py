@@ -4,13 +4,12 @@ A block's text is trained, whosever it is, and beside it the end of each answer 
 Megatron-Bridge trains both.
 """
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from functools import partial
 
 from bridgepack.data.answers.finder import AnswerFinder
 from bridgepack.data.answers.regions import TurnTexts, UnplaceableError
-from bridgepack.data.answers.segments import Kind, Segment, Segments
+from bridgepack.data.answers.segments import NO_ANSWER, Kind, Segment, Segments
 from bridgepack.data.sequences.conversation import Conversation
 from bridgepack.data.sequences.masks import ChatAnswers, RenderedChat
 from bridgepack.data.tokenizers.engines import FlatIds
@@ -21,8 +20,6 @@ from bridgepack.records import ASSISTANT, DropReason
 
 #: (start, stop)
 Range = tuple[int, int]
-#: Message of a block that is no answer's.
-NO_ANSWER = -1
 
 
 class BlockAnswers:
@@ -49,10 +46,8 @@ class BlockAnswers:
         if self._answers is not None:
             by_markers = self._answers.find(chats, flat, {}, limit)
         rows: list[Segment] = []
-        edges = [bisect_left(by_markers.row.tolist(), row) for row in range(len(chats) + 1)]
-        table = [Segment(*row) for row in zip(*by_markers.columns, strict=True)]
         for row, (chat, ranges) in enumerate(zip(chats, blocks, strict=True)):
-            answers = table[edges[row] : edges[row + 1]]
+            answers = by_markers.of_row(row)
             if not any(start < stop for start, stop in ranges):
                 rows += answers
                 continue

@@ -1,7 +1,6 @@
 """Conversations -> tokens and masks, equal to Megatron-Bridge's chat preprocessing; renders each chat once."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from bridgepack.data.sequences.answer_findings import AnswerFindings, empty_answ
 from bridgepack.data.sequences.conversation import Conversation, ConversationReader, texts_of
 from bridgepack.data.sequences.doubled_tokens import DoubledInChats
 from bridgepack.data.sequences.encoding import FlatBatch, Loss, Prepared, mask_out
-from bridgepack.data.sequences.generation_prompts import GenerationPrompts
 from bridgepack.data.sequences.lost_content import LostContentFinder
 from bridgepack.data.sequences.marked_text import REFUSAL
 from bridgepack.data.sequences.markers import ASSISTANT
@@ -22,18 +20,17 @@ from bridgepack.data.sequences.marking.of_recipe import markers_for
 from bridgepack.data.sequences.masks import RenderedChat
 from bridgepack.data.sequences.mending import OLD_CALL, part_hint, text_of_part, thought_fields_of
 from bridgepack.data.sequences.splitting.parts import PartMaker, Parts
-from bridgepack.data.sequences.thoughts import ReasoningMasks, ThoughtOpenings, has_thoughts
+from bridgepack.data.sequences.thoughts import has_thoughts
 from bridgepack.data.sequences.tool_findings import ToolFindings
 from bridgepack.data.sequences.trained import TrainedAnswers
 from bridgepack.data.sequences.unread import is_written, losses_of, unread_fields, unread_turn_fields
-from bridgepack.data.tokenizers.engines import FlatIds
 from bridgepack.data.tokenizers.forms import AS_GIVEN, Forms
 from bridgepack.data.tokenizers.limits import TimeLimit
 from bridgepack.data.tokenizers.templates import names_field, names_read
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.data.tokenizers.variables import why_unread
 from bridgepack.errors import RowError
-from bridgepack.records import LOSS_CURES, TOLERATED_LOSSES, DropReason, LostKind, MaskArray
+from bridgepack.records import LOSS_CURES, TOLERATED_LOSSES, DropReason, LostKind
 from bridgepack.records.rows import ReadRow
 from bridgepack.records.sequences import UnreadCount
 
@@ -82,7 +79,7 @@ class ChatEncoder:
         reader = ConversationReader(settings, forms, as_host=as_host, template=template, thought_fields=fields)
         self._read = reader.read
         self._null_hint = _null_hint(settings, forms)
-        self._masks = TrainedAnswers(tokenizer, settings, markers)
+        self._masks = TrainedAnswers(tokenizer, settings, markers, trims_openings=trims_openings)
         parts = PartMaker(tokenizer, settings, markers, self._render, max_runtime_length)
         self._make: Callable[[Conversation], RenderedChat | Parts] = parts.parts if parts.may_split else self._render
         self._losses = LostContentFinder(tokenizer, markers, settings.loss_mode)
@@ -92,14 +89,6 @@ class ChatEncoder:
         self._doubled = DoubledInChats(tokenizer, markers)
         self._tools = ToolFindings(tokenizer.config.chat_template_kwargs)
         self._answers = AnswerFindings(tokenizer.chat_template or "")
-        reasoning_loss = settings.reasoning_loss
-        masks_prompts = settings.mask_generation_prompt
-        self._reasoning = (
-            None if reasoning_loss == "keep" else ReasoningMasks(tokenizer, reasoning_loss, keeps_empty=masks_prompts)
-        )
-        self._prompts = GenerationPrompts(tokenizer, settings, markers) if masks_prompts else None
-        has_openings = trims_openings and not tokenizer.has_generation_blocks
-        self._openings = ThoughtOpenings.of(tokenizer, markers) if has_openings else ThoughtOpenings()
         self._never_trained = sorted(tokenizer.never_trained_ids) if settings.masks_control_tokens else []
 
     def prepare(self, row: ReadRow) -> Prepared:
@@ -170,7 +159,6 @@ class ChatEncoder:
         errors: dict[int, RowError] = {}
         with TimeLimit() as limit:  # masks may need renders of a conversation's parts
             flat, mask = self._masks.encode(rows, errors, limit)
-            self._correct(rows, flat, mask, errors, limit)
         mask_out(mask, flat.input_ids, self._never_trained)
         num_context = np.full(len(rows), -1, dtype=np.int32)
         return FlatBatch(flat.input_ids, mask, flat.offsets, num_context, errors)
@@ -245,29 +233,6 @@ class ChatEncoder:
         if self._tokenizer.has_generation_blocks:
             return RenderedChat(conversation, *self._tokenizer.render_marked(*inputs))
         return RenderedChat(conversation, self._tokenizer.render_text(*inputs), None)
-
-    def _correct(
-        self,
-        rows: Sequence[RenderedChat],
-        flat: FlatIds,
-        mask: MaskArray,
-        errors: dict[int, RowError],
-        limit: TimeLimit,
-    ) -> None:
-        """Change the masks of assistant turns, in place, as the recipe says of generation prompts and thoughts."""
-        if self._prompts is None and self._reasoning is None and not self._openings.sequences:
-            return
-        for index, row in enumerate(rows):
-            if index not in errors:
-                span = slice(flat.offsets[index], flat.offsets[index + 1])
-                try:
-                    if self._prompts is not None:
-                        limit(partial(self._prompts.correct, row, flat.input_ids[span]), mask[span])
-                    if self._reasoning is not None:
-                        self._reasoning.take_off(mask[span], row.text)
-                    self._openings.take_off(mask[span], flat.input_ids[span])
-                except RowError as error:
-                    errors[index] = error
 
 
 def _texts_read(conversation: Conversation) -> list[str]:

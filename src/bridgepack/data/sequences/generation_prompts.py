@@ -27,10 +27,10 @@ from bridgepack.data.sequences.markers import TurnMarkers, find_all
 from bridgepack.data.sequences.masks import RenderedChat, turns_of
 from bridgepack.data.sequences.thoughts import has_thoughts
 from bridgepack.data.tokenizers.generation_prompt import fixed_prompt
-from bridgepack.data.tokenizers.places import TokenPlaces, cut_spans, require_places, touching_blocks
+from bridgepack.data.tokenizers.places import TokenPlaces, require_places
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
-from bridgepack.records import THOUGHT_MARKERS, DropReason, MaskArray, TokenArray
+from bridgepack.records import THOUGHT_MARKERS, DropReason, TokenArray
 
 #: Rows may have variables of their own; the prompts of so many are kept.
 _MOST_KNOWN = 64
@@ -53,6 +53,8 @@ _STRIPPED = (
 )
 #: (first, stop) in tokens.
 Span = tuple[int, int]
+#: (message, first, stop) of an answer; the message is `NO_ANSWER` if it is unknown.
+Answer = tuple[int, int, int]
 
 
 class _FixedPrompt(NamedTuple):
@@ -77,25 +79,25 @@ class GenerationPrompts:
         self._splits = settings.split_conversations != "never"
         self._known: dict[str, _FixedPrompt | None] = {}
 
-    def correct(self, chat: RenderedChat, input_ids: TokenArray, mask: MaskArray) -> None:
-        """Change a conversation's mask, token-aligned, in place; both arrays have shape [num_tokens].
+    def correct(self, chat: RenderedChat, input_ids: TokenArray, answers: list[Answer]) -> list[Answer]:
+        """Return the trained turns of a conversation from where the model begins them.
+
+        `answers` are what markers or blocks tell, in tokens of `input_ids`, shape [num_tokens].
 
         Raises:
             RowError: it is unknown where a trained turn begins for the model, or a token lies across that place.
         """
         conversation = chat.conversation
         turns, trained_turns = self._turns(conversation)
-        spans = _spans(mask)
         if not trained_turns:
-            return
-        starts = None
+            return answers
+        spans, starts = [(start, stop) for _, start, stop in answers], None
         if not self._finds_ends and len(spans) == len(trained_turns):
             starts = self._starts_by_tokens(conversation.template_kwargs, input_ids, spans, len(turns))
         if starts is None:
             spans, starts = self._by_text(chat, turns, trained_turns, spans)
-        mask[:] = 0
-        for start, (_, stop) in zip(starts, spans, strict=True):
-            mask[start:stop] = 1
+        edges = zip(trained_turns, starts, spans, strict=True)
+        return [(turn, start, stop) for turn, start, (_, stop) in edges]
 
     def _turns(self, conversation: Conversation) -> tuple[list[int], list[int]]:
         """Return the positions of the assistant's messages, and of those that are trained."""
@@ -155,7 +157,6 @@ class GenerationPrompts:
     ) -> tuple[list[Span], list[int]]:
         """Return the span of each trained turn, and where the model begins it, from renders of what is served."""
         places = TokenPlaces.of(self._tokenizer, chat.text)
-        spans = cut_spans(spans, touching_blocks(chat.spans, places))
         begins: list[int] = []
         shown_flags: list[bool] = []
         for number, turn in enumerate(trained_turns):
@@ -275,11 +276,6 @@ def _spans_of_turns(spans: Sequence[Span], begins: Sequence[int], places: TokenP
         start = int(np.searchsorted(places.starts, place, side="left"))
         turn_spans.setdefault(index, (start, start))
     return [turn_spans[index] for index in range(len(begins))]
-
-
-def _spans(mask: MaskArray) -> list[Span]:
-    edges = np.flatnonzero(np.diff(np.concatenate(([0], mask, [0])))).reshape(-1, 2)
-    return [(first, stop) for first, stop in edges.tolist()]
 
 
 def _header_of(prompt: str) -> str:

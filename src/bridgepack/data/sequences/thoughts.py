@@ -1,15 +1,16 @@
-"""Thoughts in trained turns: where they are in a text, and loss masks without them."""
+"""Thoughts in trained turns: where they are in a text and its tokens."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Self
-
-import numpy as np
 
 from bridgepack.data.sequences.markers import TurnMarkers
 from bridgepack.data.tokenizers.places import TokenPlaces, require_places
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
-from bridgepack.records import THOUGHT_MARKERS, MaskArray, TokenArray
+from bridgepack.records import THOUGHT_MARKERS, TokenArray
+
+#: (start, stop) in tokens.
+Span = tuple[int, int]
 
 #: Texts of a template, and what 0.7 then does not train where an answer begins with it; Nemotron's is one.
 #: Source: megatron-bridge 0.7, data/conversation_processing.py, infer_assistant_mask_boundary_config and
@@ -27,7 +28,7 @@ class Thoughts(NamedTuple):
 
 
 class ReasoningMasks:
-    """Removes thoughts from loss masks."""
+    """Finds the thoughts that are not trained."""
 
     def __init__(
         self, tokenizer: ChatTokenizer, mode: Literal["mask", "mask_empty"], *, keeps_empty: bool = False
@@ -42,22 +43,22 @@ class ReasoningMasks:
         require_places(tokenizer, f"reasoning_loss is {mode!r}", "Set preprocessing.reasoning_loss to keep")
         self._tokenizer, self._only_empty, self._keeps_empty = tokenizer, mode == "mask_empty", keeps_empty
 
-    def take_off(self, mask: MaskArray, text: str) -> None:
-        """Set one conversation's mask, shape [num_tokens], token-aligned, to 0 at thoughts, in place.
+    def tokens(self, answers: Sequence[Span], text: str) -> list[Span]:
+        """Return the thoughts in answers of a conversation's text; both are (start, stop) in its tokens.
 
         Raises:
             RowError: a token holds an end of thoughts and what is beside it.
         """
-        if not has_thoughts(text):
-            return
-        places = TokenPlaces.of(self._tokenizer, text)
-        assert len(places.starts) == len(mask)
-        for first, last in np.flatnonzero(np.diff([0, *mask.tolist(), 0])).reshape(-1, 2).tolist():
+        if not answers or not has_thoughts(text):
+            return []
+        places, thoughts = TokenPlaces.of(self._tokenizer, text), []
+        for first, stop in answers:
             begin = int(places.starts[first])
-            for item in thoughts_in(text[begin : int(places.stops[last - 1])]):
+            for item in thoughts_in(text[begin : int(places.stops[stop - 1])]):
                 if not self._keeps_empty if item.blanks else not self._only_empty:
                     first_place, after = (begin + place for place in (item.first, max(item.stop, item.blanks)))
-                    mask[max(first, places.token_from(first_place)) : min(last, places.token_from(after))] = 0
+                    thoughts.append((max(first, places.token_from(first_place)), min(stop, places.token_from(after))))
+        return thoughts
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,19 +76,20 @@ class ThoughtOpenings:
         sequences = tuple(tuple(tokenizer.encode(text)) for text in _OPENINGS)
         return cls(sequences if all(sequences) else ())
 
-    def take_off(self, mask: MaskArray, input_ids: TokenArray) -> None:
-        """Set one conversation's mask to 0 at the openings, in place.
+    def tokens(self, answers: Sequence[Span], input_ids: TokenArray) -> list[Span]:
+        """Return the openings of answers, (start, stop) in the conversation's tokens, shape [num_tokens].
 
-        Both arrays have shape [num_tokens], and each span of ones is an answer. Openings are left out as often as they
-        follow each other.
+        Openings are left out as often as they follow each other.
         """
-        for first, stop in np.flatnonzero(np.diff([0, *mask.tolist(), 0])).reshape(-1, 2).tolist():
+        openings = []
+        for first, stop in answers if self.sequences else ():
             ids, place = tuple(input_ids[first:stop].tolist()), 0
             while opening := next(
                 (sequence for sequence in self.sequences if ids[place : place + len(sequence)] == sequence), ()
             ):
                 place += len(opening)
-            mask[first : first + place] = 0
+            openings.append((first, first + place))
+        return openings
 
 
 def has_thoughts(text: str) -> bool:

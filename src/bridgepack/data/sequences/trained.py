@@ -5,17 +5,19 @@ Answers are segments; each setting leaves out some of them, and the mask is made
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
-from bridgepack.data.answers.segments import Kind, Segments
+from bridgepack.data.answers.segments import Kind, Segment, Segments
 from bridgepack.data.sequences.blocks import BlockAnswers
+from bridgepack.data.sequences.generation_prompts import Answer, GenerationPrompts
 from bridgepack.data.sequences.markers import TurnMarkers
 from bridgepack.data.sequences.masks import ChatAnswers, RenderedChat, turns_of
+from bridgepack.data.sequences.thoughts import ReasoningMasks, Span, ThoughtOpenings
 from bridgepack.data.tokenizers.engines import FlatIds, join_ids
 from bridgepack.data.tokenizers.limits import TimeLimit
-from bridgepack.data.tokenizers.templates import Span
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
 from bridgepack.records import MaskArray, TokenArray
@@ -24,7 +26,19 @@ from bridgepack.records import MaskArray, TokenArray
 class TrainedAnswers:
     """Encodes conversations with the masks of one recipe."""
 
-    def __init__(self, tokenizer: ChatTokenizer, settings: ChatPreprocessing, markers: TurnMarkers | None) -> None:
+    def __init__(
+        self,
+        tokenizer: ChatTokenizer,
+        settings: ChatPreprocessing,
+        markers: TurnMarkers | None,
+        *,
+        trims_openings: bool,
+    ) -> None:
+        """Take a recipe's settings and the markers of turns; `trims_openings` as of `ChatEncoder`.
+
+        Raises:
+            TokenizerError: a setting needs the positions of tokens, which the tokenizer does not report.
+        """
         self._tokenizer, self._settings = tokenizer, settings
         self._takes_last_turn = settings.loss_mode == "last_turn"
         self._answers = (
@@ -33,6 +47,13 @@ class TrainedAnswers:
         self._blocks: BlockAnswers | None = None
         if tokenizer.has_generation_blocks:
             self._blocks = BlockAnswers(tokenizer, self._answers, names_answers=self._takes_last_turn)
+        masks_prompts = settings.mask_generation_prompt
+        self._prompts = GenerationPrompts(tokenizer, settings, markers) if masks_prompts else None
+        self._reasoning: ReasoningMasks | None = None
+        if settings.reasoning_loss != "keep":
+            self._reasoning = ReasoningMasks(tokenizer, settings.reasoning_loss, keeps_empty=masks_prompts)
+        has_openings = trims_openings and not tokenizer.has_generation_blocks
+        self._openings = ThoughtOpenings.of(tokenizer, markers) if has_openings else ThoughtOpenings()
 
     def encode(
         self, rows: Sequence[RenderedChat], errors: dict[int, RowError], limit: TimeLimit
@@ -54,6 +75,8 @@ class TrainedAnswers:
         segments = _without_untrained(segments, rows)
         if self._settings.labels_after_eos == "mask":
             segments = self._without_blanks_after_eos(segments, flat.input_ids)
+        if self._prompts is not None or self._reasoning is not None or self._openings.sequences:
+            segments = self._within_turns(segments, rows, flat, errors, limit)
         return flat, segments.mask(len(flat.input_ids))
 
     def _with_blocks(
@@ -75,6 +98,37 @@ class TrainedAnswers:
         roles = ([message["role"] for message in row.conversation.messages] for row in rows)
         last = [max(turns_of(turns), default=0) for turns in roles]
         return segments.only(segments.message == np.array(last, dtype=np.int64)[segments.row])
+
+    def _within_turns(
+        self,
+        segments: Segments,
+        rows: Sequence[RenderedChat],
+        flat: FlatIds,
+        errors: dict[int, RowError],
+        limit: TimeLimit,
+    ) -> Segments:
+        """Return the answers from where the model begins them, without thoughts that are not trained."""
+        answers: list[Segment] = []
+        gaps: list[Span] = []
+        for row in (index for index in range(len(rows)) if index not in errors):
+            first, stop = flat.offsets[row : row + 2].tolist()
+            spans = [(item.message, item.start - first, item.stop - first) for item in segments.answers_of(row)]
+            try:
+                spans, thoughts = limit(partial(self._within, rows[row], flat.input_ids[first:stop]), spans)
+            except RowError as error:
+                errors[row] = error
+                continue
+            answers += (Segment(row, turn, Kind.TEXT, first + start, first + stop) for turn, start, stop in spans)
+            gaps += ((first + start, first + stop) for start, stop in thoughts)
+        return Segments.of(answers).without(gaps)
+
+    def _within(self, chat: RenderedChat, ids: TokenArray, answers: list[Answer]) -> tuple[list[Answer], list[Span]]:
+        """Return the answers of one conversation, and which of their tokens are not trained."""
+        if self._prompts is not None:
+            answers = self._prompts.correct(chat, ids, answers)
+        spans = [(start, stop) for _, start, stop in answers]
+        thoughts = [] if self._reasoning is None else self._reasoning.tokens(spans, chat.text)
+        return answers, [*thoughts, *self._openings.tokens(spans, ids)]
 
     def _without_blanks_after_eos(self, segments: Segments, input_ids: TokenArray) -> Segments:
         """Return segments whose ends stop one token behind EOS, where only white space follows.

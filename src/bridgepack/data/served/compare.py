@@ -166,7 +166,7 @@ class ServedComparer:
         start, stop = case.span
         is_missing = case.mask[start:stop] == 0
         if self._unlearned is not None:
-            is_missing &= ~self._unlearned.tokens(case.known.text, case.span, len(case.mask))
+            is_missing &= ~self._unlearned.tokens(case.known.text, case.span)
         missing = np.flatnonzero(is_missing) + start
         if len(missing) == stop - start > 0:
             return case.finding(ServedKind.ANSWER, "nothing of the answer is trained", start)
@@ -262,15 +262,13 @@ class _Unlearned:
     def __init__(self, tokenizer: ChatTokenizer) -> None:
         self._all, self._empty = ReasoningMasks(tokenizer, "mask"), ReasoningMasks(tokenizer, "mask_empty")
 
-    def tokens(self, text: str, span: Span, num_tokens: int) -> npt.NDArray[np.bool_]:
+    def tokens(self, text: str, span: Span) -> npt.NDArray[np.bool_]:
         """Return which tokens of a span are thoughts; shape [num_tokens of the span], bool."""
-        masks = []
-        for reasoning in (self._all, self._empty):
-            mask = np.zeros(num_tokens, dtype=np.int8)
-            mask[slice(*span)] = 1
-            reasoning.take_off(mask, text)
-            masks.append(mask[slice(*span)])
-        is_thought: npt.NDArray[np.bool_] = (masks[0] == 0) & (masks[1] != 0)
+        start, stop = span
+        is_thought = np.zeros(stop - start, dtype=np.bool_)
+        for reasoning, is_unlearned in ((self._all, True), (self._empty, False)):
+            for first, behind in reasoning.tokens([span] if start < stop else [], text):
+                is_thought[first - start : behind - start] = is_unlearned
         return is_thought
 
 

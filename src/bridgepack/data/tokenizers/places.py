@@ -1,9 +1,6 @@
 """Where a text's tokens lie in it, in characters."""
 
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Self
 
 import numpy as np
@@ -12,9 +9,6 @@ from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError, TokenizerError
 from bridgepack.geometry import IntArray
 from bridgepack.records import DropReason
-
-#: (start, stop)
-Span = tuple[int, int]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,29 +52,6 @@ class TokenPlaces:
                 )
                 raise RowError(DropReason.BOUNDARY_IN_TOKEN, detail)
         return index
-
-
-def touching_blocks(blocks: Sequence[Span] | None, places: TokenPlaces) -> list[int]:
-    """Return the tokens at which one generation block ends and the next begins: [(0, 4), (4, 9)] -> token of 4.
-
-    `blocks` are (start, stop) in characters; None if there are none. Blocks that a token joins are left out.
-    """
-    tokens = []
-    for (_, stop), (start, _) in pairwise(blocks or ()):
-        if stop == start:
-            with suppress(RowError):
-                tokens.append(places.token_from(start))
-    return tokens
-
-
-def cut_spans(spans: Iterable[Span], cuts: Iterable[int]) -> list[Span]:
-    """Return spans of tokens, cut at some tokens: [(1, 5), (7, 9)], [3, 6] -> [(1, 3), (3, 5), (7, 9)]."""
-    cut_tokens = sorted(set(cuts))
-    pieces: list[Span] = []
-    for start, stop in spans:
-        edges = [start, *(cut for cut in cut_tokens if start < cut < stop), stop]
-        pieces += pairwise(edges)
-    return pieces
 
 
 def require_places(tokenizer: ChatTokenizer, setting: str, cure: str) -> None:
