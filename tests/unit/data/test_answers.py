@@ -57,6 +57,10 @@ def result(text: str = "r") -> dict[str, Any]:
 CONTENT = "{{- m.content -}}"
 CALL = "{%- for c in m.tool_calls or [] -%}{{- c.function.name + c.function.arguments | tojson -}}{%- endfor -%}"
 QUOTES_CALL = "{%- if m.role == 'tool' -%}{{- loop.previtem.tool_calls[0].function.name + ':' -}}{%- endif -%}"
+CALL_BEHIND = (
+    "{%- for c in m.tool_calls or [] -%}{{- '<stop>\\n<call>' + c.function.name + c.function.arguments | tojson -}}"
+    "{%- endfor -%}"
+)
 #: Template, conversation, and the text of each answer with its end; None where no answer may be placed.
 CASES: dict[str, tuple[str, Turns, list[str] | None]] = {
     "a lost call, quoted at its result": (
@@ -73,6 +77,26 @@ CASES: dict[str, tuple[str, Turns, list[str] | None]] = {
         each(QUOTES_CALL + CONTENT + CALL),
         [asked(), said("", ("find", {"x": "y"})), result(), said("Yes.")],
         ['find{"x": "y"}<stop>', "Yes.<stop>"],
+    ),
+    "a call behind the end of its turn's text": (
+        each(CONTENT + CALL_BEHIND),
+        [asked(), said("I look.", ("find", {"x": "y"})), result(), said("", ("find", {})), result(), said("Yes.")],
+        ['I look.<stop>\n<call>find{"x": "y"}<stop>', "<stop>\n<call>find{}<stop>", "Yes.<stop>"],
+    ),
+    "a text behind an end, in a turn that looks otherwise at the chat's end": (
+        each(CONTENT + "{{- '!' if loop.last -}}" + CALL_BEHIND),
+        [asked(), said("I look.", ("find", {"x": "y"})), result(), said("Yes.")],
+        None,
+    ),
+    "a lost call, quoted where a result follows that nothing opens": (
+        each(CONTENT + "{%- if (loop.nextitem or {}).role == 'tool' -%}" + CALL_BEHIND + "{%- endif -%}"),
+        [asked(), said("I look.", ("find", {"x": "y"})), result(), said("Yes.")],
+        ["I look.<stop>", "Yes.<stop>"],
+    ),
+    "a result under the header of an answer": (
+        each("{{- '<bot>' if m.role == 'tool' -}}" + CONTENT).replace("'<tool>'", "''"),
+        [asked(), said("I look.", ("find", {"x": "y"})), result(), said("Yes.")],
+        ["I look.<stop>", "Yes.<stop>"],
     ),
     "the question again at the end": (
         each(CONTENT, behind="{{- '<sys>' + messages[0].content -}}"),

@@ -28,6 +28,12 @@ from tests.zoo.tokenizers import CHATML, FAMILIES, GPT_OSS_FAMILY, GPT_OSS_MARKE
 BY_NAME = {family.name: family for family in FAMILIES}
 ASKED = {"role": "user", "content": "what"}
 CALLING = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "add", "arguments": {"a": 1}}}]}
+CALLED = [
+    ASKED,
+    {**CALLING, "content": "Look."},
+    {"role": "tool", "content": "1"},
+    {"role": "assistant", "content": "one"},
+]
 #: ChatML whose calls begin with a line end, and whose answers are followed by one but for the last.
 LINES = """\
 {%- for message in messages -%}
@@ -72,6 +78,37 @@ def test_a_token_that_begins_in_the_answer_is_its_own(tmp_path: Path) -> None:
     turns = [ASKED, {"role": "assistant", "content": "one\n"}, ASKED, {"role": "assistant", "content": "two"}]
 
     assert trained(tokenizer, turns) == ["one\n\n<|im_end|>\n", "two"]
+
+
+@pytest.mark.parametrize("end", ["<|im_end|>\n", ""], ids=["with an end of its own", "without an end"])
+def test_a_call_behind_the_end_of_its_turn_s_text(tmp_path: Path, end: str) -> None:
+    """GigaChat3's calls were left untrained, as the end before them counted as their turn's."""
+    call = "{%- for call in message.tool_calls or [] -%}{{- '<call>' + call.function.name + end -}}{%- endfor -%}"
+    line = "{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' -}}"
+    head = f"{{#- <|im_start|>assistant -#}}{{%- set end = {end!r} -%}}"
+    template = f"{head}{{%- for message in messages -%}}{line}{call}{{%- endfor -%}}"
+    tokens = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+    family = Family(name="behind", template=template, tokens=tokens, ends=("<|im_end|>",), injection="")
+    tokenizer = load_tokenizer(TokenizerConfig(name_or_path=str(write_tokenizer(tmp_path / "tokenizer", family))))
+    assert trained(tokenizer, CALLED) == [f"Look.<|im_end|>\n<call>add{end}", "one<|im_end|>\n"]
+
+
+def test_a_second_header_and_an_answer_without_one(tmp_path: Path) -> None:
+    """DeepSeek-R1's: as many headers as answers, and yet the last answer was left untrained."""
+    template = (
+        "{%- for message in messages -%}{%- for call in message.tool_calls or [] -%}"
+        "{{- '<|im_start|>assistant\\n<call>' + call.function.name + '<|im_end|>' -}}{%- endfor -%}"
+        "{%- if not loop.first and loop.previtem.role == 'tool' -%}{{- message.content + '<|im_end|>' -}}"
+        "{%- elif message.role == 'tool' -%}{{- '<result>' + message.content + '</result>' -}}"
+        "{%- else -%}{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>' -}}{%- endif -%}"
+        "{%- endfor -%}"
+    )
+    tokens = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+    family = Family(name="again", template=template, tokens=tokens, ends=("<|im_end|>",), injection="")
+    tokenizer = load_tokenizer(TokenizerConfig(name_or_path=str(write_tokenizer(tmp_path / "tokenizer", family))))
+
+    calling = "<call>add<|im_end|><|im_start|>assistant\nLook.<|im_end|>"
+    assert trained(tokenizer, CALLED) == [*calling.split("<|im_start|>"), "one<|im_end|>"]
 
 
 @pytest.mark.parametrize(("after_eos", "end"), [("mask", "<|im_end|> "), ("train", "<|im_end|> \n")])

@@ -1,6 +1,9 @@
 """What one chat template writes around answers, learned from renders of small conversations."""
 
+import re
 from collections.abc import Sequence
+from itertools import product
+from typing import Any
 
 from jinja2 import nodes
 
@@ -11,7 +14,7 @@ from bridgepack.records import ASSISTANT
 
 #: Letters of a constant at which texts are cut; shorter ones are no markers.
 _LEAST = 3
-_QUESTION, _ANSWER = "Qoneq", "Qtwoq"
+_QUESTION, _ANSWER, _LAST, _NAME = "Qoneq", "Qtwoq", "Qthreeq", "qcallq"
 
 
 def constants_of(template: ChatTemplate) -> list[str]:
@@ -34,3 +37,35 @@ def chat_end_of(tokenizer: ChatTokenizer, ends: Sequence[str]) -> str:
     place, _, end = min(places)
     tail = behind[place + len(end) :]
     return tail if tail.strip() and long.endswith(tail) and tail not in between else ""
+
+
+def shows_turns_with_calls(tokenizer: ChatTokenizer, headers: Sequence[str], ends: Sequence[str]) -> bool:
+    """Return whether in chats with calls each header begins one answer, which its first end ends.
+
+    `headers` and `ends` are texts that begin and end an answer. False for GigaChat3, whose calls stand behind an end,
+    and for DeepSeek-R1, which writes a second header for the text beside a call, and none behind a result.
+    """
+    for content, arguments in product((_ANSWER, "", None), ({}, "{}")):
+        call = {"id": "call00001", "type": "function", "function": {"name": _NAME, "arguments": arguments}}
+        calling = {"role": ASSISTANT, "content": content, "tool_calls": [call]}
+        result = {"role": "tool", "name": _NAME, "tool_call_id": "call00001", "content": _QUESTION}
+        turns: list[dict[str, Any]] = [
+            {"role": "user", "content": _QUESTION},
+            calling,
+            result,
+            {"role": ASSISTANT, "content": _LAST},
+        ]
+        text = render_chat(tokenizer, turns) or ""
+        answers = [_up_to(part, ends) for part in _split(text, headers)[1:]]
+        if text and (len(answers) != 2 or _LAST not in answers[1] or (_NAME in text) != (_NAME in answers[0])):
+            return False
+    return True
+
+
+def _split(text: str, separators: Sequence[str]) -> list[str]:
+    return re.split("|".join(map(re.escape, sorted(separators, key=len, reverse=True))), text)
+
+
+def _up_to(text: str, ends: Sequence[str]) -> str:
+    """Return a text up to the first of some ends."""
+    return _split(text, ends)[0] if ends else text

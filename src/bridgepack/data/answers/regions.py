@@ -79,22 +79,23 @@ class RegionFinder:
         first_headers: dict[int, Range] = {}
         last_stops: dict[int, int] = {}
         pieces: set[tuple[int, int]] = set()
-        other_start = -1  # the last text of another message
-        for number, (spot, message) in enumerate(zip(self._spots, self._messages, strict=True)):
-            if number and self._messages[number - 1] != message:
-                other_start = self._spots[number - 1].start
-            if message >= len(self._roles) or self._roles[message] != ASSISTANT:
-                continue
+        elsewhere: list[tuple[int, Spot, int]] = []
+        for message, spot, other_start in self._own_spots():
             header = self._header_before(spot.start, other_start) or self._continuation(
                 message, spot.start, other_start
             )
             if header is None:
+                elsewhere.append((message, spot, other_start))
                 continue
             if spot[2:] in pieces:
                 raise UnplaceableError(f"turn {message + 1} is written twice")
             pieces.add(spot[2:])
             first_headers.setdefault(message, header)
             last_stops[message] = spot.stop
+        for message, spot, other_start in elsewhere:
+            if spot[2:] not in pieces and (header := self._header_of_more(message, spot, other_start)) is not None:
+                first_headers.setdefault(message, header)
+                last_stops[message] = max(spot.stop, last_stops.get(message, 0))
         regions = {index: self._region(index, header, last_stops[index]) for index, header in first_headers.items()}
         regions |= self._silent(regions)
         headers = {region.header for region in regions.values()}
@@ -118,6 +119,15 @@ class RegionFinder:
             and not self._render[spot.stop : behind.start].strip()
         ]
 
+    def _own_spots(self) -> Iterator[tuple[int, Spot, int]]:
+        """Yield the assistant's messages with each place of their texts, and where the last text of another begins."""
+        other_start = -1
+        for number, (spot, message) in enumerate(zip(self._spots, self._messages, strict=True)):
+            if number and self._messages[number - 1] != message:
+                other_start = self._spots[number - 1].start
+            if message < len(self._roles) and self._roles[message] == ASSISTANT:
+                yield message, spot, other_start
+
     def _places(self, texts: Iterable[str]) -> list[Range]:
         """Return (start, stop) of texts outside the texts of turns; of those at one place, the first."""
         alternatives = [text for text in texts if text]
@@ -137,6 +147,26 @@ class RegionFinder:
         index = bisect_right(self._header_stops, place) - 1
         header = self._headers[index] if index >= 0 else None
         return header if header and other_start < header[1] and not self._has_end(header[1], place) else None
+
+    def _header_of_more(self, message: int, spot: Spot, other_start: int) -> Range | None:
+        """Return the header of a turn that goes on behind an end, as GigaChat3's with a call; None if it does not.
+
+        The render of the turns up to it shows that. A result that names its call is another turn's.
+
+        Raises:
+            UnplaceableError: that render is no part of the text, so it is unknown whose text it is.
+        """
+        index = bisect_right(self._header_stops, spot.start) - 1
+        header = self._headers[index] if index >= 0 else None
+        if header is None or header[1] <= other_start:
+            return None
+        first, stop = (bisect_left(self._bounds, place) for place in (header[1], spot.start))
+        if first < stop:
+            return None
+        end = self._end_of_turns(message + 1)
+        if end < 0:
+            raise UnplaceableError(f"turn {message + 1} has a text behind its end")
+        return header if spot.stop <= end else None
 
     def _continuation(self, message: int, place: int, other_start: int) -> Range | None:
         """Return the place where an answer to a tool's result begins that has no header; None if there is none.
@@ -187,7 +217,10 @@ class RegionFinder:
         headers = [header for header in self._headers if header[0] not in answer_headers]
         while (header := next((place for place in headers if place[0] == region.stop), None)) is not None:
             index = bisect_left(self._spots, (header[1], 0, 0, 0))
-            end, stop = self._end_behind(header[1], region.message)
+            try:
+                end, stop = self._end_behind(header[1], region.message)
+            except UnplaceableError:  # another turn's text stands behind it
+                break
             if end == stop or (index < len(self._spots) and self._spots[index].start < end):
                 break
             region = region._replace(end=end, stop=stop)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from bridgepack.config.recipe.assistant_markers import AssistantMarkers
 from bridgepack.data.answers.regions import TurnTexts
 from bridgepack.data.sequences.marking.families import FAMILIES, MORE_ENDS
-from bridgepack.data.sequences.marking.openers import opening_tokens
+from bridgepack.data.sequences.marking.openers import opening_tokens, tokens_inside
 from bridgepack.data.sequences.marking.stops import check_stop_tokens
 from bridgepack.data.sequences.marking.tokens import MarkerTokens
 from bridgepack.data.tokenizers.engines import FlatIds
@@ -113,9 +113,13 @@ def _encode(tokenizer: ChatTokenizer, texts: AssistantMarkers) -> TurnMarkers | 
 
 
 def _with_openers(tokenizer: ChatTokenizer, markers: TurnMarkers) -> TurnMarkers:
-    """Return markers with the tokens that open a turn: the first of each start, and those that the template writes."""
+    """Return markers with the tokens that open a turn: the first of each start, and those that the template writes.
+
+    Without those that an answer has inside, too.
+    """
     first = {ids[0] for ids in (*markers.starts.values(), *markers.more_starts)} & tokenizer.isolated_token_ids
     openers = frozenset(first) | opening_tokens(tokenizer, markers.end_texts)
+    openers -= tokens_inside(tokenizer, markers.around.headers, markers.around.ends)
     opener_texts = tuple(text for text, index in tokenizer.added_tokens.items() if index in openers)
     return replace(markers, openers=openers, around=replace(markers.around, openers=opener_texts))
 

@@ -1,8 +1,8 @@
 """Finds the answers of rendered conversations, as segments of their tokens.
 
 A scan for the markers of turns is certain where no turn's text has a marker, there are as many starts as answers, in
-the text, too, and each answer has one end. Any other conversation is rendered once more with marks around what its
-turns say (`data/answers`), which proves where each answer is.
+the text, too, each answer has one end, and calls change none of that. Any other conversation is rendered once more with
+marks around what its turns say (`data/answers`), which proves where each answer is.
 
 Where Megatron-Bridge leaves an answer untrained because nothing ends it, it is trained here to where the next turn or
 the text's end is. The chat's text must then show the same (`RenderedChat.lacks_end`), or the row is dropped.
@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bridgepack.data.answers.facts import shows_turns_with_calls
 from bridgepack.data.answers.finder import AnswerFinder
 from bridgepack.data.answers.regions import UnplaceableError
 from bridgepack.data.answers.segments import Kind, Segment, Segments
@@ -53,7 +54,10 @@ class ChatAnswers:
         texts = _texts_in(tokenizer, self._stops)
         #: Whether a text may have such tokens; None if only its tokens tell.
         self._has_marker_text = None if texts is None else finder_of(texts)
-        self._finder = AnswerFinder(tokenizer, markers.around)
+        around = markers.around
+        self._finder = AnswerFinder(tokenizer, around)
+        #: a scan may find the answers of chats with calls; with joined starts it takes the last end
+        self._scans_calls = markers.joins_starts or shows_turns_with_calls(tokenizer, around.headers, around.ends)
         self._cutting = CuttingTokens(tokenizer)
         #: starts that a scan may miss, as one token may hold their end and what follows; joined ones are not counted
         is_whole = all(start[-1] in tokenizer.isolated_token_ids for start in markers.assistant_starts)
@@ -73,6 +77,7 @@ class ChatAnswers:
                 is_open == chats[index].lacks_end
                 and (not is_open or roles[index][-1] == ASSISTANT)
                 and sum(map(chats[index].text.count, self._mergeable_starts)) <= counts[index]
+                and (self._scans_calls or not _has_calls(chats[index].conversation))
                 and not self._has_any(chats[index].conversation, self._stops)
             )
         answers = (turns_of(roles[index]) for index in np.flatnonzero(scan.is_found).tolist())
@@ -156,6 +161,10 @@ def _trained_in_part(conversation: Conversation) -> RowError | None:
             detail = f"turns {index + 1} and {index + 2} (assistant) are one turn, of which a part is untrained"
             return RowError(DropReason.NO_ASSISTANT_MASK, detail)
     return None
+
+
+def _has_calls(conversation: Conversation) -> bool:
+    return any(message["role"] == "tool" or message.get("tool_calls") for message in conversation.messages)
 
 
 def turns_of(roles: Sequence[str]) -> list[int]:

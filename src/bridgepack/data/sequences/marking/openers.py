@@ -33,6 +33,18 @@ def opening_tokens(tokenizer: ChatTokenizer, ends: Sequence[str]) -> frozenset[i
     return frozenset(added_ids[text] for text in openers if text in added_ids)
 
 
+def tokens_inside(tokenizer: ChatTokenizer, headers: Sequence[str], ends: Sequence[str]) -> frozenset[int]:
+    """Return the added tokens that the chat template writes within an answer, between its header and its end.
+
+    They open a part of it, as Kimi-K3's `<|open|>`, which also begins every turn.
+    """
+    question, answer = {"role": "user", "content": _QUESTION}, {"role": "assistant", "content": _ANSWER}
+    text = (render_chat(tokenizer, [question, answer]) or "").partition(_QUESTION)[2]
+    turn = min((text.partition(header)[2] for header in headers if header in text), key=len, default="")
+    stop = min((place for end in ends if (place := turn.find(end)) >= 0), default=0)
+    return frozenset(index for token, index in tokenizer.added_tokens.items() if token in turn[:stop])
+
+
 def _renders(tokenizer: ChatTokenizer) -> Iterator[tuple[str, str]]:
     """Yield renders of a question with its answer, or with a call, and of the same with a turn that follows it."""
     for before, following in _conversations():
