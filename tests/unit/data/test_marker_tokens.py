@@ -160,6 +160,53 @@ def test_the_markers_said_are_whole_and_without_what_ends_the_chat(tmp_path: Pat
     assert trained(tokenizer, encoded(tokenizer, TURNS, assistant_markers=value)) == "Four.<|end|>Seven.<|end|>"
 
 
+#: Kimi-K3's and Nemotron's: an answer has channels, its prompt opens the first, and a call ends otherwise.
+CHANNELS = """\
+{%- for m in messages -%}{{- '<|open|>' + m.role + '<|sep|>' -}}
+{%- if m.role == 'assistant' -%}
+  {{- '<|open|>think<|sep|>' + (m.reasoning_content or '') + '<|close|>think<|sep|>' -}}
+  {%- for call in m.tool_calls or [] -%}
+    {{- '<|open|>call<|sep|>' + call.function.name + '<|close|>call' -}}
+  {%- endfor -%}
+  {%- if not m.tool_calls -%}{{- '<|open|>text<|sep|>' + m.content + '<|close|>text' -}}{%- endif -%}
+{%- else -%}{{- m.content -}}{%- endif -%}{{- '<|end|>' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|open|>assistant<|sep|><|open|>think<|sep|>' -}}{%- endif -%}
+"""
+
+
+def test_the_markers_said_are_those_of_every_answer(tmp_path: Path) -> None:
+    tokens = ("<|open|>", "<|sep|>", "<|close|>", "<|end|>")
+    channels = Family(name="channels", template=CHANNELS, control_tokens=tokens, eos_token="<|end|>")
+    tokenizer = loaded_tokenizer(tmp_path, channels)
+
+    with pytest.raises(TokenizerError) as unknown:
+        encoded(tokenizer, TURNS)
+
+    value = json.loads(re.search(r"assistant_markers to (\{.*?\}), which", str(unknown.value))[1])
+    start = "<|open|>assistant<|sep|><|open|>think<|sep|>"
+    assert value == {"assistant_start": start, "assistant_end": "<|end|>"}
+    call = {"id": "call00001", "type": "function", "function": {"name": "add", "arguments": {}}}
+    calling = {"role": "assistant", "content": "", "reasoning_content": "Sum.", "tool_calls": [call]}
+    made = encoded(tokenizer, [ASKED, calling, {"role": "tool", "content": "4"}, ANSWERED], assistant_markers=value)
+    assert trained(tokenizer, made) == (
+        "Sum.<|close|>think<|sep|><|open|>call<|sep|>add<|close|>call<|end|>"
+        "<|close|>think<|sep|><|open|>text<|sep|>Four.<|close|>text<|end|>"
+    )
+
+
+def test_an_empty_answer_has_what_opens_a_turn_inside(tmp_path: Path) -> None:
+    tokens = ("<|open|>", "<|sep|>", "<|close|>", "<|end|>")
+    channels = Family(name="channels", template=CHANNELS, control_tokens=tokens, eos_token="<|end|>")
+    markers = {"assistant_start": "<|open|>assistant<|sep|><|open|>think<|sep|>", "assistant_end": "<|end|>"}
+    tokenizer = loaded_tokenizer(tmp_path, channels)
+
+    made = encoded(tokenizer, [ASKED, {"role": "assistant", "content": ""}, *TURNS[:2]], assistant_markers=markers)
+
+    silent = "<|close|>think<|sep|><|open|>text<|sep|><|close|>text<|end|>"
+    assert trained(tokenizer, made) == silent + "<|close|>think<|sep|><|open|>text<|sep|>Four.<|close|>text<|end|>"
+
+
 #: DeepSeek-Coder's: what is no question is written as an answer, tools' results, too.
 CODER = QuirksFamily(
     name="coder",

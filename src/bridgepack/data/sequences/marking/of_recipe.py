@@ -2,7 +2,8 @@
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.sequences.markers import TurnMarkers, infer_markers, markers_from_recipe
-from bridgepack.data.sequences.marking.tokens import MarkerTokens, check_appended_turn, check_family, markers_written
+from bridgepack.data.sequences.marking.tokens import MarkerTokens, check_appended_turn, check_family
+from bridgepack.data.sequences.marking.written import markers_written
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import TokenizerError
 

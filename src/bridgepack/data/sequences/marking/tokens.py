@@ -4,16 +4,14 @@ A text has the tokens of a marker alone, or other ones: a SentencePiece tokenize
 tokens in renders of short conversations are then taken, if they are always the same.
 """
 
-import json
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import product
 from typing import Any, NamedTuple
 
+from bridgepack.data.sequences.marking.written import around_answer
 from bridgepack.data.tokenizers.places import TokenPlaces
 from bridgepack.data.tokenizers.probe import render_chat
-from bridgepack.data.tokenizers.texts import common_prefix
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError, TokenizerError
 
@@ -134,7 +132,7 @@ def check_family(
     """
     if not tokens.has_probes or any(map(tokens.are_rendered, starts)):
         return
-    gap, end = _around_answer(tokenizer)
+    gap, end = around_answer(tokenizer)
     raise TokenizerError(
         f"tokenizer.name_or_path is {tokenizer.config.name_or_path!r}; its chat template has the markers of a family "
         f"whose answers begin with {' or '.join(map(repr, start_texts))}, but it writes {gap[-_SHOWN:]!r} before an "
@@ -142,45 +140,6 @@ def check_family(
         "assistant_end as the template writes them.",
         field="tokenizer.name_or_path",
     )
-
-
-def markers_written(tokenizer: ChatTokenizer) -> str:
-    """Return, as a value of `preprocessing.assistant_markers`, what the template writes around an answer; else empty.
-
-    Spaces at the edges are left out, because tokens of the answer often hold them.
-    """
-    gap, behind = _around_answer(tokenizer)
-    start, end = gap.strip(" ").lstrip(), behind.strip()
-    if not start.strip() or not end:
-        return ""
-    return json.dumps({"assistant_start": start, "assistant_end": end}, ensure_ascii=False)
-
-
-def _around_answer(tokenizer: ChatTokenizer) -> tuple[str, str]:
-    """Return what the template writes between a question and its answer, without the question's end; and behind it.
-
-    The question's end itself if nothing follows it, as Mistral's `[/INST]`. What the template writes once, behind the
-    last turn, is left out where an answer before a question shows what ends both.
-    """
-    question, answer = _turn("user", _QUESTION), _turn("assistant", _ANSWER)
-    alone, text, longer = (
-        render_chat(tokenizer, turns) or "" for turns in ([question], [question, answer], [question, answer, question])
-    )
-    gap, behind = text.partition(_QUESTION)[2].partition(_ANSWER)[0], text.rpartition(_ANSWER)[2]
-    end = _shared_start(behind, longer.partition(_ANSWER)[2].partition(_QUESTION)[0], tokenizer.added_tokens)
-    chat_end = behind[len(end) :] if end.strip() else ""
-    header = gap.removeprefix(alone.rpartition(_QUESTION)[2].removesuffix(chat_end))
-    return header if header.strip() else gap, end if end.strip() else behind
-
-
-def _shared_start(first: str, second: str, tokens: Iterable[str]) -> str:
-    """Return the beginning that two texts share, without a part of a token: "a<b>", "a<c>", ["<b>"] -> "a"."""
-    stop = common_prefix(first, second)
-    pattern = "|".join(map(re.escape, sorted(filter(None, tokens), key=len, reverse=True))) or "(?!)"
-    for text in (first, second):
-        matches = re.finditer(pattern, text)
-        stop = min((match.start() for match in matches if match.start() < stop < match.end()), default=stop)
-    return first[:stop]
 
 
 def _conversations() -> Iterator[list[dict[str, Any]]]:
