@@ -69,6 +69,10 @@ def _leaves_out(messages: Messages, has_prompt: bool) -> str:
     return _plain([item for item in messages if item["content"] != "gone"], has_prompt)
 
 
+def _leaves_out_last(messages: Messages, has_prompt: bool) -> str:
+    return _plain([*messages[:-1], *(item for item in messages[-1:] if item["content"] != "gone")], has_prompt)
+
+
 def _chat(*turns: str) -> list[dict[str, Any]]:
     """Return messages: "u:Hi", "a:Yo" -> a user's and an assistant's."""
     roles = {"u": "user", "a": "assistant", "s": "system"}
@@ -107,6 +111,7 @@ DRAWN = "<s>be<e> <u>who<e> <a>ME<E>.<u>oh<e> <a>SO<E>."
 
 
 MOVED = (mask_prefixes.OTHER_PROMPT, mask_prefixes.MOVED)
+LEFT_OUT_LAST = "<u>who<e> <a>...........oh<e> <a>SO<E>."
 BOTH, LEFT_OUT = (_by_prefixes, _by_marks), _chat("u:who", "a:gone", "u:oh", "a:so")
 
 
@@ -119,8 +124,17 @@ BOTH, LEFT_OUT = (_by_prefixes, _by_marks), _chat("u:who", "a:gone", "u:oh", "a:
         (_two_ends, TWO_ROUNDS, "<s>be<e> <u>who<e> <a>ME.......oh<e> <a>SO<R>", (mask_prefixes.UNSTABLE,)),
         (_needs_user, _chat("a:hey", "u:who", "a:me"), "." * 20 + "<a>ME<E>.", (mask_prefixes.REFUSED,)),
         (_leaves_out, LEFT_OUT, "<u>who<e> <u>oh<e> <a>SO<E>.", (mask_prefixes.UNSTABLE,)),
+        (_leaves_out_last, LEFT_OUT, LEFT_OUT_LAST, (mask_prefixes.UNSTABLE,)),
     ],
-    ids=["moved", "moved, as short", "plain", "another last end", "refused beginning", "turn left out"],
+    ids=[
+        "moved",
+        "as short",
+        "plain",
+        "another last end",
+        "refused beginning",
+        "left out",
+        "left out where it is last",
+    ],
 )
 def test_by_prefixes_alone(template: Template, messages: Messages, drawn: str, reasons: tuple[str, ...]) -> None:
     assert _by_prefixes(template, messages) == (drawn, reasons)

@@ -76,6 +76,20 @@ ENDS_INNER_TURNS = Family(
     edit=_merging((".", "Ċ")),
     assistant_markers=_MARKERS,
 )
+#: The next turn, or the generation prompt, writes the end of the one before, whoever's it is; as Qwen1's template.
+ENDS_WITH_THE_NEXT = replace(
+    CHATML,
+    name="ends-with-the-next",
+    template=(
+        "{%- for message in messages -%}"
+        "{%- if loop.first and message.role != 'system' -%}{{- '<|im_start|>system\\nBe kind.<|im_end|>\\n' -}}"
+        "{%- endif -%}"
+        "{{- '<|im_start|>' + message.role + '\\n' + message.content -}}"
+        "{%- if add_generation_prompt or not loop.last -%}{{- '<|im_end|>\\n' -}}{%- endif -%}{%- endfor -%}"
+        "{%- if add_generation_prompt and messages[-1].role != 'assistant' -%}{{- '<|im_start|>assistant\\n' -}}"
+        "{%- endif -%}"
+    ),
+)
 #: What opens an answer behind a tool's result begins within the token that closes the result.
 ACROSS_A_HEADER = Family(
     name="header",
@@ -143,6 +157,22 @@ def test_an_end_that_only_inner_answers_have_is_trained(tmp_path: Path) -> None:
     assert judged.verdict(ROW, right).reasons["incremental rendering"] == (INNER_END,)
 
 
+@pytest.mark.parametrize("is_again", [False, True], ids=["turn by turn", "two answers in a row"])
+def test_an_end_that_the_next_turn_writes_is_the_answer_s(tmp_path: Path, *, is_again: bool) -> None:
+    judged = Judged.of(tmp_path, ENDS_WITH_THE_NEXT)
+    first, answer, *more = ROW["messages"]
+    row = {"messages": [first, answer, *([answer] if is_again else []), *more]}
+    answers = ["The lake is deep.<|im_end|>"] * (1 + is_again)
+
+    assert judged.kinds(row) == []
+    assert judged.kinds(row, _mask(judged, row, *answers, "It is cold.")) == []
+    assert judged.verdict(row).num_judges == 2
+    without_end = _mask(judged, row, *answers[1:], "The lake is deep.", "It is cold.")
+    assert judged.kinds(row, without_end) == ["end-of-turn-not-trained"]
+    with_header = _mask(judged, row, *answers[1:], "The lake is deep.<|im_end|>\n<|im_start|>user", "It is cold.")
+    assert judged.kinds(row, with_header) == ["other-turn-trained"]
+
+
 @pytest.mark.parametrize(
     ("answer", "kinds"), [("It is sunny.<|end|>", []), (">\n\nIt is sunny.<|end|>", ["other-turn-trained"])]
 )
@@ -191,6 +221,41 @@ def test_thoughts_in_the_field_that_the_template_reads(tmp_path: Path) -> None:
     for field in ("thinking", "reasoning_content"):
         verdict = judged.judge_encoded({"messages": [question, {**answer, field: "It is old."}]}, made)
         assert (verdict.findings, verdict.num_judges > 0) == ((), True)
+
+
+_CALL = "{%- for call in m.tool_calls or [] -%}{{- '<|call|>' + call.function.name + '<|end|>' -}}{%- endfor -%}"
+#: GigaChat3's calls stand behind the end of their turn's text.
+CALLS_BEHIND = (
+    "{%- for m in messages -%}{{- '<|' + m.role + '|>' + m.content + '<|end|>' -}}" + _CALL + "{%- endfor -%}"
+)
+#: DeepSeek-R1 writes the text beside a call as an answer of its own, and none of the header behind a result.
+SECOND_HEADER = (
+    "{%- for m in messages -%}{%- if m.tool_calls -%}{{- '<|assistant|>' -}}" + _CALL + "{%- endif -%}"
+    "{%- if m.role == 'tool' -%}{{- '<|result|>' + m.content + '</|result|>' -}}"
+    "{%- elif not loop.first and loop.previtem.role == 'tool' -%}{{- m.content + '<|end|>' -}}"
+    "{%- else -%}{{- '<|' + m.role + '|>' + m.content + '<|end|>' -}}{%- endif -%}{%- endfor -%}"
+)
+
+
+@pytest.mark.parametrize(
+    ("template", "calling"),
+    [(CALLS_BEHIND, "Look.<|end|><|call|>add<|end|>"), (SECOND_HEADER, "<|call|>add<|end|><|assistant|>Look.<|end|>")],
+    ids=["a call behind the end", "a second header"],
+)
+def test_a_turn_with_a_call_that_looks_otherwise(tmp_path: Path, template: str, calling: str) -> None:
+    tokens = ("<s>", "<|user|>", "<|assistant|>", "<|end|>", "<|call|>", "<|result|>", "</|result|>")
+    prompt = "{%- if add_generation_prompt and messages[-1].role != 'tool' -%}{{- '<|assistant|>' -}}{%- endif -%}"
+    family = ZooFamily(name="call", template=template + prompt, tokens=tokens, ends=("<|end|>",), injection="")
+    folder = write_families_tokenizer(tmp_path / "tokenizer", family)
+    judged = Judged.of_tokenizer(folder, kind="chat", assistant_markers=_MARKERS)
+    call = {"type": "function", "function": {"name": "add", "arguments": {}}}
+    question, look, result, answer = RESULT["messages"]
+    row = {"messages": [question, {**look, "tool_calls": [call]}, result, answer]}
+
+    verdict = judged.verdict(row, _mask(judged, row, calling, "It is sunny.<|end|>"))
+    assert (verdict.findings, verdict.num_judges) == ((), 1)
+    assert judged.kinds(row) == []
+    assert "turn-not-trained" in judged.kinds(row, _mask(judged, row, calling))
 
 
 #: Generation blocks that begin behind the line end of a header, as rnj-1's.

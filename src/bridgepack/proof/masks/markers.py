@@ -28,12 +28,12 @@ from bridgepack.proof.masks.votes import (
 )
 
 #: Words of the conversations that marks are learned from; no template contains them.
-_WORDS = ("Qzeroq", "Qoneq", "Qtwoq", "Qthreeq")
+_WORDS, _CALL = ("Qzeroq", "Qoneq", "Qtwoq", "Qthreeq"), "qcallq"
 #: Answers with calls, in the forms that templates accept.
 _CALLS: tuple[Mapping[str, Any], ...] = tuple(
     {
         "content": content,
-        "tool_calls": [{"id": "call00001", "type": "function", "function": {"name": "qcallq", "arguments": arguments}}],
+        "tool_calls": [{"id": "call00001", "type": "function", "function": {"name": _CALL, "arguments": arguments}}],
     }
     for content, arguments in product(("", None), ({}, "{}"))
 )
@@ -95,19 +95,21 @@ def learn_marks(render: Render) -> LearnedMarks | str:
     # the user turn's end, if more follows, is not a mark of the next turn
     begins_alike = plain is not None and shared_head.startswith(plain) and shared_head[len(plain) :].strip()
     opening = shared_head[len(plain or "") :] if begins_alike else shared_head
-    closings = _closings(render, middle=gaps[2], tail=gaps[4])
+    closings = _closings(render, before=gaps[1], middle=gaps[2], tail=gaps[4])
     if not opening.strip():
         return NO_BEGINNING
     if not closings:
         return NO_END
     is_last_open = not gaps[4].strip()
+    if is_last_open:  # the generation prompt may also end the turn before, which the turn itself leaves open
+        opening = reduce(str.removeprefix, closings, opening)
     other_openings = tuple(dict.fromkeys(_other_openings(render, closings)))
     return LearnedMarks(
         opening=opening,
         closings=closings,
         doubt=NO_PROMPT if not has_prompt else "" if shared_head == prompt else OTHER_PROMPT,
         others=other_openings,
-        ends_calls=_ends_calls(render, closings, other_openings, is_last_open=is_last_open),
+        ends_calls=_ends_calls(render, opening, closings, other_openings, is_last_open=is_last_open),
         is_last_open=is_last_open,
     )
 
@@ -120,7 +122,7 @@ def derive_from_marks(
         return silent(text, marks)
     if marks.are_in(words):
         return silent(text, MARKS_IN_WORDS)
-    if not marks.ends_calls and any(message.get("tool_calls") for message in messages):
+    if not marks.ends_calls and any(item.get("tool_calls") or item["role"] == "tool" for item in messages):
         return silent(text, CALLS_END_OTHERWISE)
     openings = [match.start() for match in re.finditer(re.escape(marks.opening), text)]
     if len(openings) != sum(message["role"] == ASSISTANT for message in messages):
@@ -180,8 +182,11 @@ def _end(text: str, marks: LearnedMarks, first: int, limit: int) -> int | None:
     return max(place + len(mark.rstrip()) for at, mark in matches if at == place)
 
 
-def _closings(render: Render, *, middle: str, tail: str) -> tuple[str, ...]:
-    """Return the closings of the last turn, if it has one, and of a turn before a user turn."""
+def _closings(render: Render, *, before: str, middle: str, tail: str) -> tuple[str, ...]:
+    """Return the closings of the last turn, if it has one, and of a turn before a user turn.
+
+    `before` and `middle` stand before and behind an answer within a chat, `tail` behind the last.
+    """
     if tail.strip() and middle.startswith(tail.rstrip()):
         return (middle[: common_prefix(middle, tail)],)
     question = [_message(USER, _WORDS[0])]
@@ -191,9 +196,21 @@ def _closings(render: Render, *, middle: str, tail: str) -> tuple[str, ...]:
     if gaps is None or alone is None or not gaps[1].startswith(alone):
         return ()
     header = gaps[1][len(alone) :]
-    if not header.strip() or not middle.endswith(header) or not middle[: -len(header)].strip():
+    if not header.strip() or not middle.endswith(header):
         return ()
-    return (middle[: -len(header)], *([tail] if tail.strip() else []))
+    end = middle[: -len(header)] or _end_before_header(render, before, middle)
+    return (end, *([tail] if tail.strip() else [])) if end.strip() else ()
+
+
+def _end_before_header(render: Render, before: str, middle: str) -> str:
+    """Return what ends a turn only where another follows, whoever's both are; empty if nothing does.
+
+    The texts before and behind an answer then begin with it, before what also begins the first turn of a chat.
+    Example: Qwen1's `<|im_end|>` before `<|im_start|>`.
+    """
+    begin = (render([_message("system", _WORDS[0])]) or "").partition(_WORDS[0])[0]
+    separator = before[: common_prefix(before, middle)]
+    return next((separator[:place] for place in range(len(separator)) if separator[place:] in begin), "")
 
 
 def _other_openings(render: Render, closings: Sequence[str]) -> Iterator[str]:
@@ -206,12 +223,20 @@ def _other_openings(render: Render, closings: Sequence[str]) -> Iterator[str]:
             yield gaps[2][len(closing) :]
 
 
-def _ends_calls(render: Render, closings: Sequence[str], other_openings: Sequence[str], *, is_last_open: bool) -> bool:
-    """Return whether turns with tool calls end like others, at the conversation's end and before a user turn."""
+def _ends_calls(
+    render: Render, opening: str, closings: Sequence[str], other_openings: Sequence[str], *, is_last_open: bool
+) -> bool:
+    """Return whether turns with tool calls end like others, at the conversation's end and before a user turn.
+
+    They do not where a call stands behind an end, or the turn has a second opening.
+    """
     ends = []
     for call in _CALLS:
         calls = [_message(USER, _WORDS[0]), {**_message(ASSISTANT, ""), **call}]
         text = render(calls)
+        turn = (text or "").partition(opening)[2]
+        if opening in turn or any(mark.strip() in turn.rpartition(_CALL)[0] for mark in closings):
+            return False
         before_next = (render([*calls, _message(USER, _WORDS[2])]) or "").partition(_WORDS[2])[0]
         header = max((mark for mark in other_openings if before_next.endswith(mark)), key=len, default="")
         ends += [text] if text is not None and not is_last_open else []

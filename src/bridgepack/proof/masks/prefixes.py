@@ -72,6 +72,15 @@ class Renders:
             self._prompted[index] = self._render(self._messages[:index], has_prompt=True)
         return self._prompted[index]
 
+    def without(self, index: int) -> str | None:
+        """Return the text of all messages but one."""
+        return self._render([*self._messages[:index], *self._messages[index + 1 :]])
+
+    def prompt(self, index: int) -> str:
+        """Return the generation prompt behind the messages before `index`; empty if unknown."""
+        before, with_prompt = self.before(index), self.with_prompt(index)
+        return "" if before is None or with_prompt is None else with_prompt[common_prefix(before, with_prompt) :]
+
     def up_to_words(self, index: int) -> str | None:
         """Return the text up to a message's own words."""
         return opening_of(self._render, self._messages[: index + 1], index)
@@ -151,7 +160,7 @@ class _Walk:
             self._votes[self._known_to : start.floor] = NOT_TRAINED
         self._known_to = None
         if start.first is None:
-            self._known_to = self._length(index + 1)
+            self._known_to = self._length_through(index)
             return None
         stop = self._stop(index, start.first)
         if stop is None:
@@ -159,18 +168,19 @@ class _Walk:
             return None
         if stop < start.first:
             self._reasons[NOTHING_WRITTEN] = None
-            self._known_to = self._length(index + 1)
+            self._known_to = self._length_through(index)
             return None
         self._votes[start.first : stop] = TRAINED
-        if self._inner_end and self._text.startswith(self._inner_end, stop):
+        if num_end := self._num_inner_end(stop):
             self._reasons[INNER_END] = None
-            stop += len(self._inner_end)
+            stop += num_end
         self._known_to = stop
         return start.first, stop
 
     def _start(self, index: int) -> _Start:
         before, with_prompt = self._renders.before(index), self._renders.with_prompt(index)
-        if with_prompt is not None and with_prompt != before and self._text.startswith(with_prompt):
+        is_shown = with_prompt is not None and with_prompt != before and self._text.startswith(with_prompt)
+        if with_prompt is not None and is_shown and self._has_usual_prompt(index):
             if not self._renders.prompt_goes_on:
                 return _Start(len(with_prompt), len(with_prompt))
             self._reasons[PROMPT_GOES_ON] = None
@@ -184,10 +194,33 @@ class _Walk:
             self._reasons[NO_PROMPT if with_prompt in (None, before) else OTHER_PROMPT] = None
         return _Start(floor, len(opening))
 
+    def _has_usual_prompt(self, index: int) -> bool:
+        """Return whether a turn has the generation prompt of the first; some templates write none behind an answer."""
+        is_again = index > 0 and self._roles[index - 1] == ASSISTANT
+        return not is_again or self._renders.prompt(index) == self._renders.prompt(self._roles.index(ASSISTANT))
+
     def _length(self, index: int) -> int | None:
-        """Return the length of the text of the messages before one, or None if the whole does not begin with it."""
+        """Return the length of the text of the messages before one, or None if the whole does not begin with it.
+
+        With the end of an answer that only the next message writes.
+        """
         before = self._renders.before(index)
-        return len(before) if before is not None and self._text.startswith(before) else None
+        if before is None or not self._text.startswith(before):
+            return None
+        is_answer = index > 0 and self._roles[index - 1] == ASSISTANT
+        return len(before) + (self._num_inner_end(len(before)) if is_answer else 0)
+
+    def _length_through(self, index: int) -> int | None:
+        """Return the length of the text through a turn; None if unknown, or if it is left out only while it is last.
+
+        So does Nemotron's template with an empty answer.
+        """
+        is_left_out = self._renders.before(index + 1) == self._renders.before(index)
+        return None if is_left_out and self._renders.without(index) != self._text else self._length(index + 1)
+
+    def _num_inner_end(self, place: int) -> int:
+        """Return how many characters of an end stand at a place that only inner answers have."""
+        return len(self._inner_end) if self._text.startswith(self._inner_end, place) else 0
 
     def _stop(self, index: int, first: int) -> int | None:
         """Return a turn's end: that of the conversation up to it, allowing for a beginning that it lost since."""

@@ -39,7 +39,7 @@ def as_served(derivation: Derivation, text: str, answers: Sequence[int], renders
             continue
         first, stop = turn
         turn_votes = votes[first : first + len(text[first:stop].rstrip())]
-        prompt = _prompt(renders.before(index), served_text)
+        prompt = renders.prompt(index)
         if served_text is not None and text.startswith(served_text) and len(served_text) <= stop:
             turns[-1] = len(served_text), stop
             turn_votes[turn_votes == NOT_TRAINED] = TRAINED
@@ -101,11 +101,6 @@ def leave_ends(derivation: Derivation, text: str, ends: Sequence[str]) -> Deriva
     for _, stop in (turn for turn in derivation.turns if turn is not None):
         votes[stop : stop + max((len(end) for end in ends if text.startswith(end, stop)), default=0)] = NOT_JUDGED
     return replace(derivation, votes=votes)
-
-
-def _prompt(before: str | None, served_text: str | None) -> str:
-    """Return the generation prompt that a text served has behind the turns before; empty if unknown."""
-    return "" if served_text is None or before is None else served_text[common_prefix(served_text, before) :]
 
 
 def _shared_characters(text: str, first: int, prompt: str) -> Span:
