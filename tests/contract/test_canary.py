@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import bridgepack
 from bridgepack.canaries import faults
 from bridgepack.canaries.processes import HostProcess
 from bridgepack.canaries.records import CanaryReport, RunRequest, topology_of
@@ -21,7 +20,6 @@ from bridgepack.errors import ConfigError
 from bridgepack.replay.settings import Topology
 from tests.support.canaries import build_artifact, canary_recipe, compare, comparison, write_inputs
 from tests.support.hub_configs import model_configs
-from tests.support.json_values import as_printed, without
 from tests.support.messages import mentions
 from tests.support.planted_world import done_and_expected
 from tests.support.small_builds import Command
@@ -331,16 +329,6 @@ def test_the_command_prints_one_page_and_exits_with_1_for_a_fault(
     assert "wrong-multiple (BP331) in CP 2" in lines
     assert lines[-1] == "differs: 1 of 1 layout (CP 2)"
     assert len(lines) < 40
-
-
-def test_the_command_prints_what_its_function_returns(
-    host: HostProcess, artifact: Path, command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With one rank: of several that fail alike, the first to end is named, which is another one in another run."""
-    monkeypatch.setattr("bridgepack.canaries.canary.HostProcess", lambda *_, **__: nullcontext(host))
-    printed = command("prove", "training", artifact, "--num-packs", 1, "--context", 1, "--device", "cpu", "--json")
-    returned = bridgepack.prove.training(artifact, num_packs=1, context=1, device="cpu")
-    assert without(json.loads(printed.output), {"seconds"}) == without(as_printed(returned), {"seconds"})
 
 
 def test_it_reads_and_runs_what_the_table_of_trust_says(

@@ -98,7 +98,7 @@ def planted_files(folder: Path, chatml_tokenizer: Path) -> dict[str, bytes]:
         small.write_recipe(Path("mine.yaml"), recipe)
         small.write_recipe(Path("hub.yaml"), recipe.override({"tokenizer.name_or_path": HUB_ID}))
         Path("mine.py").write_text(
-            "import bridgepack\n\ndef mine_recipe():\n    print('once', file=open('marker-python', 'a'))\n"
+            "from pathlib import Path\nimport bridgepack\n\ndef mine_recipe():\n    Path('marker-python').touch()\n"
             "    return bridgepack.load_recipe('mine.yaml')\n"
         )
         Path("saved.yaml").write_text(SAVED)
@@ -202,7 +202,6 @@ def _ran(folder: Path, hub: Hub, command: Command, words: str) -> tuple[set[tupl
     if "code" in touched.read:
         notes.add(("saved", runs))
     for marker in folder.glob("marker-*"):
-        assert marker.read_text() in ("", "once\n"), (words, marker)
         notes.add((marker.name.removeprefix("marker-"), runs))
         marker.unlink()
     names = {path.split("/")[0] for path in touched.written if "#" not in path}  # unnamed files have no other

@@ -1,7 +1,4 @@
-"""A recipe in Python: its code runs once in each command, in whatever process, since it may do anything.
-
-The commands of SECURITY.md's table, `prove training` among them, are asked by `tests.support.planted_world`, too.
-"""
+"""A recipe in Python: its code runs once in each command, in whatever process, since it may do anything."""
 
 import json
 from pathlib import Path
@@ -69,6 +66,7 @@ def log(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch)
         "preview mine.py",
         "plan mine.py --num-gpus 8",
         "prove masks mine.py",
+        pytest.param("prove training mine.py --device gpu", marks=[pytest.mark.bridge, pytest.mark.full]),
         "recipes show mine.py",
         "recipes show mine.py --resolved --json",
         "launch mine.py --cluster local --dry-run",

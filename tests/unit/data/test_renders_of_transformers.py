@@ -4,6 +4,7 @@
 """
 
 import datetime
+import json
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,23 @@ def test_the_day_is_that_of_transformers(tmp_path: Path) -> None:
     text = tokenizer.render_text([ASKED, ANSWERED], None)
     assert text.startswith(today)
     assert text == _rendered_by_transformers(tokenizer, [ASKED, ANSWERED], None)
+
+
+def test_whole_turns_as_json(tmp_path: Path) -> None:
+    """From 5.24 on transformers copies thoughts and leaves out null fields before it renders; here turns stay."""
+    folder = write_tokenizer(tmp_path / "tokenizer", PROMPTED_FAMILIES[0])
+    (folder / "chat_template.jinja").write_text("{% for m in messages %}{{ m | tojson }}{% endfor %}")
+    tokenizer = load_tokenizer(TokenizerConfig(name_or_path=str(folder)))
+    messages = [ASKED, {**ANSWERED, "reasoning_content": "Old.", "tool_calls": None}]
+
+    text = tokenizer.render_text(messages, None)
+    given = _rendered_by_transformers(tokenizer, messages, None)
+
+    assert text == "".join(json.dumps(message) for message in messages)
+    if Version(transformers.__version__) < Version("5.24"):
+        assert given == text
+    else:
+        assert given == json.dumps(ASKED) + json.dumps({"thinking": "Old.", **ANSWERED, "reasoning_content": "Old."})
 
 
 def test_the_newest_release_is_the_one_that_a_rule_names() -> None:

@@ -16,6 +16,7 @@ from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.artifact.manifest import read_manifest
 from bridgepack.records import CURING_SETTINGS, ServedKind
 from bridgepack.records.served import served_cure
+from tests.support.messages import mentions
 from tests.support.small_builds import build, small_recipe, write_json_lines
 from tests.zoo.families import write_tokenizer
 from tests.zoo.served import SERVED_FAMILIES
@@ -145,3 +146,32 @@ def test_splitting_is_proposed_only_where_it_helps(tmp_path: Path, family: str, 
     assert served.is_never_shown is not helps
     assert ("set preprocessing.split_conversations to when_context_differs" in cure) is helps
     assert ("change the thoughts" in cure) is not helps
+
+
+@pytest.mark.reference_data
+def test_answers_that_no_split_shows_are_counted(reference_data: Path, tmp_path: Path) -> None:
+    """LFM2.5 takes a thought out of the answer before as soon as another follows: no sequence shows both as served."""
+    cases = reference_data / "cases" / "answers4"
+    if not cases.is_dir():
+        pytest.skip("the reference data has no answers4")
+    given = json.loads((cases / "lfm25.recipe.yaml").read_text())
+    chat = {"kind": "chat", "split_conversations": "when_context_differs"}
+    recipe = small_recipe(
+        cases / given["data"]["train"], cases / given["tokenizer"]["name_or_path"], preprocessing=chat
+    ).override({"packing.packed_sequence_size": 65536, "tokenizer.template_date": "2026-01-02"})
+    whole = recipe.override({"preprocessing.split_conversations": "never"})
+
+    counts = [
+        {count.kind: count.num_answers for count in bridgepack.prove.served(item, num_rows=None).record.counts}
+        for item in (whole, recipe)
+    ]
+    build(recipe, tmp_path / "packed")
+    (found,) = bridgepack.check(tmp_path / "packed", select=["BP555"]).findings
+
+    assert counts[0] == {"equal": 158, "context-differs": 7, "answer-differs": 7, "refused": 1}
+    assert counts[1] == {"equal": 163, "context-differs": 7, "answer-differs": 2, "refused": 1}
+    assert mentions(found.found, "4.0% of 173 sampled answers", "turn 5", "splitting does not help")
+    cure = {"tokenizer.chat_template_kwargs": {"keep_past_thinking": True}}
+    assert "tokenizer.chat_template_kwargs.keep_past_thinking to true" in found.fix
+    cured = bridgepack.prove.served(recipe.override(cure), num_rows=None).record.counts
+    assert "context-differs" not in {count.kind for count in cured}
