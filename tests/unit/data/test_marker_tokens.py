@@ -195,6 +195,31 @@ def test_the_markers_said_are_those_of_every_answer(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(("end", "printed"), [("\n<|end|>\n", "<|end|>"), ("", None)], ids=["an end", "the next turn"])
+def test_the_markers_said_of_answers_that_only_the_next_turn_ends(
+    tmp_path: Path, end: str, printed: str | None
+) -> None:
+    """Apriel's and Apertus's last answers have no end; behind GLM's nothing but the next question ends any."""
+    template = (
+        "{%- for m in messages -%}{{- '<|' + m.role + '|>' + m.content -}}"
+        f"{{%- if m.role == 'assistant' and not loop.last -%}}{{{{- {end!r} -}}}}{{%- endif -%}}{{%- endfor -%}}"
+    )
+    tokens = ("<|user|>", "<|assistant|>", "<|end|>")
+    tokenizer = loaded_tokenizer(
+        tmp_path, Family(name="open", template=template, control_tokens=tokens, eos_token="<|end|>")
+    )
+
+    with pytest.raises(TokenizerError) as unknown:
+        encoded(tokenizer, TURNS)
+
+    match = re.search(r"assistant_markers to (\{.*?\}), which", str(unknown.value))
+    assert (match is None) == (printed is None)
+    if match:
+        value = json.loads(match[1])
+        assert value == {"assistant_start": "<|assistant|>", "assistant_end": printed}
+        assert trained(tokenizer, encoded(tokenizer, TURNS, assistant_markers=value)) == "Four.\n<|end|>Seven."
+
+
 def test_an_empty_answer_has_what_opens_a_turn_inside(tmp_path: Path) -> None:
     tokens = ("<|open|>", "<|sep|>", "<|close|>", "<|end|>")
     channels = Family(name="channels", template=CHANNELS, control_tokens=tokens, eos_token="<|end|>")

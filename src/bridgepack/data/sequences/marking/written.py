@@ -47,6 +47,8 @@ def around_answer(tokenizer: ChatTokenizer) -> tuple[str, str]:
     chat_end = behind[len(end) :] if end.strip() else ""
     gap = reduce(lambda first, second: _shared_start(first, second, tokens), _gaps(tokenizer, text))
     header = gap.removeprefix(alone.rpartition(_QUESTION)[2].removesuffix(chat_end))
+    if not behind.strip():
+        end = _end_before_question(longer, tokens)
     end = end if end.strip() else behind
     return header if header.strip() else gap, _end_of_all(tokenizer, end, chat_end)
 
@@ -67,6 +69,16 @@ def _gaps(tokenizer: ChatTokenizer, text: str) -> Iterator[str]:
         return
     if prompted_text != plain and _QUESTION in prompted_text:
         yield prompted_text.rpartition(_QUESTION)[2]
+
+
+def _end_before_question(text: str, tokens: Iterable[str]) -> str:
+    """Return what stands behind an answer before what also begins the first question; for answers that end only there.
+
+    Empty if that is all, as before GLM's questions. `text` is a question, its answer and a question.
+    """
+    middle, begin = text.partition(_ANSWER)[2].partition(_QUESTION)[0], text.partition(_QUESTION)[0]
+    places = sorted(place for token in tokens if token and (place := middle.find(token)) >= 0)
+    return next((middle[:place] for place in places if begin.endswith(middle[place:])), "")
 
 
 def _end_of_all(tokenizer: ChatTokenizer, end: str, chat_end: str) -> str:
