@@ -11,6 +11,7 @@ from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.proof.mask_check import built_sequence
 from bridgepack.proof.masks.prefixes import INNER_END, OTHER_PROMPT
 from tests.support.judged_masks import Judged
+from tests.zoo.endless import APERTUS
 from tests.zoo.families import FAMILIES
 from tests.zoo.families import Family as ZooFamily
 from tests.zoo.families import write_tokenizer as write_families_tokenizer
@@ -256,6 +257,18 @@ def test_a_turn_with_a_call_that_looks_otherwise(tmp_path: Path, template: str, 
     assert (verdict.findings, verdict.num_judges) == ((), 1)
     assert judged.kinds(row) == []
     assert "turn-not-trained" in judged.kinds(row, _mask(judged, row, calling))
+
+
+def test_a_result_within_the_turn_of_its_call(tmp_path: Path) -> None:
+    """Apertus's: as many openings as answers, as no answer follows the result."""
+    folder = write_families_tokenizer(tmp_path / "tokenizer", APERTUS)
+    judged = Judged.of_tokenizer(folder, kind="chat", **APERTUS.preprocessing)
+    call = {"type": "function", "function": {"name": "add", "arguments": {"a": 1}}}
+    question, look, result, answer = RESULT["messages"]
+    row = {"messages": [question, {**look, "tool_calls": [call]}, result, question, answer]}
+
+    assert judged.kinds(row) == []
+    assert judged.verdict(row).num_judges == 1
 
 
 #: Generation blocks that begin behind the line end of a header, as rnj-1's.

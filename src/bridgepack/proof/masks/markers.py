@@ -228,7 +228,7 @@ def _ends_calls(
 ) -> bool:
     """Return whether turns with tool calls end like others, at the conversation's end and before a user turn.
 
-    They do not where a call stands behind an end, or the turn has a second opening.
+    They do not where a call stands behind an end, the turn has a second opening, or its result stands within the turn.
     """
     ends = []
     for call in _CALLS:
@@ -236,6 +236,10 @@ def _ends_calls(
         text = render(calls)
         turn = (text or "").partition(opening)[2]
         if opening in turn or any(mark.strip() in turn.rpartition(_CALL)[0] for mark in closings):
+            return False
+        result = {**_message("tool", _WORDS[1]), "name": _CALL, "tool_call_id": "call00001"}
+        turn = (render([*calls, result, _message(USER, _WORDS[2])]) or "").partition(opening)[2]
+        if _WORDS[1] in min((turn.partition(mark.strip())[0] for mark in closings), key=len):
             return False
         before_next = (render([*calls, _message(USER, _WORDS[2])]) or "").partition(_WORDS[2])[0]
         header = max((mark for mark in other_openings if before_next.endswith(mark)), key=len, default="")
