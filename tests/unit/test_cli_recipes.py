@@ -199,17 +199,19 @@ def test_new_to_another_file(command: Command) -> None:
         ("rowz.jsonl", "--data is 'rowz.jsonl'; there is no such file or folder. Did you mean 'rows.jsonl'?"),
         ("none/*.jsonl", "--data is 'none/*.jsonl'; the pattern matches no file."),
         ("org/chats", "--data is 'org/chats'; there is no such file or folder."),
+        ("empty.jsonl", "--data is 'empty.jsonl'; it has no rows. Give a file that has some."),
     ],
 )
 def test_data_that_is_named_and_not_here_writes_nothing(
     command: Command, data: str, message: str, more: tuple[str, ...]
 ) -> None:
     write_json_lines(Path("rows.jsonl"), [{"messages": []}])
+    Path("empty.jsonl").write_text("\n")
     ran = command(*NEW, "--data", data, *more)
 
     assert (ran.code, ran.output) == (2, "")
     assert message in ran.errors
-    assert [path.name for path in Path().iterdir()] == ["rows.jsonl"]
+    assert sorted(path.name for path in Path().iterdir()) == ["empty.jsonl", "rows.jsonl"]
     assert command(*NEW, "--data", "rows.jsonl", *more).code == 0
 
 

@@ -13,7 +13,7 @@ from bridgepack.config.layouts.shapes import detect_mixed
 from bridgepack.config.recipe.data import DataConfig
 from bridgepack.data.reading.inputs import InputFile, find_inputs
 from bridgepack.data.reading.remote import scheme_of
-from bridgepack.data.reading.rows import pick_evenly, read_range
+from bridgepack.data.reading.rows import has_row, pick_evenly, read_range
 from bridgepack.data.reading.sampling import file_windows
 from bridgepack.data.reading.whole_objects import OneObjectError
 from bridgepack.errors import ConfigError, DataError
@@ -78,9 +78,18 @@ def detect_data(data: str | tuple[str, ...], layout: str | None = None) -> Detec
 
 
 def require_data(data: str | tuple[str, ...], *, option: str = "--data", split: str = TRAIN) -> None:
-    """Raise DataError for paths without data files, which messages call `option`; URLs are not looked at."""
+    """Raise DataError for paths without data files or rows, which messages call `option`; URLs are not looked at."""
     sources = (data,) if isinstance(data, str) else data
-    find_inputs(tuple(source for source in sources if scheme_of(source) is None), option, split, Path())
+    files = find_inputs(tuple(source for source in sources if scheme_of(source) is None), option, split, Path())
+    if files and not any(map(_may_have_rows, files)):
+        raise DataError(f"{option} is {quote(data)}; it has no rows. Give a file that has some.")
+
+
+def _may_have_rows(file: InputFile) -> bool:
+    try:
+        return file.num_bytes > 0 and has_row(file, DataConfig.model_fields["max_row_bytes"].default)
+    except DataError:  # what cannot be read is said where it is read
+        return True
 
 
 def detect_sets(
