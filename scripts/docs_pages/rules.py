@@ -26,7 +26,7 @@ the last column says `--fix`, [`check --fix`](../check.md#fixes) can write the c
 _END = """\
 ## How to read a rule's page
 
-"The host" is Megatron-Bridge with Megatron-Core. "There is no error" means that training goes on, with wrong data or
+"The host" is Megatron-Bridge with Megatron-Core. "Nothing fails" means that training goes on, with wrong data or
 wrong numbers. "The run is slow" means that it takes more time than it needs. In examples about rows, token 2 is EOS.
 Lengths are in tokens; sizes are in bytes if no unit is given.
 

@@ -33,7 +33,7 @@ _OUTCOMES: Mapping[str, str] = MappingProxyType(
         "Silent or crash": "The run goes on without an error, or crashes",
         "Crash or hang": "The run crashes or hangs",
         "Crash": "The run crashes",
-        "Silent": "There is no error",
+        "Silent": "Nothing fails",
         "Slow": "The run is slow",
     }
 )
