@@ -88,42 +88,41 @@ def _no_overrides(settings: Any) -> Any:
     return tuple(item for item in settings if not item.field.startswith("bridge_overrides."))
 
 
+def _with_columns(row: Any, columns: dict[str, Any]) -> Any:
+    return row._replace(columns=columns)
+
+
 @_behaviour("layouts:system-lost", "row")
 def _without_system(row: Any) -> Any:
     """A system column beside the turns is not read."""
-    row.pop("system", None)
-    return row
+    return _with_columns(row, {name: value for name, value in row.columns.items() if name != row.system_name})
 
 
 @_behaviour("layouts:last-turn-lost", "row")
 def _without_last_turn(row: Any) -> Any:
     """The last turn of a conversation of three or more is lost."""
-    if len(row.get("messages", ())) > 2:
-        row["messages"] = list(row["messages"])[:-1]
-    return row
+    messages = row.columns.get("messages") or ()
+    return _with_columns(row, {**row.columns, "messages": list(messages)[:-1]}) if len(messages) > 2 else row
 
 
 @_behaviour("layouts:prompt-stripped", "row")
 def _stripped_prompt(row: Any) -> Any:
     """White space at the end of a prompt is cut off."""
-    if "prompt" in row:
-        row["prompt"] = row["prompt"].rstrip()
-    return row
+    prompt = row.columns.get("prompt")
+    return _with_columns(row, {**row.columns, "prompt": prompt.rstrip()}) if isinstance(prompt, str) else row
 
 
 @_behaviour("layouts:tools-cut", "row")
 def _first_tool(row: Any) -> Any:
     """Only the first schema of a row's tools is read."""
-    if "tools" in row:
-        row["tools"] = row["tools"][:1]
-    return row
+    tools = row.columns.get("tools")
+    return _with_columns(row, {**row.columns, "tools": tools[:1]}) if tools else row
 
 
 @_behaviour("layouts:unread-untold", "row")
 def _all_read(row: Any) -> Any:
     """Nobody hears of a column that is not read."""
-    row.unread = {}
-    return row
+    return row._replace(unread={})
 
 
 @_behaviour("layouts:flags-unseen", "detection")

@@ -229,9 +229,9 @@ EDITS = (
     ),
     _edit(
         "layouts:null-variable",
-        _VALUES,
-        "for key, item in value.items() if item is not None}",
-        "for key, item in value.items()}",
+        "data/layouts/makers.py",
+        "for name, value in values.items() if value is not None}",
+        "for name, value in values.items()}",
         "a null variable reaches the chat template",
     ),
     _edit(

@@ -211,7 +211,7 @@ def objects_in(value: Any, name: str) -> list[Mapping[str, Any]]:
 
 
 def variables_in(value: Any, name: str) -> dict[str, Any]:
-    """Return the variables for the chat template in a value, an object or its JSON text; null means none.
+    """Return the variables for the chat template in a value, an object or its JSON text; null means none of them.
 
     Raises:
         RowError: it is no object, or sets a reserved variable.
@@ -224,7 +224,7 @@ def variables_in(value: Any, name: str) -> dict[str, Any]:
         raise RowError(DropReason.INVALID_FIELD, f"{name} is {kind_of(value)}; it must be an object")
     if own_names := sorted(OWN_TEMPLATE_VARIABLES.intersection(value)):
         raise RowError(DropReason.INVALID_FIELD, f"{name} sets {', '.join(own_names)}, which is reserved")
-    return {key: item for key, item in value.items() if item is not None}
+    return dict(value)
 
 
 def variable_at(row: Mapping[str, Any], variable: VariableColumn) -> Any:
