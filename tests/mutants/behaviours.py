@@ -13,7 +13,8 @@ from typing import Any
 #: Where results are changed: a name -> (file below src/bridgepack, function or method in it).
 SEAMS = {
     "settings": ("bridge/wiring/__init__.py", "host_settings"),  # a recipe's settings in the host's paths
-    "row": ("data/layouts/reader.py", "RowReader.read"),  # a row with the columns that encoders read
+    "row": ("data/layouts/reader.py", "RowReader.read"),  # the columns of a row that encoders read, as a dict
+    "read_row": ("data/layouts/reader.py", "RowReader.read"),  # a row with what its layout does not read
     "conversation": ("data/sequences/conversation.py", "ConversationReader.read"),  # a row's messages, tools, variables
     "text": ("data/sequences/chat.py", "ChatEncoder._render"),  # a conversation with its rendered text
     "detection": ("config/layouts/detect.py", "detect"),  # the layout of some rows
@@ -34,8 +35,15 @@ def _behaviour(name: str, seam: str) -> Callable[[Callable[[Any], Any]], Callabl
 
 def fault_in(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     """Return a function whose result has the fault of a name."""
-    _, change = BEHAVIOURS[name]
-    return lambda *arguments, **options: change(function(*arguments, **options))
+    seam, change = BEHAVIOURS[name]
+
+    def changed(*arguments: Any, **options: Any) -> Any:
+        result = function(*arguments, **options)
+        if seam == "row":
+            return result._replace(columns=change(dict(result.columns)))
+        return change(result)
+
+    return changed
 
 
 def _with_value(settings: Sequence[Any], path: str, change: Callable[[Any], Any]) -> tuple[Any, ...]:
@@ -88,38 +96,38 @@ def _no_overrides(settings: Any) -> Any:
     return tuple(item for item in settings if not item.field.startswith("bridge_overrides."))
 
 
-def _with_columns(row: Any, columns: dict[str, Any]) -> Any:
-    return row._replace(columns=columns)
-
-
 @_behaviour("layouts:system-lost", "row")
 def _without_system(row: Any) -> Any:
     """A system column beside the turns is not read."""
-    return _with_columns(row, {name: value for name, value in row.columns.items() if name != row.system_name})
+    row.pop("system", None)
+    return row
 
 
 @_behaviour("layouts:last-turn-lost", "row")
 def _without_last_turn(row: Any) -> Any:
     """The last turn of a conversation of three or more is lost."""
-    messages = row.columns.get("messages") or ()
-    return _with_columns(row, {**row.columns, "messages": list(messages)[:-1]}) if len(messages) > 2 else row
+    if len(row.get("messages", ())) > 2:
+        row["messages"] = list(row["messages"])[:-1]
+    return row
 
 
 @_behaviour("layouts:prompt-stripped", "row")
 def _stripped_prompt(row: Any) -> Any:
     """White space at the end of a prompt is cut off."""
-    prompt = row.columns.get("prompt")
-    return _with_columns(row, {**row.columns, "prompt": prompt.rstrip()}) if isinstance(prompt, str) else row
+    if "prompt" in row:
+        row["prompt"] = row["prompt"].rstrip()
+    return row
 
 
 @_behaviour("layouts:tools-cut", "row")
 def _first_tool(row: Any) -> Any:
     """Only the first schema of a row's tools is read."""
-    tools = row.columns.get("tools")
-    return _with_columns(row, {**row.columns, "tools": tools[:1]}) if tools else row
+    if "tools" in row:
+        row["tools"] = row["tools"][:1]
+    return row
 
 
-@_behaviour("layouts:unread-untold", "row")
+@_behaviour("layouts:unread-untold", "read_row")
 def _all_read(row: Any) -> Any:
     """Nobody hears of a column that is not read."""
     return row._replace(unread={})
