@@ -77,7 +77,7 @@ class Hub:
             raise OSError("the test connects to nobody else")
 
 
-def _with_code(folder: Path, name: str) -> None:
+def add_code(folder: Path, name: str) -> None:
     """Make the tokenizer in a folder one with code, which says that it ran."""
     config = folder / "tokenizer_config.json"
     named = {"tokenizer_class": "OwnTokenizer", "auto_map": {"AutoTokenizer": [None, "own.OwnTokenizer"]}}
@@ -90,7 +90,7 @@ def planted_files(folder: Path, chatml_tokenizer: Path) -> dict[str, bytes]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         shutil.copytree(chatml_tokenizer, "tokenizer")
-        _with_code(Path("tokenizer"), "tokenizer")
+        add_code(Path("tokenizer"), "tokenizer")
         changes = {"tokenizer.trust_remote_code": True, "preprocessing.kind": "chat"}
         recipe = launch_recipe(Path(), Path("tokenizer")).override({**changes, "packing.packed_sequence_size": 256})
         rows = [small.chat_row(f"Is it {n}? {SHELL}", f"Yes, {n}. {TEMPLATE}") for n in range(20)]
@@ -109,7 +109,7 @@ def planted_files(folder: Path, chatml_tokenizer: Path) -> dict[str, bytes]:
         Path("cluster.yaml").write_text(f"executor: {{kind: local, env_vars: {{A: {json.dumps(SHELL)}}}}}\n")
         snapshot = Path("hub", f"models--{HUB_ID.replace('/', '--')}", "snapshots", _COMMIT)
         shutil.copytree("tokenizer", snapshot)
-        _with_code(snapshot, "hub")
+        add_code(snapshot, "hub")
         (snapshot / "config.json").write_text('{"model_type": "llama"}')
         (snapshot.parents[1] / "refs").mkdir()
         (snapshot.parents[1] / "refs" / "main").write_text(_COMMIT)

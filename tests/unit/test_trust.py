@@ -1,6 +1,5 @@
 """What says that code of a tokenizer or a model did not run; `test_security_page.py` asks whether commands run it."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +14,10 @@ from bridgepack.errors import ConfigError
 from tests.support import small_builds as small
 from tests.support.launches import launch_recipe
 from tests.support.messages import mentions
+from tests.support.planted_world import add_code
 from tests.support.small_builds import Command, file_bytes
 
 WORD = "--trust-remote-code"
-CODE = """
-from pathlib import Path
-from transformers import PreTrainedTokenizerFast
-
-class OwnTokenizer(PreTrainedTokenizerFast):
-    def __init__(self, *arguments, **options):
-        super().__init__(*arguments, **options)
-        Path("marker").touch()
-"""
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +29,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, chatml_tokenizer: Path) -> di
         for name, content in file_bytes(chatml_tokenizer).items():
             (folder / "tokenizer").mkdir(exist_ok=True)
             (folder / "tokenizer" / name).write_bytes(content)
-        config = Path("tokenizer/tokenizer_config.json")
-        named = {"tokenizer_class": "OwnTokenizer", "auto_map": {"AutoTokenizer": [None, "own.OwnTokenizer"]}}
-        config.write_text(json.dumps({**json.loads(config.read_text()), **named}))
-        Path("tokenizer/own.py").write_text(CODE)
+        add_code(Path("tokenizer"), "tokenizer")
         recipe = launch_recipe(Path(), Path("tokenizer"))
         recipe = recipe.override(
             {"tokenizer.trust_remote_code": True, "preprocessing.kind": "chat", "packing.packed_sequence_size": 64}
@@ -50,8 +38,8 @@ def made(tmp_path_factory: pytest.TempPathFactory, chatml_tokenizer: Path) -> di
         small.write_recipe(Path("mine.yaml"), recipe)
         forget_stage()
         small.build(recipe, Path("packed"), store=Path(".bridgepack/tokens"))
-        assert Path("marker").exists()  # the recipe's word counts in a build
-        Path("marker").unlink()
+        assert Path("marker-tokenizer").exists()  # the recipe's word counts in a build
+        Path("marker-tokenizer").unlink()
     return file_bytes(folder)
 
 
@@ -68,9 +56,9 @@ def folder(made: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_sign_off_says_that_masks_were_not_compared(folder: Path, command: Command) -> None:
     assert command("report", "packed", "--sign-off", "page.html").code in (0, 1)
     assert WORD in (folder / "page.html").read_text()
-    assert not (folder / "marker").exists()
+    assert not (folder / "marker-tokenizer").exists()
     assert command("report", "packed", "--sign-off", "page.html", WORD).code in (0, 1)
-    assert (folder / "marker").exists()
+    assert (folder / "marker-tokenizer").exists()
 
 
 def test_code_of_a_model_needs_the_word_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
