@@ -6,24 +6,14 @@ from typing import Any
 import pytest
 
 from bridgepack.data.layouts.calls import schemas_of
-from bridgepack.data.layouts.messages import MessageReader, Messages
 from bridgepack.errors import RowError
 from tests.support.messages import mentions
+from tests.support.read_turns import read_turns, refusal_of
 
 ASKED = {"role": "user", "content": "How deep?"}
 URI = {"lake": "Uri"}
 CALLED = {"type": "function", "function": {"name": "depth", "arguments": URI}}
 SCHEMA = {"type": "object", "properties": {"input": {"type": "string"}, "args": {"type": "string"}}}
-
-
-def _read(*turns: Any) -> Messages:
-    return MessageReader({}).read(turns)
-
-
-def _refusal(*turns: Any) -> str:
-    with pytest.raises(RowError) as caught:
-        _read(*turns)
-    return f"{caught.value.reason}: {caught.value.detail}"
 
 
 @pytest.mark.parametrize("name", ["arguments", "parameters", "args", "input", "params", "action_input"])
@@ -35,12 +25,12 @@ def test_arguments_have_many_names(name: str) -> None:
         {"from": "tool_call", "value": text},
         {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": call}]},
     ):
-        assert _read(ASKED, turn).messages[1]["tool_calls"] == [CALLED]
+        assert read_turns(ASKED, turn).messages[1]["tool_calls"] == [CALLED]
 
 
 def test_a_call_of_langchain_is_one_of_openai() -> None:
     call = {"name": "depth", "args": URI, "id": "c1", "type": "tool_call"}
-    (message,) = _read({"role": "assistant", "content": "", "tool_calls": [call]}).messages
+    (message,) = read_turns({"role": "assistant", "content": "", "tool_calls": [call]}).messages
 
     assert message["tool_calls"] == [{"id": "c1", **CALLED}]
 
@@ -48,7 +38,7 @@ def test_a_call_of_langchain_is_one_of_openai() -> None:
 def test_calls_with_the_names_of_openai_stay_as_they_are() -> None:
     for call in (CALLED, {"name": "depth", "arguments": "{}"}, {**CALLED, "id": "c1", "index": 0}):
         turns = [ASKED, {"role": "assistant", "content": "", "tool_calls": [call]}]
-        read = _read(*turns)
+        read = read_turns(*turns)
         assert read.messages == turns
         assert read.messages[1]["tool_calls"][0] is call
         assert not read.other_keys
@@ -57,18 +47,18 @@ def test_calls_with_the_names_of_openai_stay_as_they_are() -> None:
 def test_arguments_and_properties_are_never_renamed() -> None:
     arguments = {"input": "a", "args": "b", "parameters": {"args": 1}}
     turn = {"from": "function_call", "value": {"name": "f", "parameters": arguments}}
-    assert _read(turn).messages[0]["tool_calls"][0]["function"]["arguments"] == arguments
+    assert read_turns(turn).messages[0]["tool_calls"][0]["function"]["arguments"] == arguments
     assert schemas_of([{"name": "f", "inputSchema": SCHEMA}], "tools", {})[0]["function"]["parameters"] == SCHEMA
 
 
 def test_two_names_for_one_key_are_refused() -> None:
     both = {"name": "f", "args": {}, "parameters": {}}
-    said = _refusal({"from": "function_call", "value": both})
+    said = refusal_of({"from": "function_call", "value": both})
     assert mentions(said, "invalid_field: turn 1: ", "args and parameters", "its arguments")
     with pytest.raises(RowError, match="both inputSchema and parameters"):
         schemas_of([{"name": "f", "inputSchema": {}, "parameters": {}}], "tools", {})
     null_filled = {"name": "f", "args": None, "parameters": {}}
-    assert _read({"from": "function_call", "value": null_filled}).messages[0]["tool_calls"]
+    assert read_turns({"from": "function_call", "value": null_filled}).messages[0]["tool_calls"]
 
 
 @pytest.mark.parametrize(
@@ -89,16 +79,16 @@ def test_schemas_are_what_a_server_sends(schema: dict[str, Any]) -> None:
 
 
 def test_other_keys_are_named_by_their_paths() -> None:
-    called = _read({"from": "function_call", "value": {"name": "f", "arguments": {}, "thought": "I look it up."}})
+    called = read_turns({"from": "function_call", "value": {"name": "f", "arguments": {}, "thought": "I look it up."}})
     assert called.unread == {"messages.function_call.thought": "I look it up."}
     inside = {"type": "function", "why": 1, "function": {"name": "f", "arguments": {}, "thought": "So."}}
-    listed = _read({"role": "assistant", "content": "", "tool_calls": [inside]})
+    listed = read_turns({"role": "assistant", "content": "", "tool_calls": [inside]})
     assert listed.other_keys == {"messages.tool_calls.why": 1, "messages.tool_calls.function.thought": "So."}
     others: dict[str, Any] = {}
     schemas_of([{"name": "f", "parameters": {}, "annotations": {"title": "F"}}], "apis", others)
     assert others == {"apis.annotations": {"title": "F"}}
     part = {"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}}
-    assert _read({"role": "user", "content": [part]}).other_keys == {
+    assert read_turns({"role": "user", "content": [part]}).other_keys == {
         "messages.content.cache_control": {"type": "ephemeral"}
     }
 
@@ -120,14 +110,14 @@ def test_other_keys_are_named_by_their_paths() -> None:
 def test_turns_have_many_shapes(turns: list[Any]) -> None:
     texts = [
         one["content"] if isinstance(one["content"], str) else one["content"][0]["text"]
-        for one in _read(*turns).messages
+        for one in read_turns(*turns).messages
     ]
     assert texts == ["2 + 2?", "4", "Sure?", "Yes."]
-    assert [one["role"] for one in _read(*turns).messages] == ["user", "assistant"] * 2
+    assert [one["role"] for one in read_turns(*turns).messages] == ["user", "assistant"] * 2
 
 
 def test_a_pair_has_a_system_text_before_it_and_fields_of_its_answer() -> None:
-    read = _read(
+    read = read_turns(
         {"system": "Be brief.", "input": "2 + 2?", "output": "4", "weight": 0}, {"input": "", "output": "Yes."}
     )
     assert read.messages == [
@@ -140,7 +130,7 @@ def test_a_pair_has_a_system_text_before_it_and_fields_of_its_answer() -> None:
 
 def test_a_turn_of_calls_may_be_the_call() -> None:
     for call in ({"name": "depth", "arguments": URI}, CALLED):
-        assert _read({"role": "tool_call", **call}).messages == [
+        assert read_turns({"role": "tool_call", **call}).messages == [
             {"role": "assistant", "content": "", "tool_calls": [CALLED]}
         ]
 
@@ -156,7 +146,7 @@ def test_a_turn_of_calls_may_be_the_call() -> None:
     ],
 )
 def test_what_a_tool_returns_is_text(content: Any, text: str) -> None:
-    assert _read({"role": "tool", "content": content}).messages[0]["content"] == text
+    assert read_turns({"role": "tool", "content": content}).messages[0]["content"] == text
 
 
 NAMELESS: dict[str, Any] = {
@@ -197,31 +187,31 @@ def test_calls_without_a_name_drop_the_row_in_every_form(name: str) -> None:
             {"role": "model", "parts": [{"functionCall": call}]},
         ]
     for turn in turns:
-        assert mentions(_refusal(ASKED, turn), "turn 2", "call"), turn
+        assert mentions(refusal_of(ASKED, turn), "turn 2", "call"), turn
 
 
 def test_a_call_alone_is_a_list_of_one_and_what_arrow_fills_in_is_none() -> None:
-    read = _read({"role": "assistant", "content": "", "tool_calls": CALLED})
+    read = read_turns({"role": "assistant", "content": "", "tool_calls": CALLED})
     assert read.messages[0]["tool_calls"] == [CALLED]
     null_filled = {"role": "assistant", "content": "Hi", "function_call": {"name": None, "arguments": None}}
-    assert _read(null_filled).messages == [{"role": "assistant", "content": "Hi"}]
+    assert read_turns(null_filled).messages == [{"role": "assistant", "content": "Hi"}]
 
 
 def test_parts_written_as_json_are_parts() -> None:
     parts = [{"type": "text", "text": "Hi"}]
-    assert _read({"role": "user", "content": json.dumps(parts)}).messages[0]["content"] == parts
+    assert read_turns({"role": "user", "content": json.dumps(parts)}).messages[0]["content"] == parts
     seen = [{"type": "image_url", "image_url": {"url": "a"}}, *parts]
-    assert _read({"role": "user", "content": json.dumps(seen)}).messages[0]["content"] == seen
-    assert mentions(_refusal({"role": "user", "content": str(parts)}), "invalid_field: turn 1", "Python's notation")
+    assert read_turns({"role": "user", "content": json.dumps(seen)}).messages[0]["content"] == seen
+    assert mentions(refusal_of({"role": "user", "content": str(parts)}), "invalid_field: turn 1", "Python's notation")
     text = '[{"type": "text"}] is JSON.'
-    assert _read({"role": "user", "content": text}).messages[0]["content"] == text
+    assert read_turns({"role": "user", "content": text}).messages[0]["content"] == text
 
 
 def test_parts_of_apis_are_calls_results_and_thoughts() -> None:
     call = {"type": "tool_use", "id": "c1", "name": "depth", "input": URI}
     result = {"type": "tool_result", "tool_use_id": "c1", "content": "200 m"}
     thought = {"type": "thinking", "thinking": "I look.", "signature": "x"}
-    read = _read(
+    read = read_turns(
         {"role": "assistant", "content": [thought, {"type": "text", "text": "So."}, call]},
         {"role": "user", "content": [result, {"type": "text", "text": "And?"}]},
     )
@@ -236,7 +226,7 @@ def test_parts_of_apis_are_calls_results_and_thoughts() -> None:
         {"role": "user", "content": [{"type": "text", "text": "And?"}]},
     ]
     assert read.unread == {"messages.content.signature": "x"}
-    gemini = _read(
+    gemini = read_turns(
         {"role": "model", "parts": [{"functionCall": {"name": "depth", "args": URI}}]},
         {"role": "function", "parts": [{"functionResponse": {"name": "depth", "response": {"m": 200}}}]},
     )
@@ -247,7 +237,7 @@ def test_parts_of_apis_are_calls_results_and_thoughts() -> None:
 
 
 def test_parts_of_bedrock_and_of_vercel_are_read_as_others() -> None:
-    (called,) = _read(
+    (called,) = read_turns(
         {"role": "assistant", "content": [{"toolUse": {"toolUseId": "c1", "name": "depth", "input": URI}}]}
     ).messages
     assert called["tool_calls"] == [{"id": "c1", **CALLED}]
@@ -257,7 +247,7 @@ def test_parts_of_bedrock_and_of_vercel_are_read_as_others() -> None:
         ([{"text": "200 m"}, {"json": {"m": 200}}], '[{"text": "200 m"}, {"json": {"m": 200}}]'),
     ):
         result = {"toolResult": {"toolUseId": "c1", "content": content, "status": "success"}}
-        assert _read({"role": "user", "content": [result]}).messages == [
+        assert read_turns({"role": "user", "content": [result]}).messages == [
             {"role": "tool", "content": text, "tool_call_id": "c1"}
         ]
     thoughts = [
@@ -266,11 +256,11 @@ def test_parts_of_bedrock_and_of_vercel_are_read_as_others() -> None:
         {"text": "I look.", "thought": True},
     ]
     for thought in thoughts:
-        read = _read({"role": "assistant", "content": [thought, {"type": "text", "text": "So."}]})
+        read = read_turns({"role": "assistant", "content": [thought, {"type": "text", "text": "So."}]})
         assert (read.messages[0]["reasoning_content"], read.messages[0]["content"][0]["text"]) == ("I look.", "So.")
         assert not read.unread
     vercel = {"toolCallId": "c1", "toolName": "depth"}
-    called, result = _read(
+    called, result = read_turns(
         {"role": "assistant", "content": [{"type": "tool-call", **vercel, "args": URI}]},
         {
             "role": "tool",
@@ -280,7 +270,7 @@ def test_parts_of_bedrock_and_of_vercel_are_read_as_others() -> None:
     assert called["tool_calls"] == [{"id": "c1", **CALLED}]
     assert result == {"role": "tool", "content": '{"m": 200}', "tool_call_id": "c1", "name": "depth"}
     both = {"type": "tool_result", "tool_use_id": "c1", "content": "200", "output": "300"}
-    assert mentions(_refusal({"role": "user", "content": [both]}), "content and output")
+    assert mentions(refusal_of({"role": "user", "content": [both]}), "content and output")
 
 
 def test_schemas_of_bedrock_are_those_of_openai() -> None:
@@ -291,7 +281,7 @@ def test_schemas_of_bedrock_are_those_of_openai() -> None:
 
 
 def test_items_of_responses_are_turns() -> None:
-    read = _read(
+    read = read_turns(
         {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "How deep?"}]},
         {
             "type": "function_call",
@@ -312,11 +302,11 @@ def test_items_of_responses_are_turns() -> None:
 @pytest.mark.parametrize("channel", ["analysis", "commentary"])
 def test_thoughts_in_a_channel_of_their_own_are_not_trained_as_an_answer(channel: str) -> None:
     thought = {"role": "assistant", "channel": channel, "content": "I look."}
-    assert mentions(_refusal(ASKED, thought), "turn 2", channel, "reasoning_content")
-    assert _read(ASKED, {**thought, "channel": "final"}).messages[1]["content"] == "I look."
+    assert mentions(refusal_of(ASKED, thought), "turn 2", channel, "reasoning_content")
+    assert read_turns(ASKED, {**thought, "channel": "final"}).messages[1]["content"] == "I look."
 
 
 def test_thoughts_beside_a_call_are_thoughts() -> None:
     turn = {"role": "tool_call", "name": "depth", "arguments": URI, "reasoning_content": "I look."}
-    read = _read(ASKED, turn)
+    read = read_turns(ASKED, turn)
     assert (read.messages[1]["reasoning_content"], read.unread) == ("I look.", {})

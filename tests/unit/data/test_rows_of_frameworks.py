@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from bridgepack.data.layouts.messages import MessageReader, Messages
-from bridgepack.errors import RowError
+from bridgepack.data.layouts.messages import MessageReader
 from tests.support.messages import mentions
+from tests.support.read_turns import read_turns, refusal_of
 
 ASKED = {"role": "user", "content": "How deep?"}
 SAID = {"role": "assistant", "content": "200 m."}
@@ -18,16 +18,6 @@ TEXT_CALL = {**CALLED, "function": {"name": "depth", "arguments": json.dumps(URI
 TEXT = {"type": "text", "text": "200 m."}
 SO = {"type": "text", "content": "So."}
 IDS = {"toolCallId": "c1", "state": "output-available"}
-
-
-def _read(*turns: Any) -> Messages:
-    return MessageReader({}).read(turns)
-
-
-def _refusal(*turns: Any) -> str:
-    with pytest.raises(RowError) as caught:
-        _read(*turns)
-    return f"{caught.value.reason}: {caught.value.detail}"
 
 
 def _assistant(content: Any, *calls: Any, **fields: Any) -> dict[str, Any]:
@@ -56,14 +46,14 @@ def test_a_part_of_a_user_interface_is_a_call_and_its_result(part: dict[str, Any
     parts = [{"type": "step-start"}, {"type": "text", "text": "I look."}, part, {"type": "step-start"}, TEXT]
     call, result = _assistant([parts[1]], CALLED), _result(text, name="depth")
     for turn in ({"role": "assistant", "parts": parts}, {"role": "assistant", "content": parts}):
-        read = _read({"role": "user", "parts": [{"type": "text", "text": "How deep?"}]}, turn)
+        read = read_turns({"role": "user", "parts": [{"type": "text", "text": "How deep?"}]}, turn)
         assert read.messages[1:] == [call, result, _assistant([TEXT])]
         assert not read.unread
 
 
 def test_calls_of_a_step_are_those_of_one_turn_and_fields_stay_with_each() -> None:
     first, second = ({"type": "tool-depth", **IDS, "toolCallId": name, "input": URI, "output": 1} for name in "ab")
-    read = _read(ASKED, {"role": "assistant", "weight": 0, "reasoning": "Hm.", "parts": [first, second, TEXT]})
+    read = read_turns(ASKED, {"role": "assistant", "weight": 0, "reasoning": "Hm.", "parts": [first, second, TEXT]})
 
     call, *results, answer = read.messages[1:]
     assert [one["id"] for one in call["tool_calls"]] == ["a", "b"]
@@ -73,42 +63,46 @@ def test_calls_of_a_step_are_those_of_one_turn_and_fields_stay_with_each() -> No
 
 def test_a_call_without_its_result_stays_and_one_that_is_being_written_is_refused() -> None:
     part = {"type": "tool-depth", "toolCallId": "c1", "state": "input-available", "input": URI}
-    read = _read(ASKED, {"role": "assistant", "parts": [part, {"type": "step-start"}, TEXT]})
+    read = read_turns(ASKED, {"role": "assistant", "parts": [part, {"type": "step-start"}, TEXT]})
     assert read.messages[1:] == [_assistant("", CALLED), _assistant([TEXT])]
 
-    said = _refusal(ASKED, {"role": "assistant", "parts": [{**part, "state": "input-streaming", "input": {"la": ""}}]})
+    said = refusal_of(
+        ASKED, {"role": "assistant", "parts": [{**part, "state": "input-streaming", "input": {"la": ""}}]}
+    )
     assert mentions(said, "invalid_field: turn 2: ", "depth", "input-streaming", "remove the turn")
 
 
 def test_what_no_model_is_sent_is_named() -> None:
     source = {"type": "source-document", "title": "The atlas of all the lakes"}
     part = {"type": "tool-depth", **IDS, "input": URI, "output": 1, "title": "Atlas look-up"}
-    read = _read({"role": "assistant", "parts": [source, {"type": "redacted_thinking", "data": "x"}, part, TEXT]})
+    read = read_turns({"role": "assistant", "parts": [source, {"type": "redacted_thinking", "data": "x"}, part, TEXT]})
 
     assert read.unread == {
         "messages.content.source-document": source,
         "messages.content.redacted_thinking": {"type": "redacted_thinking", "data": "x"},
         "messages.content.title": "Atlas look-up",
     }
-    assert _read({"role": "assistant", "parts": [source]}).messages == [_assistant("")]
+    assert read_turns({"role": "assistant", "parts": [source]}).messages == [_assistant("")]
 
 
 def test_parts_beside_their_text_are_read_once() -> None:
     parts = [{"type": "tool-invocation", "toolInvocation": INVOKED}, TEXT]
     turn = {"role": "assistant", "content": "200 m.", "parts": parts, "toolInvocations": [INVOKED]}
-    read = _read(ASKED, turn)
+    read = read_turns(ASKED, turn)
     assert read.messages[1:] == [_assistant("", CALLED), _result('{"m": 200}', name="depth"), _assistant([TEXT])]
 
     others = [{**INVOKED, "toolCallId": "c2"}]
-    assert _read(ASKED, {**turn, "toolInvocations": others}).messages[-1] == _assistant([TEXT], toolInvocations=others)
-    assert mentions(_refusal({**turn, "content": "300 m."}), "content and parts", "remove one")
-    assert _read({**SAID, "parts": ["a", "b"]}).messages == [{**SAID, "parts": ["a", "b"]}]
+    assert read_turns(ASKED, {**turn, "toolInvocations": others}).messages[-1] == _assistant(
+        [TEXT], toolInvocations=others
+    )
+    assert mentions(refusal_of({**turn, "content": "300 m."}), "content and parts", "remove one")
+    assert read_turns({**SAID, "parts": ["a", "b"]}).messages == [{**SAID, "parts": ["a", "b"]}]
 
 
 def test_turns_of_llama_index_are_blocks_and_more_fields() -> None:
     blocks = [{"block_type": "thinking", "content": "I look."}, {"block_type": "text", "text": "200 m."}]
     call = {"block_type": "tool_call", "tool_call_id": "c1", "tool_name": "depth", "tool_kwargs": URI}
-    read = _read(
+    read = read_turns(
         {"role": "user", "additional_kwargs": {}, "blocks": [{"block_type": "text", "text": "How deep?"}]},
         {"role": "assistant", "additional_kwargs": {}, "blocks": [call]},
         {"role": "tool", "additional_kwargs": {"tool_call_id": "c1"}, "content": "200"},
@@ -130,23 +124,23 @@ def test_more_fields_are_those_of_the_turn_unless_they_differ() -> None:
         {"type": "ai", "content": "", "additional_kwargs": more, "tool_calls": []},
         {"type": "ai", "data": {"content": "", "additional_kwargs": more}},
     ):
-        assert _read(ASKED, turn).messages[1] == _assistant("", TEXT_CALL, reasoning_content="I look.")
+        assert read_turns(ASKED, turn).messages[1] == _assistant("", TEXT_CALL, reasoning_content="I look.")
     turn = {"type": "ai", "content": "", "additional_kwargs": more, "tool_calls": [bare]}
-    assert _read(ASKED, turn).messages[1] == _assistant("", CALLED, reasoning_content="I look.")
+    assert read_turns(ASKED, turn).messages[1] == _assistant("", CALLED, reasoning_content="I look.")
 
     other = {**TEXT_CALL, "function": {"name": "length", "arguments": "{}"}}
-    differing = _read(ASKED, {**turn, "additional_kwargs": {"tool_calls": [other]}}).messages[1]
+    differing = read_turns(ASKED, {**turn, "additional_kwargs": {"tool_calls": [other]}}).messages[1]
     assert differing["additional_kwargs"] == {"tool_calls": [other]}
 
 
 def test_parts_of_haystack_and_of_traces_are_calls_and_results() -> None:
     call = {"tool_name": "depth", "arguments": URI, "id": "c1"}
-    haystack = _read(
+    haystack = read_turns(
         {"role": "assistant", "content": [{"tool_call": call}]},
         {"role": "tool", "content": [{"tool_call_result": {"result": "200", "error": False, "origin": call}}]},
     )
     assert haystack.messages == [_assistant("", CALLED), _result("200", name="depth")]
-    traced = _read(
+    traced = read_turns(
         {"role": "assistant", "parts": [{"type": "tool_call", "id": "c1", "name": "depth", "arguments": URI}]},
         {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c1", "response": "200"}]},
         {"role": "assistant", "parts": [{"type": "reasoning", "content": "I look."}, SO]},
@@ -160,18 +154,18 @@ def test_parts_of_haystack_and_of_traces_are_calls_and_results() -> None:
 
 def test_a_document_of_a_result_is_its_text() -> None:
     document = {"type": "document", "document": {"id": "0", "data": {"m": 200}}}
-    assert _read(_result([document])).messages == [_result([{"type": "text", "text": '{"m": 200}'}])]
+    assert read_turns(_result([document])).messages == [_result([{"type": "text", "text": '{"m": 200}'}])]
     titled = {"type": "document", "document": {"data": "200", "title": "Uri"}}
-    assert _read(_result([titled])).messages == [_result([titled])]
+    assert read_turns(_result([titled])).messages == [_result([titled])]
 
 
 def test_images_of_a_result_stay_parts() -> None:
     image = {"type": "image", "source": {"data": "x"}}
     for content in ([image], [{"type": "text", "text": "200"}, image], [{"image": {"format": "png"}}]):
         turn = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": content}]}
-        assert _read(turn).messages == [_result(content)]
+        assert read_turns(turn).messages == [_result(content)]
     turn["content"][0]["content"] = [{"type": "lake", "depth": 200}]
-    assert _read(turn).messages == [_result('[{"type": "lake", "depth": 200}]')]
+    assert read_turns(turn).messages == [_result('[{"type": "lake", "depth": 200}]')]
 
 
 def test_items_of_one_response_are_one_turn() -> None:
@@ -180,7 +174,7 @@ def test_items_of_one_response_are_one_turn() -> None:
     thought = {"type": "reasoning", "id": "r", "content": [{"type": "reasoning_text", "text": "I look."}]}
     summary = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "It looks it up."}]}
     message = {"type": "message", "role": "assistant", "content": "I look it up."}
-    read = _read(ASKED, thought, message, *items, *results, summary, items[0], results[0], SAID)
+    read = read_turns(ASKED, thought, message, *items, *results, summary, items[0], results[0], SAID)
 
     answers = [one for one in read.messages if one["role"] == "assistant"]
     assert [[call["id"] for call in one.get("tool_calls", ())] for one in answers] == [["a", "b"], ["a"], []]
@@ -191,7 +185,7 @@ def test_items_of_one_response_are_one_turn() -> None:
         *("user", "assistant", "tool", "tool", "assistant", "tool", "assistant")
     ]
     empty = {"type": "reasoning", "summary": [], "encrypted_content": "x"}
-    assert _read(ASKED, empty, SAID).messages == [ASKED, SAID]
+    assert read_turns(ASKED, empty, SAID).messages == [ASKED, SAID]
 
 
 @pytest.mark.parametrize(
@@ -206,34 +200,34 @@ def test_items_of_one_response_are_one_turn() -> None:
 )
 def test_thoughts_that_are_no_text_are_read_or_named(thoughts: Any, text: str | None) -> None:
     for name in ("reasoning_content", "reasoning", "thinking"):
-        read = _read(ASKED, {**SAID, name: thoughts})
+        read = read_turns(ASKED, {**SAID, name: thoughts})
         assert read.messages[1] == (SAID if text is None else {**SAID, name: text})
         assert read.unread == ({f"messages.{name}": thoughts} if text is None else {})
-    read = _read(ASKED, {"role": "assistant", "content": [{"type": "thinking", "thinking": thoughts}, TEXT]})
+    read = read_turns(ASKED, {"role": "assistant", "content": [{"type": "thinking", "thinking": thoughts}, TEXT]})
     assert read.messages[1].get("reasoning_content") == text
 
 
 def test_thoughts_in_a_field_and_in_parts_are_both_read_or_named() -> None:
     parts = [{"type": "thinking", "thinking": "I look."}, TEXT]
-    same = _read({"role": "assistant", "content": parts, "reasoning": "I look."})
+    same = read_turns({"role": "assistant", "content": parts, "reasoning": "I look."})
     assert (same.messages, same.unread) == ([_assistant([TEXT], reasoning="I look.")], {})
-    other = _read({"role": "assistant", "content": parts, "reasoning": "Hm."})
+    other = read_turns({"role": "assistant", "content": parts, "reasoning": "Hm."})
     assert other.unread == {"messages.content.thinking": "I look."}
 
 
 def test_a_turn_with_two_roles_is_refused_and_its_other_text_is_named() -> None:
-    said = _refusal({"from": "gpt", "role": "user", "value": "How deep?"})
+    said = refusal_of({"from": "gpt", "role": "user", "value": "How deep?"})
     assert mentions(said, "invalid_field: turn 1 ", "'gpt' in from", "'user' in role", "remove one")
     both = {"from": "human", "role": "user", "value": "How deep?"}
-    assert _read(both, {"speaker": "Anna", **SAID}).messages == [ASKED, {"speaker": "Anna", **SAID}]
+    assert read_turns(both, {"speaker": "Anna", **SAID}).messages == [ASKED, {"speaker": "Anna", **SAID}]
 
-    read = _read({"from": "human", "value": "How deep?", "content": "How long?"})
+    read = read_turns({"from": "human", "value": "How deep?", "content": "How long?"})
     assert (read.messages, read.unread) == ([ASKED], {"messages.content": "How long?"})
 
 
 def test_a_role_can_be_a_number_that_an_alias_names() -> None:
     turns = [{"speaker": 0, "utterance": "How deep?"}, {"speaker": 1, "utterance": "200 m."}]
-    assert mentions(_refusal(*turns), "unknown_role: turn 1: role '0'", "data.role_aliases")
+    assert mentions(refusal_of(*turns), "unknown_role: turn 1: role '0'", "data.role_aliases")
     assert MessageReader({"0": "user", "1": "assistant"}).read(turns).messages == [ASKED, SAID]
 
 
@@ -247,7 +241,7 @@ def test_a_role_can_be_a_number_that_an_alias_names() -> None:
     ids=["PaLM", "AutoGen", "another source"],
 )
 def test_who_speaks_has_many_names(turn: dict[str, Any]) -> None:
-    (message,) = _read(turn).messages
+    (message,) = read_turns(turn).messages
     assert (message["role"], message["content"]) == ("user", "How deep?")
 
 
@@ -256,9 +250,9 @@ def test_a_tool_s_turn_has_many_names_for_its_call() -> None:
         {"role": "tool", "call_id": "c1", "tool_name": "depth", "content": "200"},
         {"role": "tool", "tool_use_id": "c1", "name": "depth", "content": "200"},
     ):
-        assert _read(ASKED, turn).messages[1] == _result("200", name="depth")
+        assert read_turns(ASKED, turn).messages[1] == _result("200", name="depth")
     turn = {"role": "tool", "id": "m3", "content": "200"}
-    assert _read(ASKED, turn).messages[1] == turn
+    assert read_turns(ASKED, turn).messages[1] == turn
 
 
 @pytest.mark.parametrize(
@@ -273,17 +267,17 @@ def test_a_tool_s_turn_has_many_names_for_its_call() -> None:
 )
 def test_a_question_of_pairs_without_its_answer_has_an_empty_one(turns: list[Any]) -> None:
     """Two questions in a row would hide that an answer is missing; an empty one is a finding."""
-    assert [one["content"] for one in _read(*turns).messages] == ["How deep?", "", "Sure?", "Yes."]
+    assert [one["content"] for one in read_turns(*turns).messages] == ["How deep?", "", "Sure?", "Yes."]
     alternating = [{"human": "How deep?", "gpt": None}, {"human": None, "gpt": "200 m."}]
-    assert _read(*alternating).messages == [ASKED, SAID]
+    assert read_turns(*alternating).messages == [ASKED, SAID]
 
 
 def test_what_tables_have_for_no_number_is_null() -> None:
     for turn in ({"role": "assistant", "content": math.nan}, {"from": "gpt", "value": math.nan}):
-        assert _read(ASKED, turn).messages[1] == {"role": "assistant", "content": None}
-    assert _read({**ASKED, "weight": math.nan}).messages == [ASKED]
+        assert read_turns(ASKED, turn).messages[1] == {"role": "assistant", "content": None}
+    assert read_turns({**ASKED, "weight": math.nan}).messages == [ASKED]
 
 
 def test_an_older_call_needs_no_content() -> None:
     turn = {"role": "assistant", "function_call": {"name": "depth", "arguments": "{}"}}
-    assert _read(ASKED, turn).messages[1] == {**turn, "content": None}
+    assert read_turns(ASKED, turn).messages[1] == {**turn, "content": None}
