@@ -13,16 +13,8 @@ _PLAIN_FLAGS = frozenset(
         *("loss", "loss_weight", "loss_mask", "loss_scale", "trainable", "mask", "weight", "train", "training"),
         *("is_trained", "is_training", "trained", "train_on_turn", "train_on_turns", "is_correct"),
         *("compute_loss", "calculate_loss", "use_loss", "has_loss", "do_train", "should_train", "train_on"),
-        *(
-            "weights",
-            "loss_weights",
-            "loss_masks",
-            "train_mask",
-            "calc_loss",
-            "include_in_loss",
-            "in_loss",
-            "with_loss",
-        ),
+        *("weights", "loss_weights", "loss_masks", "train_mask", "calc_loss"),
+        *("include_in_loss", "in_loss", "with_loss"),
         *("use_for_training", "for_training", "to_train", "loss_on", "learn", "should_learn"),
     }
 )
