@@ -66,6 +66,26 @@ def _fail_in_the_losses() -> None:
     step.sum_losses = failing
 
 
+def _follow_losses_by_turns(first: int) -> Callable[[], None]:
+    """Follow losses in ten of every twenty steps only, from a first one, so that a process is compared with itself."""
+
+    def follow() -> None:
+        from bridgepack.running.losses.callback import Losses
+
+        begin, hidden = Losses.on_train_step_start, []
+
+        def on_train_step_start(self: Any, context: Any) -> None:
+            if self.following is not None:
+                hidden[:] = [self.following]
+            is_followed = (context.state.train_state.step - first) % 20 < 10
+            self.following = hidden[0] if hidden and is_followed else None
+            begin(self, context)
+
+        Losses.on_train_step_start = on_train_step_start
+
+    return follow
+
+
 def _lose_boundaries_in_the_step() -> None:
     """The loader gives boundaries, and the forward step does not hand them on, as in megatron-bridge 0.4."""
     from megatron.bridge.training import gpt_step
@@ -175,6 +195,8 @@ DAMAGES: Mapping[str, Callable[[], None]] = {
     "replace a shard": _replace_a_shard,
     "change a token": lambda: (in_every_batch(_change_a_token), seen_losses.write_down())[0],
     "fail in the losses": _fail_in_the_losses,
+    "follow losses of even tens": _follow_losses_by_turns(0),
+    "follow losses of odd tens": _follow_losses_by_turns(10),
     "write losses down": seen_losses.write_down,
     "no memory": _run_out_of_memory,
     "join sequences on a newer host": _on_a_newer_host("join sequences"),

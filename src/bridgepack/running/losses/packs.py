@@ -92,11 +92,13 @@ class SplitPacks:
             offsets = next(batch[name] for name in _OFFSETS if batch.get(name) is not None)
         except (TypeError, AttributeError, KeyError, StopIteration):
             return Doubt(reason="its rows are not packed")
-        if tokens.shape[0] != 1:
-            return Doubt(reason=f"it has {tokens.shape[0]} rows, where only one row can be told apart")
-        if not (tokens.is_cpu and mask.is_cpu and offsets.is_cpu):
+        try:
+            rows, masks, bounds = tokens.numpy(), mask.numpy(), offsets.numpy()
+        except TypeError:  # as torch says it
             return Doubt(reason="it is on the device already")
-        return self.find(tokens.numpy()[0], mask.numpy()[0] != 0, offsets.numpy().reshape(-1))
+        if len(rows) != 1:
+            return Doubt(reason=f"it has {len(rows)} rows, where only one row can be told apart")
+        return self.find(rows[0], masks[0] != 0, bounds.reshape(-1))
 
     def find(
         self, tokens: npt.NDArray[np.int64], is_trained: npt.NDArray[np.bool_], offsets: npt.NDArray[Any]

@@ -30,16 +30,16 @@ class RowWriter:
     part: RowsPart  #: of the next file
     num_micro_batches: int = 0  #: since the last file, those without rows included
     places: list[tuple[str, int, int, int]] = field(default_factory=list)  #: split, step, evaluation, pack
-    on_device: list[torch.Tensor] = field(default_factory=list)  #: [num_sequences, 2] each, float64
-    values: list[npt.NDArray[np.float64]] = field(default_factory=list)  #: the same, for earlier places
+    on_device: list[torch.Tensor] = field(default_factory=list)  #: [num_sequences + 1, 2] each, float64, as of a call
+    values: list[npt.NDArray[np.float64]] = field(default_factory=list)  #: [num_sequences, 2] each, for earlier places
 
     def add(self, calls: Sequence[Call], *, split: str, step: int, evaluation: int, num_micro_batches: int) -> None:
         """Keep the rows of a step; `evaluation` counts those of the start, from 1, and is 0 in training."""
         self.num_micro_batches += num_micro_batches
         for call in calls:
-            if isinstance(call.segments, Segments) and call.by_sequence is not None:
+            if isinstance(call.segments, Segments) and call.sums is not None:
                 self.places.append((split, step, evaluation, call.segments.pack))
-                self.on_device.append(call.by_sequence[:-1])
+                self.on_device.append(call.sums)
 
     def collect(self) -> None:
         """Move what is on the device into memory; waits for the device."""
@@ -47,7 +47,8 @@ class RowWriter:
             import torch
 
             sizes = [len(item) for item in self.on_device]
-            self.values += np.split(torch.cat(self.on_device).cpu().numpy(), np.cumsum(sizes)[:-1])
+            calls = np.split(torch.cat(self.on_device).cpu().numpy(), np.cumsum(sizes)[:-1])
+            self.values += [call[:-1] for call in calls]
             self.on_device.clear()
 
     @property

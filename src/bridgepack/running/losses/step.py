@@ -51,15 +51,14 @@ class LossStep:
         if mask is None:
             call.segments = Doubt(reason="the run has a loss function of its own")
             first = next(iter(getattr(loss_function, "args", ())), None)
-            return partial(self._loss_of_user, first, loss_function, call, len(packs.names))
-        return partial(self._loss, mask, loss_function, call, len(packs.names))
+            return partial(self._loss_of_user, first, loss_function, call)
+        return partial(self._loss, mask, loss_function, call)
 
     def _loss(
         self,
         mask: Any,
         loss_function: Callable[..., Any],
         call: Call,
-        num_sources: int,
         output: Any,
         *arguments: Any,
         **options: Any,
@@ -68,27 +67,26 @@ class LossStep:
         if arguments or options:  # it was called for something other than the loss
             return result
         try:
-            self._sum(call, mask, output, num_sources)
+            self._sum(call, mask, output)
         except Exception as error:  # whatever is wrong, the run must train
             self._losses.fail(error)
         return result
 
-    def _sum(self, call: Call, mask: Any, output: Any, num_sources: int) -> None:
+    def _sum(self, call: Call, mask: Any, output: Any) -> None:
         following = self._losses.following
         if following is None or self._losses.packs_read() is None:
             return
         if isinstance(output, tuple):  # a model that makes its own mask
             call.segments = Doubt(reason="the model makes a mask of its own")
             output, mask = output[0], output[1]
-        losses, weights = output.detach().reshape(-1).float(), mask.detach().reshape(-1).float()
-        sum_losses(call, losses, weights, num_sources=num_sources, num_ranks=following.num_context_ranks)
+        losses, weights = output.detach().reshape(-1), mask.detach().reshape(-1)
+        sum_losses(call, losses, weights, num_ranks=following.num_context_ranks)
 
     def _loss_of_user(
         self,
         first: Any,  # noqa: ARG002 (who looks at what is bound, as the guard does, finds it in its place)
         loss_function: Callable[..., Any],
         call: Call,
-        num_sources: int,
         *arguments: Any,
         **options: Any,
     ) -> Any:
@@ -97,7 +95,7 @@ class LossStep:
         if options or len(arguments) > 1 or self._losses.following is None:
             return result
         try:
-            call.by_source = reported_sums(result, num_sources=num_sources)
+            call.sums = reported_sums(result)
         except Exception as error:  # whatever is wrong, the run must train
             self._losses.fail(error)
         return result
