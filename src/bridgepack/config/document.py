@@ -124,6 +124,8 @@ def stated_values(value: Any, *, keeps_null: bool = True) -> Any:
 
     A section keeps its `kind`; empty sections are left out. `keeps_null` keeps null where null is the default.
     """
+    if value is None or isinstance(value, (str, int, float)):  # nearly all of them
+        return value
     if isinstance(value, Mapping):
         return {name: stated_values(item, keeps_null=keeps_null) for name, item in value.items()}
     if isinstance(value, list | tuple):

@@ -1,9 +1,9 @@
 """Settings under canonical names, those of 0.6, and under the names of a release: one table, read both ways."""
 
-import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from bridgepack.host.facts import copy_of
 from bridgepack.host.release import HostRelease
 
 #: Field of `dataset` before 0.6 -> what replaced it. 0.6 ignores the old names in silence.
@@ -45,7 +45,7 @@ def in_canonical_names(values: Mapping[str, Any], release: HostRelease) -> tuple
     """
     if not (release.renames or release.classes or release.values):
         return dict(values), {}
-    return move_to_canonical_names(copy.deepcopy(dict(values)), release)
+    return move_to_canonical_names(copy_of(dict(values)), release)
 
 
 def move_to_canonical_names(values: dict[str, Any], release: HostRelease) -> tuple[dict[str, Any], dict[str, str]]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 
 import numpy as np
@@ -101,7 +102,7 @@ class States:
     frozen: float = 2.0  #: a weight that is not trained
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Layout:
     """A layout of a model over GPUs."""
 
@@ -115,7 +116,7 @@ class Layout:
     modules: tuple[str, ...] = ()  #: else, modules that are, in the host's names
     splits_sequence: bool = True  #: sequence_parallel, where `tensor` is above 1
 
-    @property
+    @cached_property
     def data(self) -> int:
         """Copies of the model."""
         return geometry.data_parallel_size(
@@ -125,12 +126,12 @@ class Layout:
             context_parallel_size=self.context,
         )
 
-    @property
+    @cached_property
     def virtual(self) -> int:
         """Virtual stages of a pipeline rank; 1 without interleaving."""
         return max(len(self.layers) // self.pipeline, 1)
 
-    @property
+    @cached_property
     def multiple(self) -> int:
         """Required multiple of every sequence's length."""
         return geometry.pad_seq_to_mult(

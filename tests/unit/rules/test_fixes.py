@@ -3,7 +3,6 @@
 import re
 from collections import ChainMap
 from collections.abc import Iterator
-from copy import deepcopy
 from dataclasses import replace
 from itertools import chain, product
 from typing import Any
@@ -19,6 +18,7 @@ from bridgepack.config.recipe.host_paths import FIELDS
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.host import RELEASES
+from bridgepack.host.facts import copy_of
 from bridgepack.records import Finding, RunConfig
 from bridgepack.records.messages import Message, SettingNames, paths_in
 from bridgepack.rules.judging.environment import target_versions
@@ -140,7 +140,7 @@ def recipe_with(base: SFTRecipe, case: dict[str, Any]) -> tuple[SFTRecipe, RunCo
 
 def may_say(rule: RunRule, config: RunConfig, case: dict[str, Any]) -> bool:
     """Return whether a rule says something of a base's settings and a case's, which costs less than to ask a recipe."""
-    values = deepcopy(config.values)
+    values = copy_of(config.values)
     for path, value in case.get("set", {}).items():
         put(values, path, value)
     return bool(findings_on(replace(config, values=values), rule))

@@ -136,13 +136,12 @@ def _nowhere(
     owner: HostObject, name: str, settings: Mapping[str, Setting], overrides: Mapping[str, Any]
 ) -> Refusal | None:
     """Return the refusal of a name that an object does not have, or None."""
-    path = owner.below(name)
-    fields = {field for field in (*owner.node, *owner.fields) if not field.startswith("_")}
-    if name in fields or (not name.startswith("_") and is_left_out(owner.release, path)):
+    path, is_public = owner.below(name), not name.startswith("_")
+    if is_public and (name in owner.node or name in owner.fields or is_left_out(owner.release, path)):
         return None
     if not owner.kind:
         return None
-    names = sorted(fields)
+    names = sorted({field for field in (*owner.node, *owner.fields) if not field.startswith("_")})
     fix = did_you_mean(name, names, f"It has: {', '.join(names[:_MAX_NAMES])}.")
     change = _correction(owner, name, names, settings, overrides)
     refusal = _refusal(path, f"no field of {owner.title}", "one of its fields", fix, change)

@@ -43,11 +43,12 @@ class Setting:
 
 def with_overrides_in_fields(recipe: SFTRecipe) -> SFTRecipe:
     """Return a recipe with a field's value from the override that says the same quantity, where the field takes it."""
+    values = stated_values(recipe) if recipe.bridge_overrides else {}
     for path in overrides_in(recipe.bridge_overrides, recipe.release):
-        values = stated_values(recipe)
         if with_field(values, path, recipe.release):
             with suppress(ConfigError):
                 recipe = SFTRecipe.from_values(values)
+            values = stated_values(recipe)
     return recipe
 
 

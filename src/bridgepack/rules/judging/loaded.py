@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import NoneType
 from typing import Any
 
 from bridgepack.host.names import in_canonical_names
@@ -35,6 +36,10 @@ def with_host_defaults(config: RunConfig, versions: Versions) -> RunConfig:
     return replace(config, values={name: _fill_defaults(value, facts.defaults) for name, value in values.items()})
 
 
+#: Types of nearly all values: to ask whether one is a mapping takes longer.
+_PLAIN = frozenset({NoneType, bool, int, float, str, list, tuple})
+
+
 def _fill_defaults(value: Any, defaults_of_classes: Mapping[str, Mapping[str, Any]]) -> Any:
     """Return a section with the defaults of its class and of the classes nested in it."""
     if not isinstance(value, (dict, Mapping)):
@@ -43,7 +48,7 @@ def _fill_defaults(value: Any, defaults_of_classes: Mapping[str, Mapping[str, An
     sections = {
         key: _fill_defaults(inner, defaults_of_classes)
         for key, inner in value.items()
-        if _class_of(inner) in defaults_of_classes
+        if type(inner) not in _PLAIN and _class_of(inner) in defaults_of_classes
     }
     return {**defaults, **value, **sections} if sections or defaults else value
 
