@@ -12,6 +12,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data import identity as fingerprint_module
 from bridgepack.data.build import planned_build
 from bridgepack.data.identity import code_digest, source_digest, store_key, tokenization_identity
+from bridgepack.data.results import BuildOptions
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.errors import DataError
 from tests.support.small_builds import AS_HOST, tokenized_recipe, tokenized_row, with_changes, write_json_lines
@@ -22,7 +23,7 @@ ROWS = [tokenized_row(5, 6, 7), tokenized_row(8, 9)]
 
 
 def _fingerprint(recipe: SFTRecipe) -> str:
-    with planned_build(recipe) as plan:
+    with planned_build(recipe, options=BuildOptions(num_workers=0)) as plan:
         return plan.spec.fingerprint
 
 
