@@ -126,3 +126,13 @@ def test_the_image_copies_what_is_there() -> None:
     ignored = (PROJECT / ".dockerignore").read_text().split()
     assert not {"src", "recipes", "README.md", "LICENSE", "pyproject.toml"} & set(ignored)
     assert 'ENTRYPOINT ["bridgepack"]' in (PROJECT / "Dockerfile").read_text()
+
+
+def test_the_base_and_the_packages_of_the_image_are_pinned() -> None:
+    lines = (PROJECT / "Dockerfile").read_text().splitlines()
+    bases = [line.split()[1] for line in lines if line.startswith("FROM ")]
+    assert re.fullmatch(r"python:3\.12-slim@sha256:[0-9a-f]{64}", bases[0])
+    assert set(bases[1:]) == {"base"}
+    installs = [line for line in lines if "pip install" in line and not line.startswith("#")]
+    assert len(installs) == 3
+    assert all("--require-hashes" in line or "/wheels/" in line for line in installs)
