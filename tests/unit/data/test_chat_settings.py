@@ -249,6 +249,20 @@ def test_an_empty_block_is_the_answer_that_says_nothing(tmp_path: Path) -> None:
     assert trained(tokenizer, weighed, message_weights="mask") == []
 
 
+def test_a_block_of_which_the_tokenizer_drops_all_letters(tmp_path: Path) -> None:
+    """As in Megatron-Bridge, neither it nor a block behind it is trained. With weights there was a ValueError."""
+    template = "{% for m in messages %}{{ m.role }}:{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"
+    template += "{% endgeneration %}{% endif %};{% endfor %}"
+    dropping = {"type": "Replace", "pattern": {"String": "~"}, "content": ""}
+    family = Family(name="blocks", template=template, edit=lambda tokenizer: tokenizer.update(normalizer=dropping))
+    answers = [{"role": "assistant", "content": content} for content in ("one", "~", "two")]
+    turns = [turn for answer in answers for turn in (QUESTION, answer)]
+    tokenizer = loaded_tokenizer(tmp_path, family)
+
+    assert trained(tokenizer, turns) == ["one"]
+    assert trained(tokenizer, [*turns[:5], {**answers[2], "weight": 0}], message_weights="mask") == ["one"]
+
+
 @pytest.mark.parametrize(
     ("weights", "settings", "told"),
     [

@@ -27,6 +27,7 @@ from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
 from bridgepack.records import Manifest
 from tests.support import small_builds as small
 from tests.support.messages import mentions
+from tests.support.read_rows import given_row
 
 PROSE = "The wind rose in the night. Nobody slept."
 LONG = " ".join([PROSE] * 12)
@@ -102,6 +103,23 @@ def test_each_source_becomes_what_its_kind_says(
     alone = small.build(_recipe(sources[:1], chatml_tokenizer), tmp_path / "alone")
     assert alone.manifest.splits[0].statistics.num_sequences == 6
     assert {key: value for key, value in found.items() if key[0] == 0} == _sequences(tmp_path / "alone")
+
+
+def test_answers_of_chats_between_rows_of_other_kinds(sources: list[dict[str, Any]], chatml_tokenizer: Path) -> None:
+    """The segments of a batch are those of each chat alone, where its tokens are."""
+    recipe = _recipe(sources, chatml_tokenizer)
+    encoder = encoder_of(recipe.resolve(), _tokenizer(chatml_tokenizer))
+    rows = [CHATS[0], DOCUMENTS[0], CHATS[1], CHATS[2], DOCUMENTS[1]]
+    values = [encoder.prepare(given_row(row)).value for row in rows]
+
+    batch = encoder.encode(values)
+
+    for index, value in enumerate(values):
+        first = int(batch.offsets[index])
+        places = [(item.message, item.start - first, item.stop - first) for item in batch.segments.of_row(index)]
+        alone = encoder.encode([value]).segments.of_row(0)
+        assert places == [(item.message, item.start, item.stop) for item in alone]
+        assert [message for message, _, _ in places] == ([1, 1, 1] if "messages" in rows[index] else [])
 
 
 def test_documents_are_split_where_chats_are_dropped(

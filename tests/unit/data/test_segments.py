@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from itertools import batched
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,3 +60,11 @@ def test_tokens_that_are_left_out(edges: list[int], spans: list[tuple[int, int]]
         assert kind == kinds[message]
         assert places[message][0] <= start
         assert stop <= places[message][1]
+
+
+def test_conversations_as_one_text_each() -> None:
+    table = Segments.one_text_each(np.array([0, 3, 3, 5]))
+
+    assert table.of_row(0) == [Segment(0, NO_ANSWER, TEXT, 0, 3)]
+    assert table.of_row(1) == []
+    assert table.of_row(2) == [Segment(2, NO_ANSWER, TEXT, 3, 5)]

@@ -18,7 +18,6 @@ from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.data.sequences.loading import load_stage
 from bridgepack.data.sequences.over_long import SequencePolicy
 from bridgepack.data.served.compare import ServedAnswer
-from bridgepack.data.served.counts import count_trained
 from bridgepack.data.served.rows import ServedRows
 from bridgepack.data.served.tokens import KnownText
 from bridgepack.data.tokenizers.cutting import CuttingTokens
@@ -333,6 +332,29 @@ def test_an_answer_that_lost_its_end(tmp_path: Path) -> None:
     assert mentions(answers[1].detail, "truncated", "answer lost its end")
 
 
+def test_an_answer_that_differs_may_lose_its_end_too(tmp_path: Path) -> None:
+    """What is cut off is not packed, so it does not count; 64 tokens end before the last answer, 75 within it."""
+    found = {}
+    for size in (64, 75):
+        served = Served.of(
+            tmp_path / str(size),
+            BY_NAME["Qwen2.5"],
+            preprocessing={"over_long": "truncate"},
+            packing={"packed_sequence_size": size},
+            serving=OTHER_SYSTEM,
+        )
+        found[size] = [(str(answer.kind), answer.num_trained_tokens) for answer in served.answers(PLAIN)]
+    assert found == {64: [(CONTEXT, 10)], 75: [(CONTEXT, 10), (CONTEXT, 5)]}
+
+
+def test_tokens_that_are_left_out_of_an_answer_that_lost_its_end_do_not_count(tmp_path: Path) -> None:
+    """The answer is cut within its thought, which is not trained."""
+    sizes = {"packed_sequence_size": 150}
+    served = Served.of(tmp_path, BY_NAME["SmolLM3"], preprocessing={**MASKED, "over_long": "truncate"}, packing=sizes)
+    (answer,) = served.answers(INNER)
+    assert (str(answer.kind), answer.num_trained_tokens) == ("cut-on-purpose", len("So. "))
+
+
 def test_other_kinds_of_rows_are_refused(tmp_path: Path, chatml_tokenizer: Path) -> None:
     recipe = small_recipe("rows.jsonl", chatml_tokenizer, preprocessing={"kind": "prompt_completion"})
     with pytest.raises(ConfigError, match=r"preprocessing\.kind is prompt_completion; .* kind chat"):
@@ -361,20 +383,74 @@ def test_tokens_of_a_text_that_begins_alike(tmp_path: Path, family: Any) -> None
     assert num_checked > 0
 
 
+#: A row whose first answer has a thought inside, longer than the question behind it.
+INNER: Mapping[str, Any] = {
+    "messages": [
+        *PLAIN["messages"][:1],
+        {"role": "assistant", "content": f"So. <think>\n{'t' * 200}\n</think>\n\nAnswer 1."},
+        *PLAIN["messages"][2:],
+    ]
+}
+#: Trained tokens of INNER's answers without the thought, and with it; two line ends are one token.
+OUTSIDE, INSIDE = [len("So. </think>") + 1 + len("Answer 1.") + 1, len("Answer 2.") + 1], len("<think>\n\n") + 200
+#: Has an effect on what precedes each answer, so that no token of it is where it is when it is served.
+OTHER_SYSTEM: Mapping[str, Any] = MappingProxyType({"system": "Be kind."})
+MASKED: Mapping[str, Any] = MappingProxyType({"reasoning_loss": "mask"})
+
+
+def _in_blocks(template: str) -> str:
+    """Return SmolLM3's template with two generation blocks in an answer: up to the end of its thought, and the rest."""
+    content = "message.content | default('', true)"
+    header = f"{{{{- '<|im_start|>assistant\\n' + {content} -}}}}"
+    assert header in template
+    blocks = f"""{{{{- '<|im_start|>assistant\\n' -}}}}
+    {{%- set parts = ({content}).rpartition('</think>') -%}}
+    {{%- if parts[1] -%}}{{%- generation -%}}{{{{- parts[0] + parts[1] -}}}}{{%- endgeneration -%}}{{%- endif -%}}
+    {{%- generation -%}}{{{{- parts[2] -}}}}{{%- endgeneration -%}}"""
+    return template.replace(header, blocks)
+
+
+@pytest.mark.parametrize("in_blocks", [False, True], ids=["markers", "blocks"])
 @pytest.mark.parametrize(
-    ("mask", "spans", "expected"),
+    ("preprocessing", "serving", "expected"),
     [
-        ([0, 1, 1, 0, 1], [None, (4, 5)], [2, 1]),
-        ([0, 1, 1, 0, 1], [None, None], [2, 1]),
-        ([0, 1, 1, 0, 1, 0, 0, 0, 1], [None, None], [3, 1]),
-        ([0, 1, 1, 0, 1, 1], [(2, 5)], [4]),
-        ([0, 1, 1, 0, 0], [None, None], [2, 0]),
-        ([1, 0, 1, 0, 1], [None, (2, 3), None], [1, 1, 1]),
-        ([0, 0], [], []),
+        (MASKED, OTHER_SYSTEM, OUTSIDE),
+        (MASKED, {}, OUTSIDE),
+        (NONE, OTHER_SYSTEM, [OUTSIDE[0] + INSIDE, OUTSIDE[1]]),
+        ({"loss_mode": "last_turn"}, OTHER_SYSTEM, OUTSIDE[1:]),
     ],
+    ids=["unknown places", "known places", "nothing left out", "the last"],
 )
-def test_each_trained_token_counts_for_one_answer(mask: list[int], spans: Any, expected: list[int]) -> None:
-    assert count_trained(np.array(mask, dtype=np.int8), spans) == expected
+def test_each_trained_token_counts_for_its_answer(
+    tmp_path: Path, in_blocks: bool, preprocessing: Any, serving: Any, expected: list[int]
+) -> None:
+    """A thought that is left out within an answer is no boundary of answers, however long it is."""
+    family = BY_NAME["SmolLM3"]
+    family = replace(family, template=_in_blocks(family.template)) if in_blocks else family
+    served = Served.of(tmp_path, family, preprocessing=preprocessing, serving=serving)
+    answers = served.answers(INNER)
+    assert {answer.kind == CONTEXT for answer in answers} == {bool(serving)}
+    assert [answer.num_trained_tokens for answer in answers] == expected
+
+
+def test_an_answer_of_unknown_place_between_two_that_are_known(tmp_path: Path) -> None:
+    """Its thought is longer than what stands between the answers."""
+    family = BY_NAME["SmolLM3"]
+    refusal = "{%- if add_generation_prompt and messages[-1].content == 'Again?' -%}{{- raise_exception('no') -}}"
+    family = replace(family, template=f"{refusal}{{%- endif -%}}{family.template}")
+    middle = [{"role": "user", "content": "Again?"}, INNER["messages"][1]]
+    row = {"messages": [*PLAIN["messages"][:2], *middle, *PLAIN["messages"][2:]]}
+    answers = Served.of(tmp_path, family, preprocessing=MASKED).answers(row)
+    assert [str(answer.kind) for answer in answers] == [EQUAL, REFUSED, EQUAL]
+    assert [answer.num_trained_tokens for answer in answers] == [len("Answer 1.") + 1, *OUTSIDE]
+
+
+def test_tokens_of_a_block_with_several_answers_count_where_they_are_served(tmp_path: Path) -> None:
+    """Whose a token is in a block of the whole chat is unknown; what a server or the model writes of it is known."""
+    family = BY_NAME["Qwen2.5"]
+    template = f"{{%- generation -%}}{family.template}{{%- endgeneration -%}}"
+    served = Served.of(tmp_path, replace(family, template=template))
+    assert [answer.num_trained_tokens for answer in served.answers(PLAIN)] == [len("assistant\nAnswer 1.") + 1] * 2
 
 
 def test_a_long_conversation_is_compared_in_a_moment(tmp_path: Path) -> None:

@@ -52,6 +52,13 @@ class Segments:
         return cls(**{item.name: column for item, column in zip(fields(cls), columns, strict=True)}).check()
 
     @classmethod
+    def one_text_each(cls, offsets: IntArray) -> Self:
+        """Return each conversation as one text that is no answer's; `offsets` have shape [num_conversations + 1]."""
+        rows, start, stop = np.arange(len(offsets) - 1), offsets[:-1], offsets[1:]
+        columns = {"message": np.full(len(rows), NO_ANSWER), "kind": np.full(len(rows), Kind.TEXT)}
+        return cls(row=rows, start=start, stop=stop, **columns).only(start < stop).check()
+
+    @classmethod
     def concatenate(cls, parts: Sequence[Self]) -> Self:
         """Return several tables as one, ascending."""
         columns = {item.name: np.concatenate([getattr(part, item.name) for part in parts]) for item in fields(cls)}
@@ -61,6 +68,14 @@ class Segments:
     def only(self, is_kept: npt.NDArray[np.bool_]) -> Self:
         """Return the segments that are kept."""
         return replace(self, **{item.name: getattr(self, item.name)[is_kept] for item in fields(self)})
+
+    def move(self, rows: Sequence[int], shifts: IntArray) -> Self:
+        """Return segments with other rows, and with starts that are shifted; both shapes [num_conversations].
+
+        They may be out of order.
+        """
+        shift = shifts[self.row]
+        return replace(self, row=np.array(rows)[self.row], start=self.start + shift, stop=self.stop + shift)
 
     def answers_of(self, row: int) -> list[Segment]:
         """Return what each answer of a conversation says, with its end."""

@@ -52,56 +52,55 @@ class BlockAnswers:
                 rows += answers
                 continue
             first = int(flat.offsets[row])
-            try:
-                messages = limit(partial(self._messages_of, ranges=ranges), chat)
-            except RowError as error:
-                errors[row] = error
-                continue
+            messages = [NO_ANSWER] * len(ranges)
+            if self._names_answers or chat.conversation.untrained:
+                try:
+                    messages = limit(partial(messages_of_blocks, self._finder), chat)
+                except RowError as error:
+                    errors[row] = error
+                    continue
             texts = [
                 Segment(row, message, Kind.TEXT, first + start, first + stop)
-                for message, (start, stop) in zip(messages, ranges, strict=True)
+                for message, (start, stop) in zip(messages, ranges, strict=False)  # what has no token is no block
             ]
             rows += _without_overlaps(texts, [item for item in answers if item.kind == Kind.END])
         return Segments.of(rows)
 
-    def _messages_of(self, chat: RenderedChat, *, ranges: Sequence[Range]) -> list[int]:
-        """Return the message that each block says; `NO_ANSWER` if it is no answer, or nobody asks.
 
-        Raises:
-            RowError: that is unknown.
-        """
-        conversation = chat.conversation
-        if not self._names_answers and not conversation.untrained:
-            return [NO_ANSWER] * len(ranges)
-        try:
-            texts, spots = self._finder.place(
-                conversation.messages, conversation.tools, conversation.template_kwargs, chat.text
-            )
-        except UnplaceableError as error:
-            raise _untold(conversation, ranges, str(error)) from None
-        messages: list[int | None] = []
-        for start, stop in chat.spans or ():
-            inside = {texts[spot.text].message for spot in spots if start <= spot.start and spot.stop <= stop}
-            answers = {message for message in inside if conversation.messages[message]["role"] == ASSISTANT}
-            if len(answers) > 1:
-                raise _untold(conversation, ranges, "a block holds several answers")
-            messages.append(next(iter(answers), NO_ANSWER if inside else None))
-        silent = _answers(conversation) - {message for message in messages if message is not None}
-        if messages.count(None) == len(silent):
-            ascending = iter(sorted(silent))
-            return [next(ascending) if message is None else message for message in messages]
-        if None in messages:
-            raise _untold(conversation, ranges, "a block says nothing")
-        return [message for message in messages if message is not None]
+def messages_of_blocks(finder: AnswerFinder, chat: RenderedChat) -> list[int]:
+    """Return the message that each of the chat's generation blocks says; `NO_ANSWER` if it is no answer.
+
+    Raises:
+        RowError: that is unknown.
+    """
+    conversation = chat.conversation
+    try:
+        texts, spots = finder.place(conversation.messages, conversation.tools, conversation.template_kwargs, chat.text)
+    except UnplaceableError as error:
+        raise _untold(chat, str(error)) from None
+    messages: list[int | None] = []
+    for start, stop in chat.spans or ():
+        inside = {texts[spot.text].message for spot in spots if start <= spot.start and spot.stop <= stop}
+        answers = {message for message in inside if conversation.messages[message]["role"] == ASSISTANT}
+        if len(answers) > 1:
+            raise _untold(chat, "a block holds several answers")
+        messages.append(next(iter(answers), NO_ANSWER if inside else None))
+    silent = _answers(conversation) - {message for message in messages if message is not None}
+    if messages.count(None) == len(silent):
+        ascending = iter(sorted(silent))
+        return [next(ascending) if message is None else message for message in messages]
+    if None in messages:
+        raise _untold(chat, "a block says nothing")
+    return [message for message in messages if message is not None]
 
 
 def _answers(conversation: Conversation) -> set[int]:
     return {index for index, message in enumerate(conversation.messages) if message["role"] == ASSISTANT}
 
 
-def _untold(conversation: Conversation, ranges: Sequence[Range], why: str) -> RowError:
-    num_turns = len(_answers(conversation))
-    detail = f"{num_turns} assistant turns but {len(ranges)} trained spans, so untrained turns cannot be found ({why})"
+def _untold(chat: RenderedChat, why: str) -> RowError:
+    num_turns, num_blocks = len(_answers(chat.conversation)), len(chat.spans or ())
+    detail = f"{num_turns} assistant turns but {num_blocks} trained spans, so untrained turns cannot be found ({why})"
     return RowError(DropReason.NO_ASSISTANT_MASK, detail)
 
 

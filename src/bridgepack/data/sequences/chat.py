@@ -79,7 +79,7 @@ class ChatEncoder:
         reader = ConversationReader(settings, forms, as_host=as_host, template=template, thought_fields=fields)
         self._read = reader.read
         self._null_hint = _null_hint(settings, forms)
-        self._masks = TrainedAnswers(tokenizer, settings, markers, trims_openings=trims_openings)
+        self._answers = TrainedAnswers(tokenizer, settings, markers, trims_openings=trims_openings)
         parts = PartMaker(tokenizer, settings, markers, self._render, max_runtime_length)
         self._make: Callable[[Conversation], RenderedChat | Parts] = parts.parts if parts.may_split else self._render
         self._losses = LostContentFinder(tokenizer, markers, settings.loss_mode)
@@ -88,7 +88,7 @@ class ChatEncoder:
         self._endless = (_ENDLESS,) if is_endless else ()
         self._doubled = DoubledInChats(tokenizer, markers)
         self._tools = ToolFindings(tokenizer.config.chat_template_kwargs)
-        self._answers = AnswerFindings(tokenizer.chat_template or "")
+        self._answer_findings = AnswerFindings(tokenizer.chat_template or "")
         self._never_trained = sorted(tokenizer.never_trained_ids) if settings.masks_control_tokens else []
 
     def prepare(self, row: ReadRow) -> Prepared:
@@ -137,7 +137,7 @@ class ChatEncoder:
             + (tuple(losses_of(unread)) if unread else ())
             + self._doubled.find(conversation, text)
             + self._tools.find(conversation)
-            + tuple(self._answers.find(conversation))
+            + tuple(self._answer_findings.find(conversation))
         )
         if losses and any(
             loss.kind == LostKind.MEDIA for loss in losses
@@ -158,10 +158,11 @@ class ChatEncoder:
         """Return the tokens and masks of conversations; raises DataError if many take too much time or memory."""
         errors: dict[int, RowError] = {}
         with TimeLimit() as limit:  # masks may need renders of a conversation's parts
-            flat, mask = self._masks.encode(rows, errors, limit)
+            flat, segments = self._answers.encode(rows, errors, limit)
+        mask = segments.mask(len(flat.input_ids))
         mask_out(mask, flat.input_ids, self._never_trained)
         num_context = np.full(len(rows), -1, dtype=np.int32)
-        return FlatBatch(flat.input_ids, mask, flat.offsets, num_context, errors)
+        return FlatBatch(flat.input_ids, mask, flat.offsets, num_context, errors, segments)
 
     def _unread(self, row: ReadRow, chat: RenderedChat) -> Iterator[Loss]:
         """Yield the row's settings that the recipe ignores, and thoughts that the recipe expects but the text lacks."""

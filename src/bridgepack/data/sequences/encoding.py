@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy.typing as npt
 
+from bridgepack.data.answers.segments import Segments
 from bridgepack.data.tokenizers.limits import TimeLimit
 from bridgepack.errors import RowError
 from bridgepack.geometry import IntArray
@@ -63,6 +64,8 @@ class FlatBatch:
     num_context: npt.NDArray[Any]  #: shape [num_rows], int32, see `Encoded`
     #: position of a row -> why it has no mask; its tokens are ignored
     errors: Mapping[int, RowError] = field(default_factory=dict)
+    #: what the masks of conversations are made of; tokens that are never trained stand in it; empty for other rows
+    segments: Segments = field(default_factory=lambda: Segments.of(()))
 
 
 class Encoder(Protocol):

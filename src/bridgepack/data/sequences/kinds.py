@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bridgepack.data.answers.segments import Segments
 from bridgepack.data.sequences.encoding import Encoder, FlatBatch, Prepared
 from bridgepack.errors import RowError
 from bridgepack.records.rows import ReadRow
@@ -50,12 +51,14 @@ def _in_order(num_rows: int, parts: Sequence[tuple[Sequence[int], FlatBatch]]) -
     offsets = np.concatenate(([0], np.cumsum(lengths)))
     input_ids, loss_mask = np.empty(offsets[-1], dtype=np.int32), np.empty(offsets[-1], dtype=np.int8)
     errors: dict[int, RowError] = {}
+    segments: list[Segments] = []
     for places, batch in parts:
+        segments.append(batch.segments.move(places, offsets[places] - batch.offsets[:-1]))
         errors |= {places[index]: error for index, error in batch.errors.items()}
         for place, positions in zip(places, _slices(batch), strict=True):
             input_ids[offsets[place] : offsets[place + 1]] = batch.input_ids[positions]
             loss_mask[offsets[place] : offsets[place + 1]] = batch.loss_mask[positions]
-    return FlatBatch(input_ids, loss_mask, offsets, num_context, errors)
+    return FlatBatch(input_ids, loss_mask, offsets, num_context, errors, Segments.concatenate(segments))
 
 
 def _slices(batch: FlatBatch) -> Iterator[slice]:

@@ -1,6 +1,6 @@
-"""Masks of the answers that a recipe trains: which answers, and up to where.
+"""The answers that a recipe trains, as segments: which answers, and up to where.
 
-Answers are segments; each setting leaves out some of them, and the mask is made of the rest, last.
+Each setting leaves out some of them. The mask is made of the rest, last (`Segments.mask`).
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from bridgepack.data.tokenizers.engines import FlatIds, join_ids
 from bridgepack.data.tokenizers.limits import TimeLimit
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
-from bridgepack.records import MaskArray, TokenArray
+from bridgepack.records import TokenArray
 
 
 class TrainedAnswers:
@@ -57,14 +57,14 @@ class TrainedAnswers:
 
     def encode(
         self, rows: Sequence[RenderedChat], errors: dict[int, RowError], limit: TimeLimit
-    ) -> tuple[FlatIds, MaskArray]:
-        """Return tokens and token-aligned masks; adds to `errors` why a row has no mask."""
+    ) -> tuple[FlatIds, Segments]:
+        """Return tokens and what is trained of them; adds to `errors` why that is unknown for a row."""
         if self._blocks is None:
             flat = self._tokenizer.engine.encode_flat([row.text for row in rows])
         else:
             flat, ranges = self._with_blocks(rows, errors)
         if self._settings.loss_mode == "full":
-            return flat, np.ones(len(flat.input_ids), dtype=np.int8)
+            return flat, Segments.one_text_each(flat.offsets)
         if self._blocks is not None:
             segments = self._blocks.find(rows, ranges, flat, errors, limit)
         else:
@@ -77,7 +77,7 @@ class TrainedAnswers:
             segments = self._without_blanks_after_eos(segments, flat.input_ids)
         if self._prompts is not None or self._reasoning is not None or self._openings.sequences:
             segments = self._within_turns(segments, rows, flat, errors, limit)
-        return flat, segments.mask(len(flat.input_ids))
+        return flat, segments
 
     def _with_blocks(
         self, rows: Sequence[RenderedChat], errors: dict[int, RowError]

@@ -30,14 +30,19 @@ import numpy.typing as npt
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.config.recipe.serving import ServingConfig
 from bridgepack.data.answers.facts import chat_end_of
+from bridgepack.data.answers.finder import AnswerFinder
+from bridgepack.data.answers.regions import TurnTexts
+from bridgepack.data.answers.segments import NO_ANSWER
+from bridgepack.data.sequences.blocks import messages_of_blocks
 from bridgepack.data.sequences.conversation import Conversation
 from bridgepack.data.sequences.markers import ASSISTANT, infer_markers, markers_from_recipe
 from bridgepack.data.sequences.masks import RenderedChat
 from bridgepack.data.sequences.thoughts import ReasoningMasks
-from bridgepack.data.served.counts import Span, count_trained
+from bridgepack.data.served.answer_tokens import AnswerTokens, Span
 from bridgepack.data.served.renders import ServerRenders
 from bridgepack.data.served.tokens import KnownText, first_unequal
 from bridgepack.data.tokenizers.cutting import CuttingTokens
+from bridgepack.data.tokenizers.limits import STOPPED
 from bridgepack.data.tokenizers.probe import end_of_turn_ids
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
@@ -65,7 +70,9 @@ class ServedAnswer:
     token: int | None = None  #: the first token that differs, from 0; None if none does or it is unknown
     trained_text: str = ""  #: text around it in the packed tokens
     served_text: str = ""  #: text around it in what is served; empty if the texts are the same
-    span: Span | None = None  #: its tokens in the sequence, from the end of S to the end of L; None if unknown
+    #: its tokens in the sequence: from the end of S to the end of L where the training text has both, else those that
+    #: the mask has for it; None if unknown
+    span: Span | None = None
     straddles: bool = False  #: a token lies across the end of S, so that no mask makes the answer equal
     is_never_shown: bool = False  #: the template writes other text than S before it even if it is the last
 
@@ -80,6 +87,7 @@ class ServedComparer:
         self._tokenizer, self._settings, self._shows_texts = tokenizer, settings, shows_texts
         self._renders = ServerRenders(tokenizer, serving)
         self._cutting = CuttingTokens(tokenizer)
+        self._finder = AnswerFinder(tokenizer, TurnTexts())
         self._unlearned = _Unlearned(tokenizer) if settings.reasoning_loss == "mask" else None
         recipe_markers = settings.assistant_markers
         markers = infer_markers(tokenizer) if recipe_markers is None else markers_from_recipe(tokenizer, recipe_markers)
@@ -94,22 +102,40 @@ class ServedComparer:
         """Number of characters rendered so far."""
         return self._renders.num_characters
 
-    def compare(self, chat: RenderedChat, input_ids: TokenArray, mask: MaskArray) -> list[ServedAnswer]:
+    def name_blocks(self, chat: RenderedChat, tokens: AnswerTokens) -> AnswerTokens:
+        """Return the tokens of a conversation's answers with whose each generation block is, if that can be told.
+
+        Raises:
+            RowError: a render takes too much time or memory.
+        """
+        if chat.spans is None or NO_ANSWER not in tokens.places or self._settings.loss_mode == "full":
+            return tokens
+        try:
+            messages = messages_of_blocks(self._finder, chat)
+        except RowError as error:
+            if error.reason in STOPPED:
+                raise
+            return tokens
+        (encoding,) = self._tokenizer.encode_with_places([chat.text])
+        return tokens.with_blocks(messages, self._tokenizer.ranges_of_blocks(encoding, chat.spans))
+
+    def compare(self, chat: RenderedChat, input_ids: TokenArray, tokens: AnswerTokens) -> list[ServedAnswer]:
         """Return the trained answers of a conversation, in order.
 
-        `input_ids` and `mask` are those of its uncut sequence, shape [num_tokens], the mask token-aligned and as it is
-        in the packs.
+        `input_ids` are those of its uncut sequence, shape [num_tokens].
         """
         known_text = KnownText(self._tokenizer, self._cutting, chat.text, input_ids)
+        is_full = self._settings.loss_mode == "full"
         answers: list[ServedAnswer] = []
         for turn in self._trained_turns(chat.conversation):
             previous_end = answers[-1].span[1] if answers and answers[-1].span else None if answers else 0
-            answers.append(self._answer(chat.conversation, turn, known_text, mask, previous_end))
-        if self._settings.loss_mode == "full":
-            counts = [self._served_length(chat.conversation, answer.turn - 1, known_text) for answer in answers]
-        else:
-            counts = count_trained(mask, [answer.span for answer in answers])
-        return [replace(answer, num_trained_tokens=count) for answer, count in zip(answers, counts, strict=True)]
+            answer = self._answer(chat.conversation, turn, known_text, tokens, previous_end)
+            if is_full:
+                count = self._served_length(chat.conversation, turn, known_text)
+            else:
+                count = tokens.num_trained(turn, answer.span)
+            answers.append(replace(answer, span=answer.span or tokens.span(turn), num_trained_tokens=count))
+        return answers
 
     def _trained_turns(self, conversation: Conversation) -> list[int]:
         turns = [index for index, message in enumerate(conversation.messages) if message["role"] == ASSISTANT]
@@ -117,7 +143,12 @@ class ServedComparer:
         return [turn for turn in turns if turn not in conversation.untrained]
 
     def _answer(
-        self, conversation: Conversation, turn: int, known_text: KnownText, mask: MaskArray, previous_end: int | None
+        self,
+        conversation: Conversation,
+        turn: int,
+        known_text: KnownText,
+        tokens: AnswerTokens,
+        previous_end: int | None,
     ) -> ServedAnswer:
         """Return one answer; `previous_end` is the end of the answer before it, None if unknown."""
         number = turn + 1
@@ -134,7 +165,7 @@ class ServedComparer:
             )
         server_ids = known_text.tokens_of(before)
         if not through.startswith(before) or not known_text.text.startswith(through.rstrip()):
-            span = _run_from(mask, min(len(server_ids), len(mask)))
+            span = tokens.span(turn) or (len(server_ids), len(server_ids))
             return replace(self._differing(number, ServedKind.ANSWER, _OTHER_ANSWER, known_text, through), span=span)
         through_ids = self._without_blanks(known_text.tokens_of(through))
         span = len(server_ids), max(len(through_ids), len(server_ids))
@@ -148,7 +179,7 @@ class ServedComparer:
         if previous_end is None and turn and conversation.messages[turn - 1]["role"] == ASSISTANT:
             previous_end = span[0]
         is_followed = any(message["role"] == ASSISTANT for message in conversation.messages[turn + 1 : turn + 2])
-        case = _MaskCase(number, known_text, mask, span, previous_end or 0, is_followed=is_followed)
+        case = _MaskCase(number, known_text, tokens.mask, span, previous_end or 0, is_followed=is_followed)
         return self._judge(case)
 
     def _differing(
@@ -270,16 +301,6 @@ class _Unlearned:
             for first, behind in reasoning.tokens([span] if start < stop else [], text):
                 is_thought[first - start : behind - start] = is_unlearned
         return is_thought
-
-
-def _run_from(mask: MaskArray, start: int) -> Span:
-    """Return the first run of trained tokens from a token on; an empty one if there is none."""
-    trained_tokens = np.flatnonzero(mask[start:]) + start
-    if not len(trained_tokens):
-        return start, start
-    first = int(trained_tokens[0])
-    untrained_tokens = np.flatnonzero(mask[first:] == 0)
-    return first, first + int(untrained_tokens[0]) if len(untrained_tokens) else len(mask)
 
 
 def _tokens(count: int) -> str:

@@ -14,8 +14,8 @@ from bridgepack.data.sequences.kinds import EncoderOfKinds, OfKind
 from bridgepack.data.sequences.markers import ASSISTANT
 from bridgepack.data.sequences.masks import RenderedChat
 from bridgepack.data.sequences.over_long import REASONS, SequencePolicy
+from bridgepack.data.served.answer_tokens import AnswerTokens, Span
 from bridgepack.data.served.compare import ServedAnswer, ServedComparer
-from bridgepack.data.served.counts import Span
 from bridgepack.data.tokenizers.limits import TimeLimit
 from bridgepack.errors import ConfigError, RowError
 from bridgepack.records import CURING_SETTINGS, DropReason, MaskArray, ServedKind, TokenArray
@@ -34,6 +34,8 @@ _SPLIT = (
 )
 #: Reasons for which a piece of a conversation is dropped alone.
 _OF_PIECES = frozenset({*REASONS, DropReason.TRUNCATED_NO_TRAINED_TOKEN})
+#: Kinds that an answer keeps if a part of it is cut off.
+_WORSE_THAN_CUT = frozenset({ServedKind.REFUSED, ServedKind.CONTEXT})
 #: Rendering a message costs as much as so many characters.
 _MESSAGE_COST = 300
 
@@ -141,15 +143,17 @@ class ServedRows:
                 yield kept_spans, 0
                 continue
             num_tokens = sum(stop - start - 1 for start, stop in kept_spans)
-            case = chat, ids, self.policy.mask_of_row(ids, mask)
+            tokens = AnswerTokens.of(batch.segments.of_row(index), self.policy.mask_of_row(ids, mask), start)
+            case = _Case(chat, ids, tokens, kept_spans)
             try:
-                answers = limit(self._compare, case) if limit is not None else self._compare(case)
-                yield _packed_answers(answers, kept_spans, splits=self.policy.splits), num_tokens
+                yield limit(self._compare, case) if limit is not None else self._compare(case), num_tokens
             except RowError as error:
                 yield [ServedAnswer(turn=1, kind=ServedKind.REFUSED, detail=error.detail)], num_tokens
 
-    def _compare(self, case: tuple[RenderedChat, TokenArray, MaskArray]) -> list[ServedAnswer]:
-        return self.comparer.compare(*case)
+    def _compare(self, case: _Case) -> list[ServedAnswer]:
+        tokens = self.comparer.name_blocks(case.chat, case.tokens)
+        answers = self.comparer.compare(case.chat, case.input_ids, tokens)
+        return _packed_answers(answers, tokens, case.kept_spans, splits=self.policy.splits)
 
     def _kept_spans(self, ids: TokenArray, mask: MaskArray, num_context: int) -> list[Span] | RowError:
         """Return which tokens of an uncut sequence are packed, sequence by sequence, or why none are."""
@@ -166,6 +170,15 @@ class ServedRows:
         if isinstance(cut, RowError):
             return cut
         return [(piece.first_token, piece.first_token + len(piece[0])) for piece in cut]
+
+
+class _Case(NamedTuple):
+    """A conversation's uncut sequence, and which of its tokens are packed."""
+
+    chat: RenderedChat
+    input_ids: TokenArray
+    tokens: AnswerTokens
+    kept_spans: Sequence[Span]
 
 
 class _Piece(NamedTuple):
@@ -224,7 +237,9 @@ def num_rendered(chat: RenderedChat) -> int:
     return 2 * num_answers * (len(chat.text) + _MESSAGE_COST * len(messages))
 
 
-def _packed_answers(answers: Sequence[ServedAnswer], kept_spans: Sequence[Span], *, splits: bool) -> list[ServedAnswer]:
+def _packed_answers(
+    answers: Sequence[ServedAnswer], tokens: AnswerTokens, kept_spans: Sequence[Span], *, splits: bool
+) -> list[ServedAnswer]:
     """Return the answers that are packed, with what became of those whose beginning or end was cut off."""
     packed_answers = []
     for answer in answers:
@@ -232,11 +247,14 @@ def _packed_answers(answers: Sequence[ServedAnswer], kept_spans: Sequence[Span],
         if span is None or any(start == 0 and span[1] <= stop for start, stop in kept_spans):
             packed_answers.append(answer)
         elif splits:
-            packed_answers.append(replace(answer, kind=ServedKind.CONTEXT, detail=_SPLIT, token=span[0]))
+            is_worse = answer.kind in _WORSE_THAN_CUT
+            cut = answer if is_worse else replace(answer, kind=ServedKind.CONTEXT, detail=_SPLIT, token=span[0])
+            packed_answers.append(cut)
         elif any(start <= span[0] < stop for start, stop in kept_spans):
-            detail = "the sequence was truncated, and the answer lost its end"
-            num_kept = max(stop for _, stop in kept_spans) - span[0]
-            num_tokens = min(answer.num_trained_tokens, num_kept)
-            cut = replace(answer, kind=ServedKind.CUT, detail=detail, token=span[0], num_trained_tokens=num_tokens)
+            num_tokens = tokens.num_trained(answer.turn - 1, span, before=max(stop for _, stop in kept_spans))
+            cut = replace(answer, num_trained_tokens=num_tokens)
+            if answer.kind not in _WORSE_THAN_CUT:
+                detail = "the sequence was truncated, and the answer lost its end"
+                cut = replace(cut, kind=ServedKind.CUT, detail=detail, token=span[0])
             packed_answers.append(cut)
     return packed_answers
