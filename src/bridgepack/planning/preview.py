@@ -13,10 +13,12 @@ import numpy.typing as npt
 
 from bridgepack.bridge.wiring import Packs, RunLength, run_length
 from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.answers.facts import TemplateFacts
 from bridgepack.data.artifact.inspection import SequenceView, view_sequences
 from bridgepack.data.artifact.origins import Origin
 from bridgepack.data.build import find_files
 from bridgepack.data.reading.rows import read_range, sampled_rows
+from bridgepack.data.sequences.marking.of_recipe import facts_for, markers_for
 from bridgepack.data.served.sample import sample_answers
 from bridgepack.data.stages.finish import FinishSettings
 from bridgepack.data.stages.split import unread_fields
@@ -94,6 +96,7 @@ class Preview(Result):
         run: length of the run over the training packs; None if their number is unknown or 0.
         loses_text: whether the tokenizer loses text, such as spaces, that its own tokenizer.json keeps.
         lost_flags: added tokens whose flags Megatron-Core takes away, so that a server cuts texts into other tokens.
+        template: what the chat template writes around answers; None for rows that are no conversations.
         forms: field of preprocessing that is `auto` -> what is decided for the chat template, as in the manifest.
         num_sequences: split -> sequences, as `num_packs`.
         stopped_early: whether reading took too long, so that it ended before the sample was complete.
@@ -115,6 +118,7 @@ class Preview(Result):
     forms: Mapping[str, Any]
     stopped_early: bool
     stops: Mapping[str, str]
+    template: TemplateFacts | None = None
     served: ServedRecord | None = None
     skipped: Mapping[str, SkippedFiles] = field(default_factory=dict)
     lost_flags: tuple[LostFlags, ...] = ()
@@ -180,12 +184,18 @@ def preview_recipe(recipe: SFTRecipe, *, num_rows: int = 5) -> Preview:
         run=run_length(recipe, Packs(folder="", num_packs=num_packs)) if num_packs.get(TRAIN) else None,
         loses_text=tokenizer.loses_text,
         lost_flags=tokenizer.lost_flags,
+        template=_template_facts(recipe, tokenizer),
         forms=tokenizer.forms.decisions(recipe.fields_on_auto) if recipe.fields_on_auto else {},
         stopped_early=not is_complete,
         served=answer_sample,
         skipped=skipped_files,
         stops=_stops(recipe, {drop.kind for source in previews for drop in source.drops}),
     )
+
+
+def _template_facts(recipe: SFTRecipe, tokenizer: ChatTokenizer) -> TemplateFacts | None:
+    settings = recipe.chat_preprocessing
+    return None if settings is None else facts_for(tokenizer, markers_for(tokenizer, settings))
 
 
 def _groups_of_packs(

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bridgepack.data.answers.facts import shows_turns_with_calls
+from bridgepack.data.answers.facts import TemplateFacts
 from bridgepack.data.answers.finder import AnswerFinder
 from bridgepack.data.answers.regions import UnplaceableError
 from bridgepack.data.answers.segments import Kind, Segment, Segments
@@ -57,7 +57,7 @@ class ChatAnswers:
         around = markers.around
         self._finder = AnswerFinder(tokenizer, around)
         #: a scan may find the answers of chats with calls; with joined starts it takes the last end
-        self._scans_calls = markers.joins_starts or shows_turns_with_calls(tokenizer, around.headers, around.ends)
+        self._scans_calls = markers.joins_starts or TemplateFacts.of(tokenizer, around).has_plain_calls
         self._cutting = CuttingTokens(tokenizer)
         #: starts that a scan may miss, as one token may hold their end and what follows; joined ones are not counted
         is_whole = all(start[-1] in tokenizer.isolated_token_ids for start in markers.assistant_starts)

@@ -29,13 +29,13 @@ import numpy.typing as npt
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.config.recipe.serving import ServingConfig
-from bridgepack.data.answers.facts import chat_end_of
 from bridgepack.data.answers.finder import AnswerFinder
 from bridgepack.data.answers.regions import TurnTexts
 from bridgepack.data.answers.segments import NO_ANSWER
 from bridgepack.data.sequences.blocks import messages_of_blocks
 from bridgepack.data.sequences.conversation import Conversation
-from bridgepack.data.sequences.markers import ASSISTANT, infer_markers, markers_from_recipe
+from bridgepack.data.sequences.markers import ASSISTANT
+from bridgepack.data.sequences.marking.of_recipe import facts_for, markers_for
 from bridgepack.data.sequences.masks import RenderedChat
 from bridgepack.data.sequences.thoughts import ReasoningMasks
 from bridgepack.data.served.answer_tokens import AnswerTokens, Span
@@ -89,10 +89,9 @@ class ServedComparer:
         self._cutting = CuttingTokens(tokenizer)
         self._finder = AnswerFinder(tokenizer, TurnTexts())
         self._unlearned = _Unlearned(tokenizer) if settings.reasoning_loss == "mask" else None
-        recipe_markers = settings.assistant_markers
-        markers = infer_markers(tokenizer) if recipe_markers is None else markers_from_recipe(tokenizer, recipe_markers)
+        markers = markers_for(tokenizer, settings)
         #: what no model writes, as it stands behind the last answer's end
-        self._chat_end = chat_end_of(tokenizer, markers.around.ends) if markers is not None else ""
+        self._chat_end = facts_for(tokenizer, markers).chat_end
         ends = {index for end in markers.ends for index in end} if markers is not None else set()
         self._ends = ends | {tokenizer.eos_token_id, *end_of_turn_ids(tokenizer)}
         self._blanks: dict[int, bool] = {}

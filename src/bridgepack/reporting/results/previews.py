@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from bridgepack.config.layouts.sayings import choice_of_pair
+from bridgepack.data.answers.facts import TemplateFacts
 from bridgepack.data.artifact.inspection import SequenceView
 from bridgepack.planning.preview import Note, Preview, SourcePreview
 from bridgepack.planning.sample import STOPPED_EARLY
@@ -120,12 +121,30 @@ def _pack_blocks(preview: Preview) -> Iterator[Block]:
         yield run_line(preview.run)
     if preview.served is not None:
         yield from sample_blocks(preview.served)
+    if preview.template is not None:
+        yield Line("what the chat template writes around answers:", tuple(_template_lines(preview.template)))
     if preview.forms:
         forms = tuple(_form(name, choice) for name, choice in preview.forms.items())
         yield Line("forms that the chat template shows (auto; `given` is as the row has it):", forms)
     yield from tokenizer_warnings(preview.lost_flags, loses_text=preview.loses_text)
     for field, reasons in preview.stops.items():
         yield Line(f"warning: {field} is error: a build would stop at such rows ({reasons}), not drop them.")
+
+
+def _template_lines(facts: TemplateFacts) -> Iterator[str]:
+    """Yield what begins and ends answers, as texts in quotes."""
+    ends = _texts(facts.ends) or "none: the next turn ends an answer"
+    parts = {"header": _texts(facts.headers), "end": ends if facts.headers else ""}
+    if facts.has_blocks:
+        parts["answers"] = "what the template's generation blocks hold"
+    parts["behind the chat"] = _texts([facts.chat_end])
+    if facts.generation_prompt is not None:
+        parts["generation prompt"] = _texts([facts.generation_prompt]) or "none"
+    yield from (f"{name:<20}{text}" for name, text in parts.items() if text)
+
+
+def _texts(texts: Sequence[str]) -> str:
+    return " or ".join(repr(text) for text in texts if text)
 
 
 def _form(name: str, choice: Any) -> str:

@@ -1,6 +1,8 @@
-"""The markers of turns that a recipe names, or those of the family of its chat template."""
+"""The markers of turns that a recipe names, or those of the family of its chat template; what is known of that."""
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
+from bridgepack.data.answers.facts import TemplateFacts
+from bridgepack.data.answers.regions import TurnTexts
 from bridgepack.data.sequences.markers import TurnMarkers, infer_markers, markers_from_recipe
 from bridgepack.data.sequences.marking.tokens import MarkerTokens, check_appended_turn, check_family
 from bridgepack.data.sequences.marking.written import markers_written
@@ -33,3 +35,8 @@ def markers_for(tokenizer: ChatTokenizer, settings: ChatPreprocessing) -> TurnMa
             field="tokenizer.name_or_path",
         )
     return markers
+
+
+def facts_for(tokenizer: ChatTokenizer, markers: TurnMarkers | None) -> TemplateFacts:
+    """Return what the chat template writes around answers; `markers` are those of `markers_for`."""
+    return TemplateFacts.of(tokenizer, TurnTexts() if markers is None else markers.around)
