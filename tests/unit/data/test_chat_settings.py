@@ -249,6 +249,19 @@ def test_an_empty_block_is_the_answer_that_says_nothing(tmp_path: Path) -> None:
     assert trained(tokenizer, weighed, message_weights="mask") == []
 
 
+def test_several_empty_blocks_are_of_nobody(tmp_path: Path) -> None:
+    """An answer that says nothing has two of them; whose each is does not matter."""
+    answer = "{% generation %}{{ m.thinking }}{% endgeneration %}{% generation %}{{ m.content }}{% endgeneration %}"
+    template = (
+        "{% for m in messages %}{{ m.role }}:{% if m.role == 'assistant' %}" + answer + "{% endif %};{% endfor %}"
+    )
+    tokenizer = loaded_tokenizer(tmp_path, Family(name="blocks", template=template))
+    empty = {"role": "assistant", "content": "", "weight": 0}
+    turns = [QUESTION, empty, QUESTION, {"role": "assistant", "content": "one"}]
+
+    assert trained(tokenizer, turns, message_weights="mask") == ["one"]
+
+
 def test_a_block_of_which_the_tokenizer_drops_all_letters(tmp_path: Path) -> None:
     """As in Megatron-Bridge, neither it nor a block behind it is trained. With weights there was a ValueError."""
     template = "{% for m in messages %}{{ m.role }}:{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"

@@ -433,6 +433,15 @@ def test_each_trained_token_counts_for_its_answer(
     assert [answer.num_trained_tokens for answer in answers] == expected
 
 
+@pytest.mark.parametrize("in_blocks", [False, True], ids=["markers", "blocks"])
+def test_an_answer_of_which_only_the_end_is_trained(tmp_path: Path, in_blocks: bool) -> None:
+    family = BY_NAME["SmolLM3"]
+    family = replace(family, template=_in_blocks(family.template)) if in_blocks else family
+    served = Served.of(tmp_path, family, preprocessing={"reasoning_loss": "mask_empty"}, serving=OTHER_SYSTEM)
+    answers = served.answers(_with(PLAIN, 1, content="<think>\n\n</think>"))
+    assert [answer.num_trained_tokens for answer in answers] == [1, len("Answer 2.") + 1]
+
+
 def test_an_answer_of_unknown_place_between_two_that_are_known(tmp_path: Path) -> None:
     """Its thought is longer than what stands between the answers."""
     family = BY_NAME["SmolLM3"]

@@ -84,7 +84,8 @@ def messages_of_blocks(finder: AnswerFinder, chat: RenderedChat) -> list[int]:
         answers = {message for message in inside if conversation.messages[message]["role"] == ASSISTANT}
         if len(answers) > 1:
             raise _untold(chat, "a block holds several answers")
-        messages.append(next(iter(answers), NO_ANSWER if inside else None))
+        is_told = bool(inside) or start == stop  # nobody needs to know whose an empty block is
+        messages.append(next(iter(answers), NO_ANSWER if is_told else None))
     silent = _answers(conversation) - {message for message in messages if message is not None}
     if messages.count(None) == len(silent):
         ascending = iter(sorted(silent))

@@ -19,7 +19,7 @@ class AnswerTokens:
     """A conversation's mask, and whose its tokens are."""
 
     mask: MaskArray  #: token-aligned, as it is in the packs
-    #: message -> where its texts and ends are in the conversation; those of `NO_ANSWER` are of nobody knows whom
+    #: message -> where its texts and ends are in the conversation; of `NO_ANSWER` where that is unknown
     places: Mapping[int, Sequence[Span]]
 
     @classmethod
@@ -34,10 +34,10 @@ class AnswerTokens:
     def with_blocks(self, messages: Sequence[int], blocks: Sequence[Span]) -> Self:
         """Return them with the message of each generation block; tokens of a block that is no answer are left out."""
         places = {message: list(spans) for message, spans in self.places.items() if message != NO_ANSWER}
-        for start, stop in self.places.get(NO_ANSWER, ()):
-            owners = (message for message, block in zip(messages, blocks, strict=False) if block[0] <= start < block[1])
-            places.setdefault(next(owners), []).append((start, stop))
-        places.pop(NO_ANSWER, None)
+        for span in self.places.get(NO_ANSWER, ()):
+            message = messages[_block_of(span, blocks)]
+            if message != NO_ANSWER:
+                places.setdefault(message, []).append(span)
         return replace(self, places={message: sorted(spans) for message, spans in places.items()})
 
     def span(self, message: int) -> Span | None:
@@ -46,14 +46,20 @@ class AnswerTokens:
         tokens = np.concatenate(trained_tokens) if trained_tokens else np.empty(0)
         return (int(tokens[0]), int(tokens[-1]) + 1) if len(tokens) else None
 
-    def num_trained(self, message: int, served: Span | None, *, before: int | None = None) -> int:
+    def num_trained(self, message: int, served_span: Span | None, *, before: int | None = None) -> int:
         """Return how many trained tokens an answer has, of those before a token.
 
-        Tokens of nobody knows whom count for the answer if they lie in `served`, the tokens of what the model writes.
+        Tokens whose answer is unknown count if they lie in `served_span`, the tokens that the model writes for it.
         """
         spans = list(self.places.get(message, ()))
-        if served is not None:
-            first, after = served
+        if served_span is not None:
+            first, after = served_span
             spans += [(max(start, first), min(stop, after)) for start, stop in self.places.get(NO_ANSWER, ())]
         mask = self.mask[:before]
         return sum(int(np.count_nonzero(mask[start:stop])) for start, stop in spans if start < stop)
+
+
+def _block_of(span: Span, blocks: Sequence[Span]) -> int:
+    """Return the position of the block that a span is of: it begins in it, or in the end right behind it."""
+    candidates = [index for index, (start, stop) in enumerate(blocks) if start <= span[0] and start < stop]
+    return next((index for index in candidates if span[0] < blocks[index][1]), candidates[-1])
