@@ -57,6 +57,7 @@ def result(text: str = "r") -> dict[str, Any]:
 CONTENT = "{{- m.content -}}"
 CALL = "{%- for c in m.tool_calls or [] -%}{{- c.function.name + c.function.arguments | tojson -}}{%- endfor -%}"
 QUOTES_CALL = "{%- if m.role == 'tool' -%}{{- loop.previtem.tool_calls[0].function.name + ':' -}}{%- endif -%}"
+NAME_TWICE = CALL.replace("c.function.name +", "c.function.name + '>' + c.function.name +")
 CALL_BEHIND = (
     "{%- for c in m.tool_calls or [] -%}{{- '<stop>\\n<call>' + c.function.name + c.function.arguments | tojson -}}"
     "{%- endfor -%}"
@@ -97,6 +98,31 @@ CASES: dict[str, tuple[str, Turns, list[str] | None]] = {
         each("{{- '<bot>' if m.role == 'tool' -}}" + CONTENT).replace("'<tool>'", "''"),
         [asked(), said("I look.", ("find", {"x": "y"})), result(), said("Yes.")],
         ["I look.<stop>", "Yes.<stop>"],
+    ),
+    "an answer without text, and its result under the header of one": (
+        each("{{- '<bot>' if m.role == 'tool' -}}" + CONTENT).replace("'<tool>'", "''"),
+        [asked(), said("", ("find", {"x": "y"})), result(), result("s"), said(""), asked(), said("Yes.")],
+        ["<stop>", "<stop>", "Yes.<stop>"],
+    ),
+    "a name that is written twice": (
+        each(CONTENT + NAME_TWICE),
+        [asked(), said("I look.", ("find", {"x": "y"}), ("add", {})), result(), said("Yes.")],
+        ['I look.find>find{"x": "y"}add>add{}<stop>', "Yes.<stop>"],
+    ),
+    "a name that is written twice behind a thought with a header of its own": (
+        each("{{- m.reasoning_content + '<on><bot>' if m.reasoning_content -}}" + CONTENT + NAME_TWICE),
+        [asked(), said("", ("find", {}), reasoning_content="Hm."), result(), said("Yes.")],
+        ["Hm.<on><bot>find>find{}<stop>", "Yes.<stop>"],
+    ),
+    "a blank text behind a thought with a header of its own": (
+        each("{{- m.reasoning_content + '<on><bot>' if m.reasoning_content -}}" + CONTENT),
+        [asked(), said(" ", reasoning_content="Hm."), asked(), said("", reasoning_content="So."), said("Yes.")],
+        ["Hm.<on><bot> <stop>", "So.<on><bot><stop>", "Yes.<stop>"],
+    ),
+    "an answer that is written twice, the second time as a turn of its own": (
+        each(CONTENT + "{{- '<stop><bot>' + m.content if m.role == 'assistant' -}}"),
+        [asked(), said("Yes.")],
+        None,
     ),
     "the question again at the end": (
         each(CONTENT, behind="{{- '<sys>' + messages[0].content -}}"),

@@ -253,8 +253,7 @@ def test_a_result_is_not_counted_for_an_answer_whose_start_a_token_hides(tmp_pat
     silent, result = {"role": "assistant", "content": ""}, {"role": "tool", "content": "4"}
 
     made = encoded(tokenizer, [ASKED, silent, result, ANSWERED], assistant_markers=markers)
-    assert isinstance(made, RowError)
-    assert made.reason == DropReason.NO_ASSISTANT_MASK
+    assert trained(tokenizer, made) == "<|EOT|>Four.\n<|EOT|>"
     answers = trained(tokenizer, encoded(tokenizer, TURNS, assistant_markers=markers))
     assert answers == "Four.\n<|EOT|>Seven.\n<|EOT|>"
 

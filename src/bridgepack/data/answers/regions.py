@@ -78,7 +78,7 @@ class RegionFinder:
         """
         first_headers: dict[int, Range] = {}
         last_stops: dict[int, int] = {}
-        pieces: set[tuple[int, int]] = set()
+        pieces: dict[tuple[int, int], Range] = {}
         elsewhere: list[tuple[int, Spot, int]] = []
         for message, spot, other_start in self._own_spots():
             header = self._header_before(spot.start, other_start) or self._continuation(
@@ -87,9 +87,9 @@ class RegionFinder:
             if header is None:
                 elsewhere.append((message, spot, other_start))
                 continue
-            if spot[2:] in pieces:
+            # a template may write the name of a call twice in its turn
+            if pieces.setdefault(spot[2:], header) != header:
                 raise UnplaceableError(f"turn {message + 1} is written twice")
-            pieces.add(spot[2:])
             first_headers.setdefault(message, header)
             last_stops[message] = spot.stop
         for message, spot, other_start in elsewhere:
@@ -199,18 +199,25 @@ class RegionFinder:
     def _end_behind(self, place: int, message: int) -> Range:
         """Return where the end of a turn begins and stops, whose texts end at a place."""
         index, size = bisect_left(self._spots, (place, 0, 0, 0)), len(self._render)
-        bound = self._spots[index].start if index < len(self._spots) else size
+        next_text = self._spots[index].start if index < len(self._spots) else size
         index = bisect_left(self._bounds, place)
-        bound = min(bound, self._bounds[index] if index < len(self._bounds) else size)
+        bound = min(next_text, self._bounds[index] if index < len(self._bounds) else size)
         index = bisect_left(self._ends, (place, 0))
         if index < len(self._ends) and self._ends[index][0] <= bound:
             return self._ends[index]
         if self._around.ends and not (bound == size and not any(self._roles[message + 1 :])):
             stop = self._end_of_turns(message + 1)
+            if bound < stop <= next_text and self._has_headers_alone(bound, stop):
+                return max((end for end in self._ends if bound < end[0] and end[1] <= stop), default=(stop, stop))
             if not place <= stop <= bound:
                 raise UnplaceableError(f"turn {message + 1} has no end before the next one")
             return stop, stop
         return bound, bound
+
+    def _has_headers_alone(self, start: int, stop: int) -> bool:
+        """Return whether the only turns that begin between two places are answers, as of channels without a text."""
+        first, last = (bisect_left(self._bounds, place) for place in (start, stop))
+        return {header for header, _ in self._headers}.issuperset(self._bounds[first:last])
 
     def _with_channels(self, region: Region, answer_headers: Collection[int]) -> Region:
         """Return a region with those right behind it that say nothing, each with a header that no other region has."""
@@ -254,6 +261,8 @@ class RegionFinder:
         if len(headers) < len(group):
             starts = [self._behind_result(message) for message in group]
             headers = sorted([*headers, *((start, start) for start in starts if low <= start <= high)])
+        if len(headers) > len(group):  # one begins the text behind them, whoever's it is
+            headers = [header for header in headers if self._has_end(header[1], high)]
         if len(headers) != len(group):
             raise UnplaceableError(
                 f"turn {group[0] + 1} has no text behind a header, and {len(headers)} places may be its own"
