@@ -211,6 +211,69 @@ def test_a_trained_prompt_is_a_note_beside_other_findings(tmp_path: Path) -> Non
     assert verdict.trains_prompt
 
 
+@pytest.mark.parametrize("begin", [">>>", "<answer>", "<think>\\n", "Sure. "])
+def test_what_the_prompt_begins_of_an_answer_is_a_note(tmp_path: Path, begin: str) -> None:
+    """Functionary's `>>>` was an error where a thought is a note; the role's name within the header stays one."""
+    body = "{{- '<|im_start|>' + m.role + '\\n' + ('BEGIN' if m.role == 'assistant' else '') + m.content -}}"
+    template = "{%- for m in messages -%}" + body + "{{- '<|im_end|>\\n' -}}{%- endfor -%}"
+    template += "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\nBEGIN' -}}{%- endif -%}"
+    judged = Judged.of(tmp_path, replace(CHATML, name="begun", template=template.replace("BEGIN", begin)))
+    start = begin.replace("\\n", "\n")
+    answers = [f"{start}{text}<|im_end|>" for text in ("The lake is deep.", "It is cold.")]
+
+    verdict = judged.verdict(ROW, _mask(judged, ROW, *answers))
+    assert (verdict.findings, verdict.trains_prompt, verdict.num_judges) == ((), True, 2)
+    assert (judged.verdict(ROW).findings, judged.verdict(ROW).trains_prompt) == ((), True)
+    with_role = _mask(judged, ROW, *(f"assistant\n{answer}" for answer in answers))
+    assert judged.kinds(ROW, with_role) == ["other-turn-trained"]
+
+
+#: Kimi-K2.5's prompt has the opening of a thought; thoughts before a turn are there only until it is written.
+EMPTY_THOUGHTS = replace(
+    WITH_TAIL,
+    name="empty-thoughts",
+    template=(
+        "{%- set is_due = messages[-1].role != 'assistant' -%}{%- for m in messages -%}{{- '<|' + m.role + '|>' -}}"
+        "{%- if m.role == 'assistant' -%}{{- '<think>' + (m.reasoning_content or '' if is_due else '') + '</think>' -}}"
+        "{%- endif -%}{{- m.content + '<|end|>' -}}{%- endfor -%}"
+        "{{- '<|assistant|><think>' if add_generation_prompt -}}"
+    ),
+    control_tokens=("<|user|>", "<|assistant|>", "<|end|>", "<think>", "</think>", "<|endoftext|>"),
+)
+
+
+def test_a_trained_prompt_that_looks_like_a_shift_is_a_note(tmp_path: Path) -> None:
+    judged = _judged(tmp_path, EMPTY_THOUGHTS)
+    (question, answer), place = ROW["messages"][:2], "<think></think>The lake is deep.<|end|>"
+    row = {"messages": [question, answer]}
+
+    for mask in (_mask(judged, row, place), _mask(judged, row, place.removesuffix("<|end|>"))):
+        verdict = judged.verdict(row, mask)
+        is_whole = mask == _mask(judged, row, place)
+        assert [finding.kind for finding in verdict.findings] == ([] if is_whole else ["end-of-turn-not-trained"])
+        assert verdict.trains_prompt
+    thinking = [
+        {**turn, "reasoning_content": "Hm."} if turn["role"] == "assistant" else turn for turn in ROW["messages"]
+    ]
+    verdict = judged.verdict({"messages": thinking})
+    assert (verdict.findings, verdict.trains_prompt, verdict.num_judges) == ((), True, 2)
+
+
+def test_a_token_of_prompt_and_answer_is_a_note(tmp_path: Path) -> None:
+    """Ernie 4.5's `Assistant: `, with `Assistant:` as the recipe's start: the blank is in the answer's first token."""
+    template = "{%- for m in messages -%}{{- ('User: ' if m.role == 'user' else 'Assistant: ') + m.content -}}"
+    template += "{{- '<|end|>' if m.role == 'assistant' else '\\n' -}}{%- endfor -%}"
+    template += "{{- 'Assistant: ' if add_generation_prompt -}}"
+    markers = {**_MARKERS, "assistant_start": "Assistant:"}
+    family = replace(WITH_TAIL, name="words", template=template, edit=_merging(("Ġ", "T")), assistant_markers=markers)
+    judged = _judged(tmp_path, family)
+    row = {"messages": ROW["messages"][:2]}
+
+    assert (judged.verdict(row).findings, judged.verdict(row).trains_prompt) == ((), True)
+    with_role = _mask(judged, row, "Assistant: The lake is deep.<|end|>")
+    assert judged.kinds(row, with_role) == ["other-turn-trained"]
+
+
 def test_thoughts_in_the_field_that_the_template_reads(tmp_path: Path) -> None:
     """Builds may move thoughts to that field, as some releases of transformers do before they render."""
     judged = Judged.of_tokenizer(write_families_tokenizer(tmp_path / "tokenizer", GPT_OSS), kind="chat")

@@ -24,7 +24,7 @@ from bridgepack.proof.masks.rows.conversation import Conversation
 from bridgepack.proof.masks.thoughts import (
     has_trimmed_openings,
     leaves_of,
-    lost_parts,
+    lost_calls,
     opening_of,
     thoughts_of,
     without_thoughts,
@@ -47,7 +47,7 @@ from bridgepack.proof.masks.votes import (
     tokens_within,
     without_tokens,
 )
-from bridgepack.records import THOUGHT_MARKERS, MaskArray, TokenArray
+from bridgepack.records import MaskArray, TokenArray
 
 BLOCKS, PREFIXES, MARKS, EVERYTHING = "generation blocks", "incremental rendering", "boundary markers", "everything"
 #: A template with this tag marks what the assistant wrote.
@@ -55,10 +55,8 @@ BLOCKS, PREFIXES, MARKS, EVERYTHING = "generation blocks", "incremental renderin
 _BLOCK = re.compile(r"\{%-?\s*generation\s*-?%\}")
 _REFUSED = "transformers cannot render the conversation"
 _NO_PLACES = "the tokenizer is written in Python and does not report tokens' positions"
-_LOST_SHOWN = 3
-_CORRECT_CALLS = (
-    "Give the calls in the form that the template takes, or set tokenizer.chat_template to one that writes them."
-)
+#: Findings that a trained generation prompt may be.
+_OF_PROMPTS = ("other-turn-trained", "mask-shifted")
 
 
 class ChatJudge:
@@ -115,10 +113,8 @@ class ChatJudge:
         if sequence.is_final:
             self._judge_behind_eos(chat, ids, votes)
         findings, prompt = tuple(self._findings(chat, ids, mask, votes, derivations)), np.empty(0, dtype=np.int64)
-        if self._may_train_prompts and any(finding.kind == "other-turn-trained" for finding in findings):
-            answers = chat.trained_messages(self._settings.loss_mode)
-            tokens = chat.bounds, mask
-            prompt = trained_prompt(chat.text, answers, chat.renders, *tokens, self._starts, votes.get(BLOCKS))
+        if self._may_train_prompts and any(finding.kind in _OF_PROMPTS for finding in findings):
+            prompt = self._trained_prompt(chat, mask, votes, derivations)
         if len(prompt):
             for item in votes.values():
                 item[prompt] = NOT_JUDGED
@@ -130,6 +126,15 @@ class ChatJudge:
             trains_prompt=len(prompt) > 0,
             trains_empty_thoughts=self._trains_empty_thoughts(chat, mask, derivations.values()),
         )
+
+    def _trained_prompt(
+        self, chat: _Chat, mask: MaskArray, votes: Mapping[str, VoteArray], derivations: Mapping[str, Derivation]
+    ) -> IntArray:
+        """Return the trained tokens of generation prompts, ascending."""
+        turns_of_each = [item.turns for item in derivations.values() if len(item.turns) == len(chat.turns)]
+        turns = {index: [turns[place] for turns in turns_of_each] for place, index in enumerate(chat.turns)}
+        answers = {index: turns[index] for index in chat.trained_messages(self._settings.loss_mode)}
+        return trained_prompt(chat.text, answers, chat.renders, chat.bounds, mask, self._starts, votes.get(BLOCKS))
 
     def _behind_eos(self, ids: TokenArray) -> IntArray:
         """Return the tokens whose input is EOS, which `labels_after_eos` leaves out; shape [num_tokens], int64."""
@@ -159,7 +164,7 @@ class ChatJudge:
             turns = _known_turns(chat.roles, derivations)
             derivations = {BLOCKS: derive_from_blocks(chat.text, blocks, turns, self._marks), **derivations}
             leave_tokens_at([start for start, _ in blocks], derivations.values(), chat.bounds)
-        answers = [index for index, role in enumerate(chat.roles) if role == ASSISTANT]
+        answers = chat.turns
         if self._settings.mask_generation_prompt:
             derivations = {
                 name: as_served(item, chat.text, answers, chat.renders) for name, item in derivations.items()
@@ -204,14 +209,13 @@ class ChatJudge:
             straddling=straddling_tokens([item.votes for item in derivations.values()], chat.bounds),
         )
         yield from case.findings()
-        yield from _lost_calls(chat, turns)
+        yield from lost_calls(chat.text, chat.conversation.messages, turns)
 
     def _trained_turns(
         self, chat: _Chat, ids: TokenArray, turns: Sequence[Span | None], thoughts: IntArray
     ) -> Iterator[TrainedTurn]:
         """Yield the tokens of trained turns without thoughts, for turns whose position is known."""
-        messages = [index for index, role in enumerate(chat.roles) if role == ASSISTANT]
-        placed_turns = list(zip(messages, turns, strict=True))
+        placed_turns = list(zip(chat.turns, turns, strict=True))
         for message, turn in placed_turns[-1:] if self._settings.loss_mode == "last_turn" else placed_turns:
             if turn is None or message in chat.conversation.untrained_answers:
                 continue
@@ -282,14 +286,18 @@ class _Chat:
         return [message["role"] for message in self.conversation.messages]
 
     @property
+    def turns(self) -> list[int]:
+        """Positions of the assistant's messages."""
+        return [index for index, role in enumerate(self.roles) if role == ASSISTANT]
+
+    @property
     def answers(self) -> list[dict[str, Any]]:
         """The assistant's messages."""
         return [message for message in self.conversation.messages if message["role"] == ASSISTANT]
 
     def trained_messages(self, loss_mode: str) -> list[int]:
         """Return the positions of the assistant's messages that the recipe trains."""
-        turns = [index for index, role in enumerate(self.roles) if role == ASSISTANT]
-        turns = turns[-1:] if loss_mode == "last_turn" else turns
+        turns = self.turns[-1:] if loss_mode == "last_turn" else self.turns
         return [turn for turn in turns if turn not in self.conversation.untrained_answers]
 
     def words(self) -> Iterator[str]:
@@ -313,12 +321,10 @@ class _Chat:
 
 
 def _starts_of(marks: LearnedMarks | str, settings: ChatPreprocessing) -> tuple[str, ...]:
-    """Return the texts that the recipe or the template has before an answer, thoughts not included; () if unknown."""
+    """Return the headers of answers as the recipe gives them or the template writes them; () if unknown."""
     if settings.assistant_markers is not None:
         return settings.assistant_markers.starts
-    if isinstance(marks, str):
-        return ()
-    return (min((marks.opening.partition(opening)[0] for opening, *_ in THOUGHT_MARKERS), key=len),)
+    return () if isinstance(marks, str) else (marks.header,)
 
 
 def _known_turns(roles: Sequence[str], derivations: Mapping[str, Derivation]) -> list[Span | None]:
@@ -330,21 +336,3 @@ def _known_turns(roles: Sequence[str], derivations: Mapping[str, Derivation]) ->
         if len(derived_turns) == num_turns:
             turns = [turn or new for turn, new in zip(turns, derived_turns, strict=True)]
     return turns
-
-
-def _lost_calls(chat: _Chat, turns: Sequence[Span | None]) -> Iterator[RowFinding]:
-    """Yield a finding for the first tool call that is missing in the text."""
-    assistant = iter(turns)
-    for index, message in enumerate(chat.conversation.messages):
-        turn = next(assistant) if message["role"] == ASSISTANT else None
-        lost_texts = lost_parts(chat.text if turn is None else chat.text[slice(*turn)], message.get("tool_calls"))
-        if lost_texts:
-            more = f" and {len(lost_texts) - _LOST_SHOWN} more" if len(lost_texts) > _LOST_SHOWN else ""
-            yield RowFinding(
-                kind="tool-call-lost",
-                detail=f"the text of the turn lacks {', '.join(lost_texts[:_LOST_SHOWN])}{more} of its tool calls",
-                advice=_CORRECT_CALLS,
-                message=index + 1,
-                texts={} if turn is None else {"turn": chat.text[slice(*turn)]},
-            )
-            return

@@ -26,6 +26,7 @@ from bridgepack.proof.masks.votes import (
     silent,
     without_open_tag,
 )
+from bridgepack.records import THOUGHT_MARKERS
 
 #: Words of the conversations that marks are learned from; no template contains them.
 _WORDS, _CALL = ("Qzeroq", "Qoneq", "Qtwoq", "Qthreeq"), "qcallq"
@@ -62,6 +63,17 @@ class LearnedMarks:
     others: tuple[str, ...] = ()  #: right before the text of other roles' turns, if known
     ends_calls: bool = True  #: a closing ends turns with tool calls, too
     is_last_open: bool = False  #: the last turn has no closing, and the text's end ends it
+
+    @property
+    def header(self) -> str:
+        """`opening` without what it has of the answer itself: a thought, or what stands behind a header's end.
+
+        Headers of all roles end alike: with others such as `[user]`, that of `[bot]>>>` is `[bot]`.
+        """
+        places = [place for text in self.others for place in _shared_end(self.opening, text)]
+        place, end = max(places, key=lambda place: len(place[1]), default=(len(self.opening), ""))
+        header = self.opening[: place + len(end)]
+        return min((header.partition(opening)[0] for opening, *_ in THOUGHT_MARKERS), key=len)
 
     def closing_at(self, text: str, position: int) -> int:
         """Return the end of a closing at `position` with the white space after it; `position` if there is none."""
@@ -246,6 +258,16 @@ def _ends_calls(
         ends += [text] if text is not None and not is_last_open else []
         ends += [before_next[: -len(header)]] if header else []
     return bool(ends) and all(text.rstrip().endswith(tuple(mark.rstrip() for mark in closings)) for text in ends)
+
+
+def _shared_end(opening: str, header: str) -> Iterator[tuple[int, str]]:
+    """Yield the longest end of a header that stands in an opening, behind what both begin with, and its place there."""
+    begin = common_prefix(opening, header)
+    for start in range(begin, len(header)):
+        place = opening.find(header[start:], begin)
+        if place >= 0:
+            yield place, header[start:]
+            return
 
 
 def _message(role: str, words: str) -> dict[str, Any]:

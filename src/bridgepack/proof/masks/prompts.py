@@ -4,7 +4,7 @@ Where the conversation begins with the text that a server sends before a turn, t
 begin it. Elsewhere its beginning is not judged.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +19,6 @@ from bridgepack.proof.masks.votes import (
     Derivation,
     Span,
     VoteArray,
-    tokens_within,
 )
 from bridgepack.records import MaskArray
 
@@ -54,36 +53,47 @@ def as_served(derivation: Derivation, text: str, answers: Sequence[int], renders
 
 def trained_prompt(
     text: str,
-    answers: Sequence[int],
+    answers: Mapping[int, Sequence[Span | None]],
     renders: Renders,
     bounds: IntArray,
     mask: MaskArray,
     starts: Sequence[str],
     blocks: VoteArray | None,
 ) -> IntArray:
-    """Return the trained tokens that a server writes before a turn, its generation prompt; ascending.
+    """Return the trained tokens that begin in what a server writes before a turn, its generation prompt; ascending.
 
-    `answers` are the positions of trained messages, `bounds` each token's characters, and `mask` is token-aligned. Only
-    tokens right before what the model writes count, and if there are `starts`, only those right behind one of them: a
-    mask that begins within the marker of a turn is wrong, unless the template's own `blocks` hold that, whose votes
-    have shape [num_tokens].
+    `answers` are the positions of trained messages with their characters as each derivation has them, `bounds` each
+    token's characters, and `mask` is token-aligned. Only tokens right before what the model writes count, and if there
+    are `starts`, only those right behind one of them: a mask that begins within the marker of a turn is wrong, unless
+    the template's own `blocks` hold that, whose votes have shape [num_tokens].
     """
     tokens: list[int] = []
-    for index in answers:
-        before, served_text = renders.before(index), renders.with_prompt(index)
-        if (
-            before is None
-            or served_text is None
-            or not (text.startswith(served_text) and served_text.startswith(before))
-        ):
-            continue
-        within = tokens_within((len(before), len(served_text)), bounds)
+    for index, turns in answers.items():
+        first, stop = _prompt_before(text, index, turns, renders)
+        is_within = (bounds[:, 0] >= first) & (bounds[:, 0] < stop)
+        within = np.flatnonzero(is_within & (bounds[:, 0] < bounds[:, 1]))
         untrained_tokens = np.flatnonzero(mask[within] == 0)
         trained_tokens = within[int(untrained_tokens[-1]) + 1 if len(untrained_tokens) else 0 :].tolist()
         is_own = blocks is not None and bool((blocks[trained_tokens] == TRAINED).all())
         if not starts or is_own or (trained_tokens and _follows(text[: bounds[trained_tokens[0], 0]], starts)):
             tokens += trained_tokens
     return np.array(sorted(set(tokens)), dtype=np.int64)
+
+
+def _prompt_before(text: str, index: int, turns: Sequence[Span | None], renders: Renders) -> Span:
+    """Return the characters of the generation prompt before a message; none if the text has another or none.
+
+    Where earlier turns look otherwise in what a server sends, the prompt is looked for right before the turn.
+    """
+    before, served_text = renders.before(index), renders.with_prompt(index)
+    if before is None or served_text is None or not served_text.startswith(before):
+        return 0, 0
+    if text.startswith(served_text):
+        return len(before), len(served_text)
+    prompt = served_text[len(before) :]
+    stops = (turn[0] for turn in turns if turn is not None)
+    stop = next((place for place in stops if text.endswith(prompt, 0, place)), None)
+    return (0, 0) if stop is None else (stop - len(prompt), stop)
 
 
 def _follows(text: str, starts: Sequence[str]) -> bool:

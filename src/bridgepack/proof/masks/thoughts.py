@@ -6,18 +6,23 @@ around them.
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from bridgepack.geometry import IntArray
+from bridgepack.proof.masks.records import RowFinding
 from bridgepack.proof.masks.rows.conversation import REASONING
 from bridgepack.proof.masks.votes import NOT_JUDGED, TRAINED, Derivation, Span, exclude_spans
 from bridgepack.records import THOUGHT_MARKERS
 
 _THINK = ("<think>", "</think>")
+_LOST_SHOWN = 3
+_CORRECT_CALLS = (
+    "Give the calls in the form that the template takes, or set tokenizer.chat_template to one that writes them."
+)
 _OPENED, _FAR = re.compile(r"(?:<think>(?:</think>|\n)?)+$"), 60
 
 
@@ -116,6 +121,24 @@ def _given_spans(turn: str, message: Mapping[str, Any]) -> Iterator[Span]:
             place = turn.find(thoughts.strip(), 0, max(limit, 0))
             if place >= 0:
                 yield place, place + len(thoughts.strip())
+
+
+def lost_calls(text: str, messages: Sequence[Mapping[str, Any]], turns: Iterable[Span | None]) -> Iterator[RowFinding]:
+    """Yield a finding for the first tool call that is missing in a text; `turns` are the assistant's characters."""
+    assistant = iter(turns)
+    for index, message in enumerate(messages):
+        turn = next(assistant) if message["role"] == "assistant" else None
+        lost_texts = lost_parts(text if turn is None else text[slice(*turn)], message.get("tool_calls"))
+        if lost_texts:
+            more = f" and {len(lost_texts) - _LOST_SHOWN} more" if len(lost_texts) > _LOST_SHOWN else ""
+            yield RowFinding(
+                kind="tool-call-lost",
+                detail=f"the text of the turn lacks {', '.join(lost_texts[:_LOST_SHOWN])}{more} of its tool calls",
+                advice=_CORRECT_CALLS,
+                message=index + 1,
+                texts={} if turn is None else {"turn": text[slice(*turn)]},
+            )
+            return
 
 
 def lost_parts(text: str, calls: Any) -> list[str]:
