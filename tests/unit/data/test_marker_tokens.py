@@ -195,16 +195,30 @@ def test_the_markers_said_are_those_of_every_answer(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(("end", "printed"), [("\n<|end|>\n", "<|end|>"), ("", None)], ids=["an end", "the next turn"])
+_STOPS = {"stop_token": ["<|user|>", "<|tool|>"], "other_role_starts": {"user": "<|user|>", "tool": "<|tool|>"}}
+
+
+@pytest.mark.parametrize(
+    ("end", "behind", "printed", "answers"),
+    [
+        ("\n<|end|>\n", "", {"assistant_end": "<|end|>"}, "Four.\n<|end|>Seven."),
+        ("", "", _STOPS, "Four.<|user|>Seven."),
+        ("", "<|end|>", _STOPS, "Four.<|user|>Seven.<|end|>"),
+    ],
+    ids=["an end", "the next turn", "the next turn, and an end of the chat"],
+)
 def test_the_markers_said_of_answers_that_only_the_next_turn_ends(
-    tmp_path: Path, end: str, printed: str | None
+    tmp_path: Path, end: str, behind: str, printed: dict[str, Any], answers: str
 ) -> None:
-    """Apriel's and Apertus's last answers have no end; behind GLM's nothing but the next question ends any."""
+    """Apriel's and Apertus's last answers have no end; behind GLM's and Metharme's only the next question ends any.
+
+    Metharme's end of a chat was said to end answers, so that chats of several turns were dropped.
+    """
     template = (
         "{%- for m in messages -%}{{- '<|' + m.role + '|>' + m.content -}}"
-        f"{{%- if m.role == 'assistant' and not loop.last -%}}{{{{- {end!r} -}}}}{{%- endif -%}}{{%- endfor -%}}"
+        f"{{{{- {end!r} if m.role == 'assistant' and not loop.last -}}}}{{%- endfor -%}}{behind}"
     )
-    tokens = ("<|user|>", "<|assistant|>", "<|end|>")
+    tokens = ("<|user|>", "<|assistant|>", "<|tool|>", "<|end|>")
     tokenizer = loaded_tokenizer(
         tmp_path, Family(name="open", template=template, control_tokens=tokens, eos_token="<|end|>")
     )
@@ -212,12 +226,18 @@ def test_the_markers_said_of_answers_that_only_the_next_turn_ends(
     with pytest.raises(TokenizerError) as unknown:
         encoded(tokenizer, TURNS)
 
-    match = re.search(r"assistant_markers to (\{.*?\}), which", str(unknown.value))
-    assert (match is None) == (printed is None)
-    if match:
-        value = json.loads(match[1])
-        assert value == {"assistant_start": "<|assistant|>", "assistant_end": printed}
-        assert trained(tokenizer, encoded(tokenizer, TURNS, assistant_markers=value)) == "Four.\n<|end|>Seven."
+    value = json.loads(re.search(r"assistant_markers to (\{.*?\}), which", str(unknown.value))[1])
+    assert value == {"assistant_start": "<|assistant|>", **printed}
+    assert trained(tokenizer, encoded(tokenizer, TURNS, assistant_markers=value)) == answers
+
+
+def test_no_markers_are_said_of_answers_that_nothing_of_its_own_ends(tmp_path: Path) -> None:
+    template = "{%- for m in messages -%}{{- m.role.upper() + ': ' + m.content + ' ' -}}{%- endfor -%}"
+    tokenizer = loaded_tokenizer(tmp_path, replace(BYTES, template=template))
+
+    with pytest.raises(TokenizerError, match="of no known family") as unknown:
+        encoded(tokenizer, TURNS)
+    assert "assistant_markers, set tokenizer.chat_template" in str(unknown.value)
 
 
 def test_an_empty_answer_has_what_opens_a_turn_inside(tmp_path: Path) -> None:
@@ -288,3 +308,20 @@ def test_a_template_that_always_appends_an_answer_is_refused(tmp_path: Path, app
         with pytest.raises(TokenizerError, match=re.escape(told)):
             encoded(tokenizer, TURNS, **settings)
     assert isinstance(encoded(tokenizer, TURNS, loss_mode="full"), Encoded)
+
+
+def test_a_template_that_appends_a_part_of_a_header_is_refused(tmp_path: Path) -> None:
+    """Axolotl's Command A: answers begin with `<|bot|><|answer|>`, chats end with `<|turn|><|bot|>`."""
+    tokens = ("<|turn|>", "<|user|>", "<|bot|>", "<|answer|>", "<|end|>")
+    template = (
+        "{{- '<|turn|>' -}}{%- for m in messages -%}"
+        "{{- '<|bot|><|answer|>' if m.role == 'assistant' else '<|user|>' -}}"
+        "{{- m.content + '<|end|><|turn|>' -}}{%- endfor -%}{{- '<|bot|>' -}}"
+    )
+    family = Family(name="appends", template=template, control_tokens=tokens, eos_token="<|end|>")
+    tokenizer = loaded_tokenizer(tmp_path, family)
+    markers = {"assistant_start": "<|bot|><|answer|>", "assistant_end": "<|end|><|turn|>"}
+
+    for settings in ({}, {"assistant_markers": markers}):
+        with pytest.raises(TokenizerError, match=re.escape("chat template writes '<|bot|>' after the last answer")):
+            encoded(tokenizer, TURNS, **settings)

@@ -25,6 +25,7 @@ def markers_for(tokenizer: ChatTokenizer, settings: ChatPreprocessing) -> TurnMa
         if not tokenizer.has_generation_blocks:
             check_family(tokenizer, MarkerTokens(tokenizer), markers.assistant_starts, markers.start_texts)
     if markers is None and settings.loss_mode != "full" and not tokenizer.has_generation_blocks:
+        check_appended_turn(tokenizer, ())
         markers_there = markers_written(tokenizer)
         value = f" to {markers_there}, which it writes around an answer" if markers_there else ""
         raise TokenizerError(

@@ -110,13 +110,17 @@ def check_appended_turn(tokenizer: ChatTokenizer, start_texts: Sequence[str]) ->
     Raises:
         TokenizerError: it does, without being asked for a generation prompt, so that the last answer cannot be told.
     """
-    text = render_chat(tokenizer, [_turn("user", _QUESTION), _turn("assistant", _ANSWER)])
+    turns = [_turn("user", _QUESTION), _turn("assistant", _ANSWER)]
+    text, longer = render_chat(tokenizer, turns), render_chat(tokenizer, [*turns, _turn("user", _NEXT)])
     behind = "" if text is None else text.rpartition(_ANSWER)[2]
     start = next((start for start in start_texts if start in behind), None)
-    if start is not None:
+    next_turn = "" if start is None else behind[behind.index(start) :]
+    if start is None and not (longer or "").partition(_ANSWER)[2].startswith(behind.rstrip()):
+        next_turn = around_answer(tokenizer).next_turn
+    if next_turn:
         raise TokenizerError(
             f"tokenizer.name_or_path is {tokenizer.config.name_or_path!r}; its chat template writes "
-            f"{behind[behind.index(start) :]!r} after the last answer of every conversation, as if another followed. "
+            f"{next_turn!r} after the last answer of every conversation, as if another followed. "
             "Set tokenizer.chat_template to a template that writes it only if add_generation_prompt is true.",
             field="tokenizer.name_or_path",
         )
@@ -132,7 +136,7 @@ def check_family(
     """
     if not tokens.has_probes or any(map(tokens.are_rendered, starts)):
         return
-    gap, end = around_answer(tokenizer)
+    gap, end, _ = around_answer(tokenizer)
     raise TokenizerError(
         f"tokenizer.name_or_path is {tokenizer.config.name_or_path!r}; its chat template has the markers of a family "
         f"whose answers begin with {' or '.join(map(repr, start_texts))}, but it writes {gap[-_SHOWN:]!r} before an "

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 from bridgepack.data.tokenizers.probe import render_chat, run_limited
 from bridgepack.data.tokenizers.texts import common_prefix
@@ -20,37 +20,67 @@ _ANSWERED: Mapping[str, Any] = {"role": ASSISTANT, "content": _ANSWER}
 _WORDS = re.compile("|".join((_ANSWER, _THOUGHT, _NAME)))
 
 
+class Around(NamedTuple):
+    """What a chat template writes around every answer."""
+
+    header: str  #: without the end of the turn before
+    end: str  #: empty if nothing ends an answer that is not the last
+    chat_end: str  #: what it writes once, behind the end of the last answer; empty if unknown
+
+    @property
+    def next_turn(self) -> str:
+        """What begins another answer behind the last one, if the template writes that; empty if it does not."""
+        return self.chat_end if self.chat_end.strip() and self.chat_end.strip() in self.header else ""
+
+
 def markers_written(tokenizer: ChatTokenizer) -> str:
     """Return, as a value of `preprocessing.assistant_markers`, what the template writes around an answer; else empty.
 
-    Spaces at the edges are left out, because tokens of the answer often hold them.
+    Spaces at the edges are left out, because tokens of the answer often hold them. Where the next turn ends an answer,
+    the tokens that begin one, if they are tokens of their own.
     """
-    header, end = around_answer(tokenizer)
-    start, end = header.strip(" ").lstrip(), end.strip()
-    if not start.strip() or not end:
+    around = around_answer(tokenizer)
+    start, end = around.header.strip(" ").lstrip(), around.end.strip()
+    if not start.strip():
         return ""
-    return json.dumps({"assistant_start": start, "assistant_end": end}, ensure_ascii=False)
+    ends: dict[str, Any] = {"assistant_end": end} if end else _stops(tokenizer)
+    return json.dumps({"assistant_start": start, **ends}, ensure_ascii=False) if ends else ""
 
 
-def around_answer(tokenizer: ChatTokenizer) -> tuple[str, str]:
-    """Return what the template writes before every answer, without the end of the turn before, and behind every one.
+def around_answer(tokenizer: ChatTokenizer) -> Around:
+    """Return what the template writes around every answer.
 
-    The end of the question itself if nothing follows it, as Mistral's `[/INST]`. An answer begins where the generation
-    prompt and the headers of other answers, with thoughts and calls, differ from its own. What the template writes
-    once, behind the last turn, is left out where an answer before a question shows what ends both.
+    As header the end of the question itself if nothing follows it, as Mistral's `[/INST]`. An answer begins where the
+    generation prompt and the headers of other answers, with thoughts and calls, differ from its own. What the template
+    writes once, behind the last turn, is no end where an answer before a question shows what ends both, or nothing.
     """
     alone, text, longer = (
         render_chat(tokenizer, turns) or "" for turns in ([_ASKED], [_ASKED, _ANSWERED], [_ASKED, _ANSWERED, _ASKED])
     )
     behind, tokens = text.rpartition(_ANSWER)[2], list(tokenizer.added_tokens)
-    end = _shared_start(behind, longer.partition(_ANSWER)[2].partition(_QUESTION)[0], tokens)
+    middle = longer.partition(_ANSWER)[2].partition(_QUESTION)[0]
+    end = _shared_start(behind, middle, tokens)
     chat_end = behind[len(end) :] if end.strip() else ""
     gap = reduce(lambda first, second: _shared_start(first, second, tokens), _gaps(tokenizer, text))
     header = gap.removeprefix(alone.rpartition(_QUESTION)[2].removesuffix(chat_end))
     if not behind.strip():
         end = _end_before_question(longer, tokens)
-    end = end if end.strip() else behind
-    return header if header.strip() else gap, _end_of_all(tokenizer, end, chat_end)
+    if not end.strip():
+        end = behind if not middle or behind.strip() in middle else ""
+    return Around(header if header.strip() else gap, _end_of_all(tokenizer, end, chat_end), chat_end)
+
+
+def _stops(tokenizer: ChatTokenizer) -> dict[str, Any]:
+    """Return the tokens that begin turns behind an answer as fields of `assistant_markers`; empty if one has none."""
+    starts: dict[str, str] = {}
+    for turn in (_ASKED, {"role": "system", "content": _QUESTION}, {"role": "tool", "content": _QUESTION}):
+        text = render_chat(tokenizer, [{**_ASKED, "content": _THOUGHT}, _ANSWERED, turn]) or ""
+        gap = text.partition(_ANSWER)[2].partition(_QUESTION)[0].lstrip()
+        token = max(filter(gap.startswith, filter(None, tokenizer.added_tokens)), key=len, default="")
+        if token and _QUESTION in text:
+            starts[turn["role"]] = token
+    stops = list(dict.fromkeys(starts[role] for role in ("user", "tool") if role in starts))
+    return {"stop_token": stops, "other_role_starts": starts} if "user" in starts else {}
 
 
 def _gaps(tokenizer: ChatTokenizer, text: str) -> Iterator[str]:
