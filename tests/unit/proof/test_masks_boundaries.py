@@ -322,6 +322,25 @@ def test_a_turn_with_a_call_that_looks_otherwise(tmp_path: Path, template: str, 
     assert "turn-not-trained" in judged.kinds(row, _mask(judged, row, calling))
 
 
+def test_a_call_before_the_text_beside_it_is_not_lost(tmp_path: Path) -> None:
+    """Gemma 4's: its prompt has a thought that no turn has, so that a turn is known from its text on."""
+    template = (
+        "{%- for m in messages -%}{{- '<|' + m.role + '|>' -}}"
+        "{%- for call in m.tool_calls or [] -%}{{- '[' + call.function.name + ']' -}}{%- endfor -%}"
+        "{{- m.content + '<|end|>' -}}{%- endfor -%}{{- '<|assistant|><think></think>' if add_generation_prompt -}}"
+    )
+    judged = _judged(tmp_path, replace(WITH_TAIL, name="calls-first", template=template))
+    calls = [{"type": "function", "function": {"name": name, "arguments": {}}} for name in ("add", "find")]
+    question, look, *_ = RESULT["messages"]
+
+    assert judged.kinds({"messages": [question, {**look, "tool_calls": calls}]}) == []
+    one_call = template.replace("m.tool_calls", "(m.tool_calls or [])[:1]")
+    losing = _judged(tmp_path / "losing", replace(WITH_TAIL, name="loses-calls", template=one_call))
+    verdict = losing.verdict({"messages": [question, {**look, "tool_calls": calls}]})
+    (finding,) = verdict.findings
+    assert (finding.kind, "'find'" in finding.detail, "'add'" in finding.detail) == ("tool-call-lost", True, False)
+
+
 def test_a_result_within_the_turn_of_its_call(tmp_path: Path) -> None:
     """Apertus's: as many openings as answers, as no answer follows the result."""
     folder = write_families_tokenizer(tmp_path / "tokenizer", APERTUS)

@@ -209,7 +209,7 @@ class ChatJudge:
             straddling=straddling_tokens([item.votes for item in derivations.values()], chat.bounds),
         )
         yield from case.findings()
-        yield from lost_calls(chat.text, chat.conversation.messages, turns)
+        yield from lost_calls(chat.text, chat.conversation.messages, map(chat.with_beginning, chat.turns, turns))
 
     def _trained_turns(
         self, chat: _Chat, ids: TokenArray, turns: Sequence[Span | None], thoughts: IntArray
@@ -299,6 +299,13 @@ class _Chat:
         """Return the positions of the assistant's messages that the recipe trains."""
         turns = self.turns[-1:] if loss_mode == "last_turn" else self.turns
         return [turn for turn in turns if turn not in self.conversation.untrained_answers]
+
+    def with_beginning(self, message: int, turn: Span | None) -> Span | None:
+        """Return a turn from where its message begins: a template may write calls before the text, as Gemma 4's."""
+        before = self.renders.before(message)
+        if turn is None or before is None or not self.text.startswith(before):
+            return turn
+        return min(len(before), turn[0]), turn[1]
 
     def words(self) -> Iterator[str]:
         """Yield every text of its messages, calls and tool schemas."""
