@@ -21,12 +21,15 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
 from bridgepack.data.tokenizers.tokenizer import NEVER_TRAINED_TOKENS
-from bridgepack.errors import DataError, TokenizerError
+from bridgepack.errors import DataError, RowError, TokenizerError
 from bridgepack.host import V06
 from tests.support.host_datasets import build_host_datasets, conversations_config, load_host_tokenizer
 from tests.support.installed_host import host_release, host_version
 from tests.support.read_rows import pair_layouts
 from tests.support.small_builds import AS_HOST, write_json_lines
+from tests.support.upstream_preprocessing import ChatPair
+from tests.zoo.families import CODER
+from tests.zoo.families import write_tokenizer as write_family
 from tests.zoo.tokenizers import GEMMA4_TOOLS, GPT_OSS_FAMILY, GPT_OSS_MARKERS, write_tokenizer
 
 pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge")]
@@ -567,6 +570,26 @@ def test_answer_right_behind_a_tool_s_result(tmp_path: Path, goes_on: bool) -> N
     )
     assert "yes<turn|>" in trained
     assert "seen" not in trained
+
+
+def test_a_result_that_the_template_writes_as_an_answer(tmp_path: Path) -> None:
+    """The start of the empty answer is not found, as one token holds its line end and the answer's."""
+    markers = {"assistant_start": "### Response:\n", "assistant_end": "<|EOT|>"}
+    folder = write_family(tmp_path / "tokenizer", CODER)
+    pair = ChatPair(folder, loss_mode="assistant", assistant_markers=markers)
+    silent, result = {"role": "assistant", "content": ""}, {"role": "tool", "content": "seen"}
+    question, answer = GOOD["messages"]
+    row = {"messages": [question, silent, result, answer]}
+
+    (own,), host = pair.ours([row]), pair.host(row)
+    assert not isinstance(own, RowError)
+    assert not isinstance(host, Exception)
+    assert own[0] == host[0]
+    texts = [
+        pair.tokenizer.decode([token for token, is_trained in zip(ids, mask, strict=True) if is_trained])
+        for ids, mask in (own, host)
+    ]
+    assert texts == ["<|EOT|>yes\n<|EOT|>", "seen\n<|EOT|>yes\n<|EOT|>"]
 
 
 def test_standard_columns_stand_in_for_named_ones(both: MakeBoth) -> None:

@@ -183,3 +183,14 @@ FAMILIES = (
     ),
     Family(name="Nemotron", template=templates.NEMOTRON, scaffold=("<think>", "</think>"), call=_xml_call, **_CHATML),
 )
+#: DeepSeek-Coder's: what is no question is written as an answer, tools' results, too.
+CODER = Family(
+    name="coder",
+    template=(
+        "{%- for m in messages -%}{{- ('### Instruction:\\n' if m.role == 'user' else '### Response:\\n') -}}"
+        "{{- m.content + ('\\n' if m.role == 'user' else '\\n<|EOT|>\\n') -}}{%- endfor -%}"
+    ),
+    tokens=("<s>", "<|EOT|>"),
+    ends=("<|EOT|>",),
+    injection="",
+)

@@ -18,8 +18,8 @@ from bridgepack.errors import RowError, TokenizerError
 from bridgepack.records import DropReason
 from tests.support.messages import mentions
 from tests.support.read_rows import encode_examples
+from tests.zoo.families import CODER
 from tests.zoo.families import FAMILIES as QUIRKS_FAMILIES
-from tests.zoo.families import Family as QuirksFamily
 from tests.zoo.families import write_tokenizer as write_quirks_tokenizer
 from tests.zoo.prompted import PHI_4
 from tests.zoo.tokenizers import CHATML, FAMILIES, Family, loaded_tokenizer
@@ -250,19 +250,6 @@ def test_an_empty_answer_has_what_opens_a_turn_inside(tmp_path: Path) -> None:
 
     silent = "<|close|>think<|sep|><|open|>text<|sep|><|close|>text<|end|>"
     assert trained(tokenizer, made) == silent + "<|close|>think<|sep|><|open|>text<|sep|>Four.<|close|>text<|end|>"
-
-
-#: DeepSeek-Coder's: what is no question is written as an answer, tools' results, too.
-CODER = QuirksFamily(
-    name="coder",
-    template=(
-        "{%- for m in messages -%}{{- ('### Instruction:\\n' if m.role == 'user' else '### Response:\\n') -}}"
-        "{{- m.content + ('\\n' if m.role == 'user' else '\\n<|EOT|>\\n') -}}{%- endfor -%}"
-    ),
-    tokens=("<s>", "<|EOT|>"),
-    ends=("<|EOT|>",),
-    injection="",
-)
 
 
 def test_a_result_is_not_counted_for_an_answer_whose_start_a_token_hides(tmp_path: Path) -> None:
