@@ -105,16 +105,10 @@ def _starts_from_base(run: Run, recipe: SFTRecipe | None) -> bool:
 
 def _tokenizers_of_recipes(run: Run) -> Iterator[str]:
     """Yield the tokenizers of the host's own recipes for the model's id, or for its class and size."""
-    facts = run.versions.release.facts
     hub_id = _text(run, _HUB_MODEL)
     kind = (_text(run, "model._target_"), _integer(run, _VOCAB_SIZE))
-    for name in facts.recipes:
-        recipe = facts.shipped_recipe(name) or {}
-        model = recipe.get("model") or {}
-        is_same = (
-            hub_id == model.get("hf_model_id") if hub_id else kind == (model.get("_target_"), model.get("vocab_size"))
-        )
-        if is_same and (tokenizer := _text_in(recipe.get("tokenizer") or {}, "tokenizer_model")):
+    for model, tokenizer in run.versions.release.facts.models_of_tokenizers:
+        if hub_id == model.get("hf_model_id") if hub_id else kind == (model.get("_target_"), model.get("vocab_size")):
             yield tokenizer
 
 

@@ -7,7 +7,7 @@ choice, `member_of` an enum, `list` of a type, `object` of a class.
 """
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -89,6 +89,13 @@ class ReleaseFacts:
         places = self.recipes.get(self.aliases.get(name, name))
         return None if places is None else self._sections(places)
 
+    @cached_property
+    def models_of_tokenizers(self) -> Sequence[tuple[Mapping[str, Any], str]]:
+        """The model of each shipped recipe that names a tokenizer, with the tokenizer's name."""
+        recipes = ((self._part("model", places), self._part("tokenizer", places)) for places in self.recipes.values())
+        names = ((model or {}, (tokenizer or {}).get("tokenizer_model")) for model, tokenizer in recipes)
+        return tuple((model, name) for model, name in names if isinstance(name, str) and name)
+
     def common(self, kind: str) -> dict[str, Any]:
         """Return the common config for training all weights (`full`) or an adapter (`adapter`); it has no model."""
         return self._sections(self._file["common"][kind])
@@ -164,6 +171,10 @@ class ReleaseFacts:
 
     def _sections(self, places: list[int | None]) -> dict[str, Any]:
         return {name: self._section(name, place) for name, place in zip(self.sections, places, strict=True)}
+
+    def _part(self, name: str, places: list[int | None]) -> Any:
+        """Return a section of a config by the places of all its sections."""
+        return self._section(name, places[self._file["sections"].index(name)])
 
     def _section(self, name: str, place: int | None) -> Any:
         """Return a section by its index; in the file `=` is its whole value, `-` lists fields to remove."""
