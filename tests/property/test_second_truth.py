@@ -113,10 +113,11 @@ def agreement(folder: Path, family: Family) -> dict[bool, Counter[tuple[str, str
     }
     found = {masks: Counter[tuple[str, str]]() for masks in judges}
     for kind in KINDS:
-        for row in rows(kind):
+        sequences = {masks: judged.encode_all(rows(kind)) for masks, judged in judges.items()}
+        for place, row in enumerate(rows(kind)):
             chat: Carried | None = None
             for masks, judged in judges.items():
-                made = judged.encode(row)
+                made = sequences[masks][place]
                 if isinstance(made, RowError):
                     found[masks][kind, "dropped"] += 1
                     continue

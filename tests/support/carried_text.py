@@ -7,6 +7,7 @@ no code with what makes masks.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
@@ -49,13 +50,14 @@ def carried(tokenizer: ChatTokenizer, messages: Sequence[Message], tools: Any = 
         whole = tokenizer.render_text([dict(message) for message in messages], tools)
     except RowError:
         return None
-    text, writers = "", {}
-    for character in render:
+    letters, writers = [], {}
+    for position, character in enumerate(render):
         place = ord(character) - _FIRST
         if 0 <= place < _SIZE * len(messages):
-            writers[len(text)] = place // _SIZE
+            writers[position] = place // _SIZE
             character = chr(place % _SIZE)
-        text += character
+        letters.append(character)
+    text = "".join(letters)
     return Carried(text, writers) if text == whole else None
 
 
@@ -68,15 +70,18 @@ def _carry(value: Any, index: int, key: str = "") -> Any:
 
 
 def _carried_text(text: str, index: int) -> Iterator[str]:
-    place = 0
-    while place < len(text):
-        if kept := _KEPT.match(text, place):
-            yield kept.group()
-            place = kept.end()
-        else:
-            letter = ord(text[place])
-            yield chr(_FIRST + index * _SIZE + letter) if letter < _SIZE else text[place]
-            place += 1
+    letters, place = _letters(index), 0
+    for kept in _KEPT.finditer(text):
+        yield text[place : kept.start()].translate(letters)
+        yield kept.group()
+        place = kept.end()
+    yield text[place:].translate(letters)
+
+
+@cache
+def _letters(index: int) -> Mapping[int, str]:
+    """Return letter -> the private-use character of a message for it."""
+    return {letter: chr(_FIRST + index * _SIZE + letter) for letter in range(_SIZE)}
 
 
 def faults(tokenizer: ChatTokenizer, chat: Carried, made: Encoded, trained: Sequence[int]) -> Iterator[str]:
@@ -88,17 +93,18 @@ def faults(tokenizer: ChatTokenizer, chat: Carried, made: Encoded, trained: Sequ
     told = {loss.kind for loss in made.losses}
     (encoding,) = tokenizer.encode_with_places([chat.text])
     assert list(encoding.ids) == made.ids
+    exempt_ids = frozenset(tokenizer.never_trained_ids if "injected_turn" in told else ())
     is_trained, is_exempt = [False] * len(chat.text), [False] * len(chat.text)
     for token, (start, stop), bit in zip(made.ids, encoding.offsets, made.mask, strict=True):
-        for place in range(start, stop):
-            is_trained[place] = is_trained[place] or bool(bit)
-            is_exempt[place] = token in tokenizer.never_trained_ids and "injected_turn" in told
+        if bit:
+            is_trained[start:stop] = [True] * (stop - start)
+        if exempt_ids:
+            is_exempt[start:stop] = [token in exempt_ids] * (stop - start)
     for place, message in chat.writers.items():
+        if is_trained[place] == (message in trained) or (is_exempt[place] and not is_trained[place]):
+            continue
         shown = repr(chat.text[max(0, place - 20) : place + 20])
-        if is_trained[place] and message not in trained:
-            yield f"message {message + 1} is trained: {shown}"
-        elif not is_trained[place] and not is_exempt[place] and message in trained:
-            yield f"message {message + 1} is not trained: {shown}"
+        yield f"message {message + 1} is {'' if is_trained[place] else 'not '}trained: {shown}"
     for message in trained:
         last = max((place for place, writer in chat.writers.items() if writer == message), default=None)
         following = min((place for place, writer in chat.writers.items() if writer > message), default=len(chat.text))

@@ -125,8 +125,8 @@ TABLE = (
     Row(
         name="prove training",
         lines=(
-            "prove training mine.py --artifact packed --num-packs 1",
-            "prove training packed --num-packs 1",
+            "prove training mine.py --artifact packed --num-packs 1 --tensor 1",
+            "prove training packed --num-packs 1 --tensor 1",
             "prove training saved.yaml",
         ),
         starts_jobs=True,

@@ -35,6 +35,7 @@ def run_cuda_calls_on_cpu(*, is_wide: bool = False) -> None:
 
 def run_the_rest_on_cpu() -> None:
     """Make adapters, experts and context ranks run without a GPU and TransformerEngine, until the process ends."""
+    import megatron.core.tensor_parallel.random as core_random
     import megatron.core.utils as core_utils
     from megatron.core.transformer.moe.token_dispatcher import MoEAlltoAllTokenDispatcher
 
@@ -51,6 +52,15 @@ def run_the_rest_on_cpu() -> None:
     MoEAlltoAllTokenDispatcher.cuda_dtoh_stream = _EndedStream()
     # C/utils.py:2441 asks TransformerEngine for a context rank's part of a pack.
     core_utils.tex = SimpleNamespace(thd_get_partitioned_indices=_tokens_of_context_rank)
+    # C/tensor_parallel/random.py:69 compiles C++ where outputs are recomputed, some 20 seconds for an environment.
+    core_random._get_share_storage = lambda: _copy_storage
+
+
+def _copy_storage(target: Any, source: Any) -> None:
+    """Give a tensor whose memory was freed the values of another, as megatron-core did before it shared them."""
+    storage = source.untyped_storage()
+    target.untyped_storage().resize_(storage.size())
+    target.untyped_storage().copy_(storage)
 
 
 def _tokens_of_context_rank(cu_seqlens: Any, num_tokens: int, num_ranks: int, rank: int) -> Any:
