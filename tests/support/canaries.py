@@ -92,7 +92,7 @@ def canary_recipe(work: Path, model: str | None = "dense", **changes: Any) -> SF
     """Return a recipe of small packs; `changes` are sections."""
     sections = {
         "name": f"canary-{model}",
-        "packing": {"packed_sequence_size": 512, "max_sequence_length": 256},
+        "packing": {"packed_sequence_size": 256, "max_sequence_length": 128},
         "preprocessing": {"kind": "chat", "over_long": "truncate"},
         **({"model": {"name": str(work / model)}} if model else {}),
     }
