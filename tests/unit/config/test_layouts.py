@@ -15,6 +15,7 @@ from bridgepack.config.document import stated_values
 from bridgepack.config.layouts.contents import holds
 from bridgepack.config.layouts.detect import Detection, detect, entries_named
 from bridgepack.config.layouts.hints import layout_hint
+from bridgepack.config.layouts.keys import listed_turns
 from bridgepack.config.layouts.preferences import CHOSEN_ANSWERS, PREFERENCE_CHOSEN
 from bridgepack.config.layouts.public import PUBLIC_LAYOUTS
 from bridgepack.config.recipe.layout import columns_of
@@ -712,3 +713,18 @@ def test_the_chosen_answer_is_read_with_all_that_comes_before_it(row: dict[str, 
     found = detect([{"chosen": ANSWER, "rejected": "I do not know that.", **row}], name=PREFERENCE_CHOSEN)
     assert _layout(found)["messages"] == turns
     assert found.unread == ()
+
+
+@pytest.mark.parametrize(
+    "turns",
+    [
+        {"a": [], "role": False},
+        {"role": None, "content": ["a"]},
+        {"role": "ab", "content": ["a", "b"]},
+        {"role": ["user", "assistant"], "content": ["a"]},
+    ],
+    ids=str,
+)
+def test_an_object_is_turns_only_if_it_has_lists_of_one_length(turns: dict[str, Any]) -> None:
+    assert listed_turns(turns) == []
+    assert listed_turns({"role": ["user"], "content": ["a"], "name": None}) == [{"role": "user", "content": "a"}]

@@ -159,10 +159,9 @@ def listed_turns(turns: Mapping[str, Any]) -> list[dict[str, Any]]:
 
     {"role": ["user", "assistant"], "content": ["2 + 2?", "4"]} -> two turns
     """
-    roles = [turns[name] for name in TURN.names_in(turns).get("role", ())]
     lists = {name: value for name, value in turns.items() if value is not None}
-    if not roles or not all(
-        isinstance(value, (list, tuple)) and len(value) == len(roles[0]) for value in lists.values()
-    ):
+    if "role" not in TURN.names_in(lists) or not all(isinstance(value, list | tuple) for value in lists.values()):
+        return []
+    if len({len(value) for value in lists.values()}) > 1:
         return []
     return [dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)]
