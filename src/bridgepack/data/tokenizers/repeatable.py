@@ -1,13 +1,16 @@
-"""Whether a chat template writes the same text in every run: no random choices, no addresses of Python objects."""
+"""Whether a chat template writes the same text in every run: no random choices, addresses, or orders of sets."""
 
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import datetime, time
+from functools import wraps
 from typing import Any
 
+import jinja2
 import jinja2.nodes
 from jinja2.exceptions import TemplateError
+from jinja2.filters import do_sort
 
 #: Jinja's filter and its function that choose at random.
 RANDOM_FILTER, RANDOM_TEXT = "random", "lipsum"
@@ -59,18 +62,88 @@ def date_text(form: str) -> str:
     return text
 
 
-def check_has_no_address(text: str, *sources: Any) -> None:
-    """Check that a text has no address of a Python object that is not in its sources, such as messages.
+class AddressCheck:
+    """Checks that texts have no address of a Python object that is not in their sources, such as messages.
 
-    Raises:
-        TemplateError: it has one.
+    Asked of the rendered text, and of each text that the template makes on the way, of which it may keep the address
+    alone.
     """
-    if "0x" not in text and "0X" not in text:
-        return
-    source_text = json.dumps(sources, ensure_ascii=False, default=str).lower()
-    for address in _ADDRESS.finditer(text):
-        if address[0].lower() not in source_text:
-            object_text = text[max(address.start() - 40, 0) : address.end()]
+
+    def __init__(self, *sources: Any) -> None:
+        """Take the sources of every text."""
+        self._sources, self._row, self._source_text = sources, (), ""
+
+    def begin(self, *row: Any) -> None:
+        """Take the other sources of the texts that follow."""
+        self._row, self._source_text = row, ""
+
+    def __call__[R](self, text: R) -> R:
+        """Return the text, or what is none.
+
+        Raises:
+            TemplateError: it has such an address.
+        """
+        if isinstance(text, str) and ("0x" in text or "0X" in text):
+            self._look_for_address(text)
+        return text
+
+    def _look_for_address(self, text: str) -> None:
+        for address in _ADDRESS.finditer(text):
+            if not self._source_text:
+                self._source_text = json.dumps((*self._sources, *self._row), ensure_ascii=False, default=str).lower()
+            if address[0].lower() not in self._source_text:
+                object_text = text[max(address.start() - 40, 0) : address.end()]
+                raise TemplateError(
+                    f"it writes a Python object, ...{object_text!r}, whose address is another one in every run"
+                )
+
+    def after[**P, R](self, function: Callable[P, R]) -> Callable[P, R]:
+        """Return a function with the same result, which is checked; with what Jinja notes at a filter."""
+
+        @wraps(function)
+        def result_checked(*arguments: P.args, **keywords: P.kwargs) -> R:
+            text = function(*arguments, **keywords)
+            return self(text) if isinstance(text, str) and ("0x" in text or "0X" in text) else text
+
+        return result_checked
+
+
+class Unordered:
+    """A set that a template makes of the keys of an object: `message.keys() - ['role']`.
+
+    Its order is another one in every run: its size and its members can be asked for, and it can be sorted.
+    """
+
+    def __init__(self, members: Iterable[Any]) -> None:
+        self.members = frozenset(members)
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def __contains__(self, item: Any) -> bool:
+        return item in self.members
+
+    def __sub__(self, members: Any) -> "Unordered":
+        return Unordered(self.members.difference(members))
+
+    def __iter__(self) -> Iterator[Any]:
+        """Return its only member, if it has no more.
+
+        Raises:
+            TemplateError: it has.
+        """
+        if len(self.members) > 1:
             raise TemplateError(
-                f"it writes a Python object, ...{object_text!r}, whose address is another one in every run"
+                "it writes the members of a set, such as `message.keys() - ['role']`, whose order is another one in "
+                "every run; sort them"
             )
+        return iter(self.members)
+
+    def __repr__(self) -> str:
+        return repr(set(self))
+
+
+@jinja2.pass_environment
+def sort_also_unordered(environment: jinja2.Environment, value: Any, *arguments: Any, **keywords: Any) -> list[Any]:
+    """Return the items in order, as Jinja's filter `sort`; also of a set."""
+    return do_sort(environment, value.members if isinstance(value, Unordered) else value, *arguments, **keywords)

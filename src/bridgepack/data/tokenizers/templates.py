@@ -3,7 +3,7 @@
 import ast
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set, Sized
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -21,10 +21,12 @@ from bridgepack.data.tokenizers.limits import TimeLimit, check_length
 from bridgepack.data.tokenizers.repeatable import (
     RANDOM_FILTER,
     RANDOM_TEXT,
-    check_has_no_address,
+    AddressCheck,
+    Unordered,
     date_text,
     random_part,
     refuse_random,
+    sort_also_unordered,
 )
 from bridgepack.errors import RowError, TokenizerError
 
@@ -36,6 +38,8 @@ Tools = Messages | None
 Root = Callable[[Any], Any]
 #: Maximum length of a text or list that a template makes by repetition, and maximum bits of a power.
 _MAX_LENGTH = 1_000_000
+#: What compiled templates join texts and objects with.
+_JOINING = ("markup_join", "str_join")
 #: (start, stop) in characters.
 Span = tuple[int, int]
 
@@ -50,7 +54,7 @@ class ChatTemplate:
             jinja2.TemplateSyntaxError: it is not valid Jinja.
             SyntaxError, RecursionError, MemoryError: it is nested too deeply for Jinja or for Python.
         """
-        self._environment, self._source, self._given = _environment(), source, variables
+        self._environment, self._source = _environment(AddressCheck(source, variables)), source
         self._python = self._environment.compile(source, raw=True)
         is_known_jinja = jinja2.__version__.startswith("3.1.")
         self._short_root = self._fast_root() if is_known_jinja else self._root
@@ -81,6 +85,7 @@ class ChatTemplate:
         helpers = {GET_ATTRIBUTE: _attribute_getter(environment), GET_ITEM: _item_getter(environment)}
         namespace: dict[str, Any] = {"environment": environment, **helpers}
         exec(compile(module, "<chat template>", "exec"), namespace)
+        namespace |= {name: environment.check.after(namespace[name]) for name in _JOINING if name in namespace}
         root: Root = namespace["root"]
         blocks = {name: [block] for name, block in namespace["blocks"].items()}
 
@@ -104,7 +109,7 @@ class ChatTemplate:
             TemplateError: it has an address of a Python object.
         """
         check_length(text, *sources)
-        check_has_no_address(text, self._source, self._given, *sources)
+        self._environment.check(text)
 
     def render[R](
         self, collect: Callable[[Iterable[str]], R], messages: Messages, tools: Tools, kwargs: Mapping[str, Any]
@@ -114,6 +119,7 @@ class ChatTemplate:
         Raises:
             Exception: any error of the template or its Python code.
         """
+        self._environment.check.begin(messages, tools, kwargs)
         try:
             return collect(self._short_root(self._context(messages, tools, kwargs)))
         except MemoryError:
@@ -247,12 +253,32 @@ class _GenerationBlocks(jinja2.ext.Extension):
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):
-    """The sandbox with a limit on repetition, which no time limit can stop; Jinja limits only ranges."""
+    """The sandbox with a limit on repetition, which no time limit can stop; Jinja limits only ranges.
 
-    intercepted_binops = frozenset({"*", "**"})
+    Texts that are made of objects are checked, as they are other ones in every run.
+    """
+
+    intercepted_binops = frozenset({"*", "**", "%", "-"})
+
+    def __init__(self, check: AddressCheck, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.check = check
+        self.filters = {name: check.after(function) for name, function in self.filters.items()}
+        self.concat = check.after("".join)  # type: ignore[method-assign] # an attribute of the class
+
+    def wrap_str_format(self, value: Any) -> Any:
+        """Return the function that stands in for a text's method `format`; None for another value."""
+        function = super().wrap_str_format(value)
+        return None if function is None else self.check.after(function)
 
     def call_binop(self, context: Any, operator: str, left_value: Any, right_value: Any) -> Any:
-        """Return a product or a power; raises OverflowError if the result is too long."""
+        """Return the result of an operator; raises OverflowError if a product or a power is too long."""
+        if operator == "%":
+            result = left_value % right_value
+            return self.check(result) if isinstance(result, str) else result
+        if operator == "-":
+            result = left_value - right_value
+            return Unordered(result) if isinstance(result, Set) else result
         times, content = (left_value, right_value) if isinstance(left_value, int) else (right_value, left_value)
         if operator == "**":
             length = (
@@ -267,14 +293,15 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         return super().call_binop(context, operator, left_value, right_value)
 
 
-def _environment() -> ImmutableSandboxedEnvironment:
-    """Return the Jinja environment that chat templates are written for.
+def _environment(check: AddressCheck | None = None) -> _Sandbox:
+    """Return the Jinja environment that chat templates are written for; `check` is asked of texts.
 
     Source: transformers 5.12, utils/chat_template_utils.py, _cached_compile_jinja_template.
     """
     extensions = [_GenerationBlocks, jinja2.ext.loopcontrols]
-    environment = _Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=extensions)
+    environment = _Sandbox(check or AddressCheck(), trim_blocks=True, lstrip_blocks=True, extensions=extensions)
     environment.filters["tojson"] = _as_json
+    environment.filters["sort"] = sort_also_unordered
     environment.globals["raise_exception"] = _raise_exception
     environment.filters[RANDOM_FILTER] = environment.globals[RANDOM_TEXT] = refuse_random
     environment.globals["strftime_now"] = date_text
