@@ -321,6 +321,34 @@ def test_mistake_is_one_message_and_exit_code_2(command: Command, arguments: lis
     assert _files_but_tokens(Path()) == before
 
 
+#: More digits than Python reads as a number.
+_DIGITS = "9" * 4301
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (f"build recipe.yaml --output new --memory {_DIGITS}G", "--memory"),
+        (f"store prune --store .bridgepack/tokens --max-size {_DIGITS}", "--max-size"),
+        (f"trace artifact --source a.jsonl:{_DIGITS}", "--source"),
+        (f"check recipe.yaml --bridge-version {_DIGITS}", "--bridge-version"),
+        (f"check recipe.yaml --bridge-version 0.{_DIGITS}", "--bridge-version"),
+        (f"inspect artifact --pack {_DIGITS}", "--pack"),
+    ],
+    ids=lambda value: value[:40],
+)
+def test_a_number_of_thousands_of_digits_is_one_short_message(command: Command, words: str, option: str) -> None:
+    refused = command(*words.split())
+    assert (refused.code, refused.output) == (2, "")
+    assert mentions(refused.errors, "error: ", option)
+    assert len(refused.errors) < 6000 if option == "--pack" else len(refused.errors) < 300
+
+
+def test_a_package_of_thousands_of_digits_has_no_version(command: Command) -> None:
+    Path("packages.txt").write_text(f"megatron-core=={_DIGITS}\nmegatron-bridge==0.6.2\n")
+    assert command("check", "recipe.yaml", "--environment", "packages.txt").code in (0, 1)
+
+
 def test_a_folder_with_the_name_of_a_recipe_is_said_to_be_taken(command: Command) -> None:
     Path("quickstart").mkdir()
     for name in ("check", "prove masks", "prove training"):

@@ -136,7 +136,7 @@ def _newest_iteration(path: Path) -> Path | None:
         folder = path / ("release" if text == "release" else f"iter_{int(text):07d}")
         if folder.is_dir():
             return folder
-    iterations = [name for name in _names(path) if name.startswith("iter_") and name[len("iter_") :].isdigit()]
+    iterations = [name for name in _names(path) if name.startswith("iter_") and name[len("iter_") :].isdecimal()]
     return path / max(iterations, key=lambda name: int(name[len("iter_") :])) if iterations else None
 
 

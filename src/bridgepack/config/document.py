@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 from bridgepack.config.errors import config_error, quote
 from bridgepack.config.section import Section
 from bridgepack.errors import ConfigError
+from bridgepack.records.words import index_in
 
 #: Fields that a section keeps when its kind changes; the last three are packing.balance's.
 _KEPT = frozenset({"over_long", "window_batches", "seed", "token_cost"})
@@ -110,11 +111,11 @@ def _section_at(values: dict[str, Any], document: Document, path: str, sections:
 
 
 def _index(entries: list[Any], path: str, sections: list[str], name: str) -> int:
-    if name.isdecimal() and int(name) < len(entries):
-        return int(name)
+    if (index := index_in(len(entries), name)) is not None:
+        return index
     allowed_indices = f"0 to {len(entries) - 1}" if entries else "none"
     raise ConfigError(
-        f"{path}: {'.'.join(sections)} is a list of {len(entries)}, so {name!r} must be an index; "
+        f"{path}: {'.'.join(sections)} is a list of {len(entries)}, so {quote(name)} must be an index; "
         f"allowed: {allowed_indices}. Correct the path, or set the list as a whole."
     )
 

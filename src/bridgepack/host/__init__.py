@@ -9,7 +9,7 @@ RELEASES; a new habit is one field of `HostRelease` and its one reader.
 from dataclasses import replace
 from functools import cache, lru_cache
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from bridgepack.errors import ConfigError
 from bridgepack.host.release import BRIDGE as BRIDGE
@@ -25,6 +25,8 @@ RELEASES = (V06, V07)
 ROOTS = tuple(dict.fromkeys(release.root for release in RELEASES))
 #: The release that is meant where nothing says another.
 TARGET = V06
+#: Longest part of a version that is none which a message repeats.
+_MAX_SHOWN = 80
 #: What to do about a version that is newer than all of them.
 UPDATE = f"bridgepack knows Megatron-Bridge up to {RELEASES[-1].name}; update it with pip install -U bridgepack"
 
@@ -44,10 +46,10 @@ def release_of(bridge_version: str, *, place: str = "--bridge-version") -> HostR
     """
     try:
         version = Version(bridge_version)
-    except InvalidVersion:
+    except ValueError:  # no version, or one with a number of thousands of digits
         version = None
     if version is None or version.epoch or not bridge_version[:1].isdigit():
-        raise ConfigError(f"{place} is {bridge_version!r}; allowed: a version such as {TARGET.bridge}.")
+        raise ConfigError(f"{place} is {bridge_version[:_MAX_SHOWN]!r}; allowed: a version such as {TARGET.bridge}.")
     release_found = next((release for release in RELEASES if bridge_version in release), None)
     if release_found is None and Version(version.base_version) < Version(RELEASES[0].bridge):
         names = " and ".join(release.name for release in RELEASES)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from bridgepack.planning.shape import ModelShape
 from bridgepack.rules.judging.context import CannotJudgeError
-from bridgepack.rules.run.topology import stages_of
+from bridgepack.rules.run.pipeline_layouts import stages_of
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -18,3 +18,11 @@ def kind_of(value: Any) -> str:
     """Return the name of a value's class with its article: `an int`, `a list`."""
     name = type(value).__name__
     return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+
+
+def index_in(count: int, text: str) -> int | None:
+    """Return the index from 0 that a text writes of so many items; None if it is none of theirs."""
+    digits = text.lstrip("0")
+    if not text.isdecimal() or len(digits) > len(str(count)):  # Python reads no number of 4,301 digits
+        return None
+    return index if (index := int(digits or "0")) < count else None

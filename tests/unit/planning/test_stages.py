@@ -11,7 +11,8 @@ from bridgepack.planning.estimate import Arithmetic, Speed, Work
 from bridgepack.planning.layout import Layout, gpu_by_name, memory_of
 from bridgepack.planning.shape import ModelShape, shape_of
 from bridgepack.planning.stages import Split, loads_of, split_changes, splits, stated_split
-from bridgepack.rules.run.topology import stages_of
+from bridgepack.rules.judging.context import CannotJudgeError
+from bridgepack.rules.run.pipeline_layouts import stages_of
 
 H100 = gpu_by_name("h100")
 EMBEDDING, LOSS = "account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split"
@@ -206,3 +207,9 @@ def test_tokens_to_experts_of_other_nodes_take_the_network() -> None:
     assert inside.exchange_s(tokens)[0] == pytest.approx(sent * 8 * 7 / 8 / 450 + latency)
     assert across.exchange_s(tokens)[0] == pytest.approx(sent * 8 / 2 / 50 + latency)
     assert once.exchange_s(tokens)[0] == pytest.approx(max(sent * (1 - 2**-8) / 50, sent * 8 * 7 / 8 / 450) + latency)
+
+
+@pytest.mark.parametrize("layout", ["t*99999999999|L", f"t*{'9' * 4301}", "(t*999)*99999|L"])
+def test_a_layout_is_not_written_out_without_end(layout: str) -> None:
+    with pytest.raises(CannotJudgeError, match=r"repeats a layer .* times"):
+        stages_of(layout)

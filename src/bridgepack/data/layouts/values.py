@@ -12,7 +12,7 @@ from bridgepack.data.reading.json_texts import value_of_json
 from bridgepack.data.tokenizers.texts import check_is_unicode
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
-from bridgepack.records.words import kind_of
+from bridgepack.records.words import index_in, kind_of
 
 #: Between the pieces of a text.
 _BETWEEN = "\n\n"
@@ -27,8 +27,9 @@ def value_of(row: Mapping[str, Any], column: Column) -> Any:
         value = as_inside(value, column.name)
         if isinstance(value, Mapping):
             value = value.get(part)
-        elif isinstance(value, Sequence) and not isinstance(value, str) and part.isdecimal() and int(part) < len(value):
-            value = value[int(part)]
+        elif isinstance(value, Sequence) and not isinstance(value, str):
+            index = index_in(len(value), part)
+            value = None if index is None else value[index]
         else:
             return None
     return value

@@ -1,6 +1,7 @@
 """Computes how much memory a build may use, and from it the number of workers and the size of batches."""
 
 import gc
+import math
 import re
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from bridgepack.errors import ConfigError
 _SHARE = 0.75
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
+#: Longest part of a text that is no size which a message repeats.
+_MAX_SHOWN = 80
 #: Memory of the build without its workers: the plan of some million sequences, and ranges in flight.
 _OWN_BYTES = 256 << 20
 #: Memory of a worker beyond what it shares with the others: a batch in template and tokenizer.
@@ -40,9 +43,11 @@ class MemoryPlan:
 def parse_size(text: str, option: str) -> int:
     """Return a size in bytes: `8G`, `512MiB`, `1.5T`; raises ConfigError if it is not a size."""
     match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        raise ConfigError(f"{option} is {text!r}; allowed: a number with K, M, G or T, e.g. 8G. Correct it.")
-    return int(float(match[1]) * _UNITS[match[2].upper()])
+    num_bytes = math.inf if match is None else float(match[1]) * _UNITS[match[2].upper()]
+    if math.isinf(num_bytes):
+        shown_text = repr(text[:_MAX_SHOWN])
+        raise ConfigError(f"{option} is {shown_text}; allowed: a number with K, M, G or T, e.g. 8G. Correct it.")
+    return int(num_bytes)
 
 
 def parse_memory(text: str) -> int:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bridgepack.config.errors import nearest_name
+from bridgepack.config.errors import nearest_name, quote
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.inspection import view_pack
 from bridgepack.data.artifact.plan import PlanEntry, entries_of_row, iter_dropped_rows, plan_path
@@ -14,7 +14,7 @@ from bridgepack.proof.packs import TracedRun, shard_index
 from bridgepack.proof.trace.packs import PackTracer, epoch_of, ranks_by_copy, schedule_of_pack
 from bridgepack.proof.trace.records import PackTrace, Placement, SourceTrace, StepTrace, TracedBatch, TracedRank
 from bridgepack.records import TRAIN, BalanceRecord, DropReason
-from bridgepack.records.words import count_text
+from bridgepack.records.words import count_text, index_in
 from bridgepack.replay.order import FILLER, PackOrder
 from bridgepack.replay.settings import ReplaySettings
 
@@ -170,14 +170,19 @@ def _require_pack(artifact: Artifact, split: str, draws: dict[int, _Drawn], step
 
 
 _FILES_NAMED = 5
+#: The largest number of a row.
+_MOST_ROWS = 2**63 - 1
 
 
 def parse_source(text: str) -> tuple[str, int]:
     """Return (file, row) of `FILE:ROW`; rows count from 1; raises ConfigError if it does not have that form."""
     file, separator, number = text.rpartition(":")
-    if not separator or not file or not number.isascii() or not number.isdecimal() or int(number) < 1:
-        raise ConfigError(f"--source is {text!r}; allowed: FILE:ROW, rows counted from 1, e.g. data/chats.jsonl:17.")
-    return file, int(number)
+    row = index_in(_MOST_ROWS + 1, number)
+    if not separator or not file or not row:
+        raise ConfigError(
+            f"--source is {quote(text)}; allowed: FILE:ROW, rows counted from 1, e.g. data/chats.jsonl:17."
+        )
+    return file, row
 
 
 def trace_source(run: TracedRun, file: str, row: int, *, limit: int) -> SourceTrace:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from packaging.specifiers import SpecifierSet
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from bridgepack.host import BRIDGE as BRIDGE
 from bridgepack.host import CORE as CORE
@@ -64,7 +64,7 @@ def version_of(text: str) -> Version | None:
     """Return the parsed version, or None if the text is not a version."""
     try:
         return Version(text)
-    except InvalidVersion:
+    except ValueError:  # none, or one with a number of thousands of digits
         return None
 
 

@@ -1,15 +1,13 @@
 """Rules on splitting layers and heads over ranks, on recomputation, sharded parameters and checkpoints."""
 
-import re
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from bridgepack.host.modules import DELTA_NETS
 from bridgepack.host.validated import RECOMPUTED_MODULES
 from bridgepack.records.messages import join, say, setting
-from bridgepack.rules.judging.context import CannotJudgeError
 from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, Found, fixable_rule, rule, wrong
 from bridgepack.rules.judging.subject import Run
+from bridgepack.rules.run.pipeline_layouts import LETTERS, stages_of
 from bridgepack.rules.run.reading import acting, switches_on
 from bridgepack.rules.run.validated.precision import scales_with_delay
 
@@ -137,27 +135,6 @@ def stage_sizes_that_do_not_add_up(run: Run) -> Found:
         yield wrong((*ends, *accounts)[0], *_spread_text(run, f"{layers} layers {beside}", f"{middle} stages"))
 
 
-_LETTERS = {"E": "embedding", "t": "decoder", "m": "mtp", "L": "loss"}
-_REPEATED = (re.compile(r"\(([^)]+)\)\*(\d+)"), re.compile(r"(.)\*(\d+)"))
-
-
-def stages_of(layout: Any) -> list[list[str]]:
-    """Return the kinds of layers in each stage: `Et*2|tL` -> `[[embedding, decoder, decoder], [decoder, loss]]`.
-
-    Source: megatron/core/transformer/pipeline_parallel_layer_layout.py of 0.19.2.
-    """
-    if isinstance(layout, str):
-        text = layout.replace(",", "")
-        for pattern in _REPEATED:
-            text = pattern.sub(lambda match: match[1] * int(match[2]), text)
-        return [[_LETTERS.get(letter, letter) for letter in stage] for stage in text.split("|")]
-    if isinstance(layout, list) and all(isinstance(stage, list) for stage in layout):
-        names = [[kind.get("_name_") if isinstance(kind, Mapping) else kind for kind in stage] for stage in layout]
-        return [[str(name).strip().lower() for name in stage] for stage in names]
-    kinds = "neither a string nor a list of lists"
-    raise CannotJudgeError(say("{path} is {layout!r}, {kinds}", path=setting(_LAYOUT), layout=layout, kinds=kinds))
-
-
 @rule("BP822", ERROR, noticed=VALIDATE, evidence=EXECUTED)
 def layout_contradicts_stages(run: Run) -> Found:
     """The stages or layers of pipeline_model_parallel_layout do not match the model's.
@@ -186,7 +163,7 @@ def layout_contradicts_stages(run: Run) -> Found:
 
 def _misplaced_layers(run: Run, stages: list[list[str]], *, first_of_last_chunks: int) -> Found:
     kinds = [kind for stage in stages for kind in stage]
-    foreign = sorted(set(kinds) - set(_LETTERS.values()))
+    foreign = sorted(set(kinds) - set(LETTERS.values()))
     if foreign:
         yield wrong(_LAYOUT, f"layers {', '.join(map(repr, foreign))}", "embedding (E), decoder (t), mtp (m), loss (L)")
     elif kinds[:1] + kinds[-1:] != ["embedding", "loss"] or kinds.count("embedding") + kinds.count("loss") != 2:

@@ -6,6 +6,7 @@ from typing import Any
 
 from bridgepack.config.recipe.layout import Column, parts_of
 from bridgepack.proof.masks.rows.conversation import UnreadableRowError
+from bridgepack.records.words import index_in
 
 #: Between the pieces of a text, as docs/data.md says of `layout`.
 _BLANK_LINE = "\n\n"
@@ -21,8 +22,9 @@ def value_at(row: Mapping[str, Any], path: str) -> Any:
             value = of_json(value, path)
         if isinstance(value, Mapping):
             value = value.get(step)
-        elif isinstance(value, list) and step.isdecimal() and int(step) < len(value):
-            value = value[int(step)]
+        elif isinstance(value, list):
+            index = index_in(len(value), step)
+            value = None if index is None else value[index]
         else:
             return None
     return value

@@ -217,7 +217,7 @@ def shards_out_of_number_order(run: Run) -> Found:
 
 
 def _by_number(name: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name)]
+    return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", name)]
 
 
 @rule("BP206", WARNING, "PSB206; bridge/data/builders/gpt_sft.py:628, 868", evidence="executed with the real 0.6.2")
