@@ -71,7 +71,15 @@ def recipe_to_toml(recipe: SFTRecipe) -> str:
     import tomlkit
 
     values = _plain(stated_values(recipe, keeps_null=False), "", takes_null=False)
-    return f"{TOML_HEADER}\n{tomlkit.dumps(values)}"
+    return f"{TOML_HEADER}\n{''.join(map(_toml_character, tomlkit.dumps(values)))}"
+
+
+def _toml_character(character: str) -> str:
+    """Return a character of a TOML file as a terminal shows it: C1 controls and marks of direction are escaped."""
+    if character.isprintable() or character == "\n":
+        return character
+    number = ord(character)
+    return f"\\u{number:04x}" if number < 1 << 16 else f"\\U{number:08x}"
 
 
 def written_values(recipe: SFTRecipe, *, keeps_null: bool = True) -> dict[str, Any]:

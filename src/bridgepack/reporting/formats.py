@@ -228,7 +228,7 @@ def render_github(report: CheckReport) -> str:
         lines.append(report.host.text)
     errors, warnings = count_text(report.num_errors, "error"), count_text(report.num_warnings, "warning")
     lines.append(f"bridgepack: {errors}, {warnings} in {report.target}")
-    return "\n".join(lines) + "\n"
+    return printable("\n".join(lines)) + "\n"
 
 
 def _rule(rule: Rule) -> dict[str, Any]:

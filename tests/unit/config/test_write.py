@@ -93,6 +93,13 @@ def test_files_say_what_was_said_in_the_order_of_fields() -> None:
     )
 
 
+def test_toml_escapes_what_a_terminal_would_obey() -> None:
+    name = "e\x1b[31m\x9b\u202e\U000e0001\u00a0"
+    text = recipe_to_toml(SFTRecipe.from_mapping({**SMALL, "checkpoint": {"folder": name}}))
+    assert text.replace("\n", "").isprintable()
+    assert tomllib.loads(text)["checkpoint"]["folder"] == name
+
+
 @given(recipes)
 def test_yaml_round_trip(recipe: SFTRecipe) -> None:
     again = SFTRecipe.from_mapping(YAML(typ="safe", pure=True).load(recipe_to_yaml(recipe)))

@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from bridgepack.records import Change, Finding
+from bridgepack.records import Change, Finding, HostVerdict
 from bridgepack.reporting.formats import render_github, render_report, render_sarif
 from bridgepack.reporting.text import caught_text
 from bridgepack.rules.judging.judgement import SkippedRule
@@ -153,7 +153,9 @@ CONTROLS = "\x1b[31m \x07 \x9b2J \u200f \u202e \u2028"
 @pytest.mark.parametrize("output_format", ["json", "sarif", "github", "gitlab", "text"])
 def test_control_characters_of_the_data_are_escaped(output_format: str) -> None:
     named = replace(FINDING, where=f"column {CONTROLS}", found=CONTROLS, examples=(CONTROLS,))
-    text = render_report(replace(REPORT, findings=(named,)), output_format)
+    host = HostVerdict(state="refused", reason=CONTROLS)
+    report = replace(REPORT, findings=(named,), target=f"mine {CONTROLS}.yaml", host=host)
+    text = render_report(report, output_format)
     assert [character for character in text if character != "\n" and not character.isprintable()] == []
     if output_format in ("json", "sarif", "gitlab"):
         assert any(CONTROLS in value for value in _texts(json.loads(text)))
