@@ -60,6 +60,21 @@ def text_if_there(path: Path, *, max_bytes: int = MAX_BYTES, encoding: str = "ut
         ) from None
 
 
+def real_path(path: Path) -> Path:
+    """Return a path without links; it need not exist.
+
+    Raises:
+        OSError: it is a link to itself, of which `Path.resolve` says nothing from Python 3.13 on.
+    """
+    try:
+        place = path.resolve()
+    except RuntimeError:  # before Python 3.13
+        place = path
+    if place.is_symlink():
+        raise OSError(errno.ELOOP, "it is a link to itself", str(path))
+    return place
+
+
 def reason_of(error: OSError | ValueError) -> str:
     """Return why a file cannot be read, without its name."""
     if isinstance(error, UnicodeDecodeError):

@@ -297,6 +297,9 @@ def test_a_report_goes_into_a_pipe_or_a_new_folder(folder: Path, command: Comman
     assert os.read(reader, 1 << 16).decode() == text
     os.close(reader)
     assert stat.S_ISFIFO(Path("pipe").stat().st_mode)
+    refused = command("check", "mine.yaml", "--output", "pipe")
+    assert (refused.code, refused.output) == (2, "")
+    assert mentions(refused.errors, "--output is 'pipe'", "nothing reads from")
 
 
 @pytest.mark.on_disk

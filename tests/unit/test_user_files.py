@@ -10,6 +10,8 @@ import pytest
 from ruamel.yaml import YAML
 
 from bridgepack.data.sequences.loading import forget_stage
+from bridgepack.data.store.store import opened_store
+from bridgepack.user_files import real_path
 from tests.support.launches import launch_recipe
 from tests.support.messages import mentions
 from tests.support.small_builds import Command, write_recipe
@@ -98,6 +100,78 @@ def folder(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     yield tmp_path
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)
+
+
+#: Files that a user names by their folder: file -> the command that reads it, and its exit code where it is none.
+IN_FOLDERS = {
+    "run/run.json": ("losses run", 2),
+    "tokenizer/vocab.json": ("check mine.yaml", 2),
+    "tokenizer/additional_chat_templates/more.jinja": ("preview mine.yaml", 2),
+    "tokenizer/notes.json": ("preview mine.yaml", 2),
+    "saved/state.json": ("preview mine.yaml --set data.train=saved", 2),
+    "saved/dataset_dict.json": ("preview mine.yaml --set data.train=saved", 2),
+    "recipes/mine.py": ("recipes list", 1),
+    "store/tokenizations/a/identity.json": ("store list --store store", 0),
+    "store/tokenizations/b": ("store prune --unused --store store", 0),
+}
+
+
+#: Those that are looked for among files: what is none is not theirs; and the exit code then.
+_ONLY_FILES = {
+    "tokenizer/notes.json": 0,
+    "recipes/mine.py": 0,
+    "saved/state.json": 2,
+    "saved/dataset_dict.json": 2,
+}
+
+
+@pytest.mark.parametrize("fault", ["pipe", "device", "5 GB"])
+@pytest.mark.parametrize("file", IN_FOLDERS)
+def test_what_is_no_regular_text_in_a_folder_is_not_waited_for(
+    folder: Path, command: Command, file: str, fault: str
+) -> None:
+    words, code = IN_FOLDERS[file]
+    with opened_store(folder / "store"):
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+    FAULTS[fault](folder / file)
+    ran = command(*words.split())
+    if fault != "5 GB" and file in _ONLY_FILES:
+        assert ran.code == _ONLY_FILES[file], ran
+    else:
+        assert ran.code == code, ran
+        assert not code or mentions(ran.output + ran.errors, Path(file).name)
+        assert "crashed" not in ran.errors
+
+
+def test_a_pipe_among_the_files_of_a_folder_is_refused(folder: Path, command: Command) -> None:
+    (folder / "data").mkdir()
+    shutil.copy("rows.jsonl", "data/rows.jsonl")
+    os.mkfifo("data/more.jsonl")
+    refused = command("build", "mine.yaml", "--set", "data.train=data", "--output", "new")
+    assert refused.code == 2
+    assert mentions(refused.errors, "data.train", "more.jsonl", "neither a file")
+
+
+@pytest.mark.parametrize("is_newer", [False, True], ids=["as here", "as Python 3.13"])
+def test_a_link_to_itself_has_no_real_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_newer: bool) -> None:
+    """Python raises RuntimeError up to 3.12, and returns the link from 3.13 on."""
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "link").symlink_to("not-there")
+    assert real_path(tmp_path / "link") == tmp_path / "not-there"
+    if is_newer:
+        monkeypatch.setattr(Path, "resolve", Path.absolute)
+    with pytest.raises(OSError, match="link to itself"):
+        real_path(tmp_path / "loop")
+
+
+def test_too_little_memory_is_one_line(monkeypatch: pytest.MonkeyPatch, command: Command) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("bridgepack.api.explain", fail)
+    ran = command("explain", "BP101")
+    assert (ran.code, ran.output) == (2, "")
+    assert mentions(ran.errors, "error: ", "memory")
 
 
 @pytest.mark.parametrize("fault", FAULTS)

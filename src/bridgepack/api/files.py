@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from bridgepack.errors import ConfigError
+from bridgepack.user_files import real_path
 
 
 def check_report_path(path: Path | None, target: str, environment: str | None) -> None:
@@ -36,13 +37,26 @@ def staged_report(path: Path | None, text: str, *, option: str = "--output") -> 
     with ExitStack() as cleaning:
         with _explain_failure(path, option):
             is_special = path.exists() and not path.is_file() and not path.is_dir()
-            temporary = None if is_special else _stage(path.resolve(), text, cleaning)
+            temporary = None if is_special else _stage(real_path(path), text, cleaning)
         yield
         with _explain_failure(path, option):
             if temporary is None:
-                path.write_text(text, encoding="utf-8", errors="backslashreplace")
+                _write_special(path, text)
             else:
-                temporary.replace(path.resolve())
+                temporary.replace(real_path(path))
+
+
+def _write_special(path: Path, text: str) -> None:
+    """Write a text to a device or a pipe; one that nothing reads from would be waited for without end."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            raise OSError(errno.ENXIO, "nothing reads from this pipe", str(path)) from None
+        raise
+    os.set_blocking(descriptor, True)
+    with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as stream:
+        stream.write(text)
 
 
 def _stage(path: Path, text: str, cleaning: ExitStack) -> Path:
@@ -61,7 +75,7 @@ def _stage(path: Path, text: str, cleaning: ExitStack) -> Path:
 def _explain_failure(path: Path, option: str) -> Iterator[None]:
     try:
         yield
-    except (OSError, RuntimeError) as error:  # the latter for a link that leads to itself
+    except OSError as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"{option} is {str(path)!r}; it cannot be written: {reason}. Choose another.") from None
 
@@ -76,7 +90,7 @@ def check_place(option: str, path: Path | None, artifact: Path, *, suffix: str, 
         return
     if path.suffix.lower() != suffix:
         raise ConfigError(f"{option} is {str(path)!r}; allowed: a name that ends with {suffix}. Choose another.")
-    folder, place = artifact.resolve(), path.resolve()
+    folder, place = artifact.resolve(), real_path(path)
     if folder.is_dir() and place.is_relative_to(folder) and (exception is None or place != folder / exception):
         rule = f"allowed there: {exception}" if exception else "no file may be written there"
         raise ConfigError(f"{option} is {str(path)!r}, inside the folder that is read; {rule}. Choose another.")

@@ -20,6 +20,7 @@ from bridgepack.records import Change
 from bridgepack.records.words import value_text
 from bridgepack.rules.judging.report import CheckReport
 from bridgepack.rules.judging.rule import Severity
+from bridgepack.user_files import real_path
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,7 +109,7 @@ def write_edit(edit: FileEdit) -> None:
         raise ConfigError(f"{str(path)!r} changed since it was read and was not overwritten. Run the command again.")
     if edit.new_text == edit.old_text:
         return
-    target = path.resolve()
+    target = real_path(path)
     try:
         with replaced_when_whole(target, is_shared=True) as temporary:
             mode = target.stat().st_mode & 0o7777

@@ -139,7 +139,7 @@ def _run(arguments: list[str] | None, stop: StopSignals) -> int:
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return COULD_NOT_RUN
-    except (click.ClickException, BridgepackError, UnreachableError, OSError) as error:
+    except (click.ClickException, BridgepackError, UnreachableError, OSError, MemoryError) as error:
         code = _report_failure(error, _message(error), arguments)
         if isinstance(error, OSError):
             silence(sys.stdout)
@@ -161,6 +161,8 @@ def _message(error: Exception) -> str:
         from bridgepack.reporting.formats import text_with_lines  # reports are slow to import
 
         return text_with_lines(error)
+    if isinstance(error, MemoryError):
+        return "there is not enough memory. Free some, or look for a file that is far larger than it should be."
     return unusable(error) if isinstance(error, OSError) else str(error)
 
 

@@ -30,7 +30,7 @@ from bridgepack.config.reading import (
 )
 from bridgepack.config.recipe.recipe import SFTRecipe, checked_object
 from bridgepack.errors import ConfigError
-from bridgepack.user_files import read_bytes
+from bridgepack.user_files import read_bytes, reason_of
 
 __all__ = ["catalogue", "catalogue_folders", "catalogue_names", "catalogue_target", "load_recipe", "parse_overrides"]
 
@@ -166,9 +166,17 @@ def _files() -> Iterator[Path]:
     for path in (path for folder in catalogue_folders() for path in sorted(folder.iterdir())):
         is_recipe = path.is_file() and path.suffix.lower() in _FILE_SUFFIXES and path.name[0] not in "._"
         if is_recipe and _is_python(path):
-            is_recipe = bool(_USES_BRIDGEPACK.search(path.read_text(encoding="utf-8", errors="replace")))
+            is_recipe = _uses_bridgepack(path)
         if is_recipe:
             yield path
+
+
+def _uses_bridgepack(path: Path) -> bool:
+    """Return whether a Python file imports bridgepack; True of one that cannot be read, which is then said."""
+    try:
+        return bool(_USES_BRIDGEPACK.search(read_bytes(path).decode(errors="replace")))
+    except OSError:
+        return True
 
 
 def _is_python(path: Path) -> bool:
@@ -210,7 +218,9 @@ def _summaries(file: Path) -> Mapping[str, str]:
         return {file.stem: ""}
     try:
         tree = ast.parse(read_bytes(file))
-    except (OSError, SyntaxError, ValueError, RecursionError) as error:
+    except OSError as error:
+        raise ConfigError(f"recipe {str(file)!r} cannot be read: {reason_of(error)}. Remove it.") from None
+    except (SyntaxError, ValueError, RecursionError) as error:
         raise ConfigError(f"recipe {str(file)!r} is not Python: {error}. Correct that line.") from None
     recipes = {name: summary for node in tree.body for name, summary in _named_by(node)}
     return {name: text for name, text in recipes.items() if name.endswith(RECIPE_SUFFIX) and not name.startswith("_")}

@@ -3,6 +3,7 @@
 import errno
 import os
 import secrets
+import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -61,6 +62,20 @@ def refuse_special(path: Path) -> None:
     """
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+
+
+def remove_entry(path: Path, *, ignores_errors: bool = False) -> None:
+    """Remove what stands at a path, if anything does: a file, a pipe, a link, or a folder with all in it.
+
+    `ignores_errors`: of a folder, what cannot be removed stays.
+
+    Raises:
+        OSError: it cannot be removed.
+    """
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=ignores_errors)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:

@@ -3,7 +3,6 @@
 import fcntl
 import logging
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -12,10 +11,18 @@ from pathlib import Path
 from bridgepack.data.artifact.artifact import PLAN_FOLDER, REPORT_FILE
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
 from bridgepack.data.artifact.manifest import MANIFEST_FILE, is_manifest, read_manifest
-from bridgepack.data.files import TEMPORARY_SUFFIX, nearest_folder, refuse_name, sync_folder, write_text
+from bridgepack.data.files import (
+    TEMPORARY_SUFFIX,
+    nearest_folder,
+    refuse_name,
+    remove_entry,
+    sync_folder,
+    write_text,
+)
 from bridgepack.data.owners import WITHOUT_FLOCK, claim, release
 from bridgepack.errors import ArtifactError, ArtifactInUseError, BridgepackError, StoreError
 from bridgepack.records import SPLITS, Manifest
+from bridgepack.user_files import real_path
 
 #: Parts of a working folder: the artifact, the receipts of its finished shards, and files that every build makes again.
 ARTIFACT, RECEIPTS, WORK = "artifact", "receipts", "work"
@@ -46,8 +53,8 @@ def staging(output: Path, identity: str | None = None) -> Iterator[Path]:
             files, which would be lost.
     """
     folder, old = staging_folder(output), _beside(output, "old")
-    if not output.resolve().exists() and is_manifest(old / MANIFEST_FILE):
-        old.rename(output.resolve())  # an interrupted build had moved it away before the new one was in place
+    if not real_path(output).exists() and is_manifest(old / MANIFEST_FILE):
+        old.rename(real_path(output))  # an interrupted build had moved it away before the new one was in place
     entries = {entry.name for entry in output.iterdir()} if output.is_dir() else set()
     foreign = sorted(entries - ARTIFACT_ENTRIES)
     if foreign:
@@ -74,7 +81,7 @@ def staging(output: Path, identity: str | None = None) -> Iterator[Path]:
         raise
     finally:
         if is_kept:
-            shutil.rmtree(folder / WORK, ignore_errors=True)
+            _discard(folder / WORK)
         else:
             _remove(folder)
         _unlock(folder, descriptor)
@@ -92,7 +99,7 @@ def refuse_foreign_folder(output: Path) -> None:
         raise ArtifactError(f"output is {str(output)!r}; only a shell expands ~. Give the full path.")
     if output.exists() and not output.is_dir():
         raise ArtifactError(f"output is {str(output)!r}, which is a file. Choose a folder.")
-    if Path.cwd().is_relative_to(output.resolve()):
+    if Path.cwd().is_relative_to(real_path(output)):
         raise ArtifactError(
             f"output is {str(output)!r}, the current folder or a parent of it, which a build would replace. Choose a "
             "folder inside it."
@@ -136,14 +143,14 @@ def _try(folder: Path, kind: type[BridgepackError], problem: str, option: str) -
 
 def move_into_place(finished_folder: Path, output: Path) -> None:
     """Move a finished artifact to its output; an old one is removed only after the new one is in place."""
-    place, old = output.resolve(), _beside(output, "old")
+    place, old = real_path(output), _beside(output, "old")
     if place.exists():
-        shutil.rmtree(old, ignore_errors=True)
+        _discard(old)
         place.rename(old)
     finished_folder.rename(place)
     sync_folder(place.parent)
     sync_folder(finished_folder.parent)
-    shutil.rmtree(old, ignore_errors=True)
+    _discard(old)
 
 
 def _prepare(folder: Path, identity: str | None) -> None:
@@ -155,7 +162,7 @@ def _prepare(folder: Path, identity: str | None) -> None:
             write_text(identity_file, identity)
     for leftover in folder.rglob(f".*{TEMPORARY_SUFFIX}"):
         leftover.unlink()
-    shutil.rmtree(folder / WORK, ignore_errors=True)
+    _discard(folder / WORK)
 
 
 def remove_leftovers(output: Path) -> None:
@@ -167,13 +174,13 @@ def remove_leftovers(output: Path) -> None:
         descriptor = _lock(folder)
     except (OSError, ArtifactError):  # another build is running, or removing is not permitted: neither is an error
         return
-    shutil.rmtree(old, ignore_errors=True)
+    _discard(old)
     _remove(folder)
     _unlock(folder, descriptor)
 
 
 def _beside(output: Path, purpose: str) -> Path:
-    place = output.resolve()
+    place = real_path(output)
     return place.with_name(f".{place.name}.{purpose}")
 
 
@@ -244,7 +251,11 @@ def _remove(folder: Path) -> None:
 
 def _clear(folder: Path) -> None:
     for entry in folder.iterdir():
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        elif entry.name not in (_LOCK, _OWNER):
-            entry.unlink()
+        if entry.name not in (_LOCK, _OWNER):
+            remove_entry(entry)
+
+
+def _discard(path: Path) -> None:
+    """Remove what stands at a path as far as possible."""
+    with suppress(OSError):
+        remove_entry(path, ignores_errors=True)

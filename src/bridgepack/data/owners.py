@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from bridgepack.user_files import read_text
+
 #: Errors of flock on file systems without it, such as Lustre that is mounted without it.
 WITHOUT_FLOCK = frozenset({errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP})
 _START_FIELD = 19  # of /proc/PID/stat, behind the name in brackets; the first one there is the state
@@ -114,7 +116,7 @@ def _set_aside(path: Path, owner: Owner) -> None:
 
 def _read(path: Path) -> Owner:
     try:
-        return Owner(**json.loads(path.read_text(encoding="utf-8")))
+        return Owner(**json.loads(read_text(path)))
     except FileNotFoundError:
         return Owner(host=socket.gethostname(), machine=_machine(), pid=0, started="gone", since="")
     except (OSError, ValueError, TypeError):

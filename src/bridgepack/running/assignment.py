@@ -31,6 +31,7 @@ from bridgepack.config.write import recipe_to_yaml, written_values
 from bridgepack.data.files import write_text
 from bridgepack.errors import BridgepackError, ConfigError, forget_interrupt
 from bridgepack.reporting.text import printable
+from bridgepack.user_files import MAX_LARGE_BYTES, read_text
 
 SUCCEEDED, FINDINGS, COULD_NOT_RUN, INTERRUPTED = 0, 1, 2, 130
 
@@ -147,7 +148,7 @@ class RunFolder:
         """Return the plain values of a file; None if it does not exist."""
         path = self.path / name
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = json.loads(read_text(path, max_bytes=MAX_LARGE_BYTES))
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError, RecursionError) as error:

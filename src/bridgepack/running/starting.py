@@ -38,6 +38,7 @@ from bridgepack.rules.judging.report import CheckReport
 from bridgepack.rules.registry import RESUME_RULES
 from bridgepack.running.assignment import LAUNCH_FILE, Assignment, RunFolder, artifact_of, num_cores
 from bridgepack.running.guard.unchanged import CheckedFiles
+from bridgepack.user_files import read_text
 
 #: File beside the checkpoints.
 ORDER_FILE = "bridgepack.json"
@@ -118,7 +119,7 @@ def read_order(folder: Path) -> DataOrder | None:
     """
     for path in (folder / ORDER_FILE, folder.parent / ORDER_FILE):
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = json.loads(read_text(path))
             if not isinstance(content, dict) or content.get("format_version") != FORMAT_VERSION:
                 raise ValueError("it has another format version")
             return TypeAdapter(DataOrder).validate_python(content)

@@ -13,6 +13,7 @@ import pytest
 from bridgepack.data.artifact.manifest import is_manifest
 from bridgepack.data.files import replaced_when_whole
 from bridgepack.data.output import (
+    WORK,
     move_into_place,
     refuse_foreign_folder,
     refuse_unwritable,
@@ -104,6 +105,17 @@ def test_folder_with_a_pipe_in_place_of_a_manifest_is_not_replaced(tmp_path: Pat
 
     with pytest.raises(ArtifactError, match=r"out.* not an artifact"):
         refuse_foreign_folder(tmp_path / "out")
+
+
+def test_a_pipe_in_place_of_a_working_folder_s_entry_is_not_waited_for(tmp_path: Path) -> None:
+    output = _artifact(tmp_path / "a")
+    staging_folder(output).mkdir()
+    os.mkfifo(staging_folder(output) / WORK)
+    os.mkfifo(staging_folder(output).with_name(".a.old"))
+    with staging(output) as folder:
+        assert not (folder / WORK).exists()
+    remove_leftovers(output)
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
 def test_artifact_with_other_things_in_it_is_not_replaced(tmp_path: Path) -> None:

@@ -82,6 +82,13 @@ def test_another_process_with_the_id_of_a_killed_one_owns_nothing(tmp_path: Path
     assert claim(tmp_path / CLAIMED) is not None
 
 
+def test_a_pipe_in_place_of_an_owner_s_file_is_an_unknown_owner(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / CLAIMED)
+    owner = claim(tmp_path / CLAIMED)
+    assert owner is not None
+    assert owner.host == "an unknown machine"
+
+
 @pytest.mark.usefixtures("_flockless")
 def test_the_store_works_unlocked_and_prune_refuses(tmp_path: Path) -> None:
     with opened_store(tmp_path / "store") as store, opened_store(tmp_path / "store"):

@@ -221,6 +221,14 @@ def _is_file(path: Path, field: str) -> bool:
     return path.is_file()
 
 
+def _is_folder(path: Path, field: str) -> bool:
+    if not _is_file(path, field) and not path.is_dir():
+        raise DataError(
+            f"{field}: {str(path)!r} is neither a file nor a folder. Write its rows to a file in its place."
+        )
+    return path.is_dir()
+
+
 def _hint(path: Path, source: str) -> str:
     entries = path.parent.iterdir() if path.parent.is_dir() else ()
     siblings = [entry.name for entry in entries if entry != path and (entry.is_file() or entry.is_dir())]
@@ -247,12 +255,12 @@ def data_files_in(folder: Path, field: str, below: FilesBelow | None = None) -> 
     """Return the data files in a folder and its subfolders, sorted; adds all files to `below`.
 
     Raises:
-        DataError: there is none, or one is a broken link.
+        DataError: there is none, or one is a broken link, a pipe or a device.
     """
     entries = sorted(folder.rglob("*"))
     if below is not None:
         below.add_folder(folder, entries)
-    files = [path for path in entries if _is_data_file(path.relative_to(folder).parts) and _is_file(path, field)]
+    files = [path for path in entries if _is_data_file(path.relative_to(folder).parts) and not _is_folder(path, field)]
     if not files:
         raise DataError(f"{field} is {str(folder)!r}; the folder has no data file. Allowed: {_FORMS}. Name another.")
     return files

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.errors import DataError
+from bridgepack.user_files import read_text, reason_of
 
 DICT_FILE, STATE_FILE = "dataset_dict.json", "state.json"
 #: Files without rows in a saved data set.
@@ -48,8 +49,10 @@ def split_folder(folder: Path, field: str, split_names: tuple[str, ...]) -> Path
 
 def _saved_json(path: Path, key: str, field: str) -> list[Any]:
     try:
-        return list(json.loads(path.read_text(encoding="utf-8"))[key])
-    except (ValueError, KeyError, TypeError) as error:
+        return list(json.loads(read_text(path))[key])
+    except OSError as error:
+        raise DataError(f"{field}: {str(path)!r} cannot be read: {reason_of(error)}. Save the data again.") from None
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(
             f"{field}: {str(path)!r} is not what datasets.save_to_disk writes ({error}). Save it again."
         ) from None

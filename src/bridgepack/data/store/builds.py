@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bridgepack.data.artifact.manifest import MANIFEST_FILE
-from bridgepack.data.files import make_folders, refuse_special, write_text
+from bridgepack.data.files import make_folders, write_text
 from bridgepack.data.stages.finish import RangeResult
 from bridgepack.data.store.store import BUILDS, TokenStore
 from bridgepack.errors import StoreError
+from bridgepack.user_files import MAX_LARGE_BYTES, read_text, real_path
 
 #: Characters of an artifact's fingerprint in its record's name.
 _NAME_CHARACTERS = 16
@@ -41,8 +42,7 @@ class BuildRecord:
     def is_there(self) -> bool:
         """The artifact still exists where it was built."""
         try:
-            refuse_special(self.output / MANIFEST_FILE)
-            content = json.loads((self.output / MANIFEST_FILE).read_text(encoding="utf-8"))
+            content = json.loads(read_text(self.output / MANIFEST_FILE, max_bytes=MAX_LARGE_BYTES))
             return bool(content["fingerprint"] == self.fingerprint)
         except (OSError, ValueError, KeyError, TypeError):
             return False
@@ -52,7 +52,7 @@ def write_build_record(
     store: TokenStore, output: Path, fingerprint: str, results: Mapping[str, Sequence[RangeResult]]
 ) -> None:
     """Record which token files an artifact was made from."""
-    place = output.resolve()
+    place = real_path(output)
     mark = hashlib.sha256(str(place).encode(errors="surrogateescape")).hexdigest()[:8]
     path = store.folder / BUILDS / f"{fingerprint[:_NAME_CHARACTERS]}-{mark}.json"
     content = {
@@ -126,8 +126,7 @@ def record_files(store: TokenStore, pattern: str = "*.json") -> list[Path]:
 def _read_record(path: Path) -> BuildRecord:
     """Return the record in a file; raises StoreError if the file was changed or cannot be read."""
     try:
-        refuse_special(path)
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_text(path, max_bytes=MAX_LARGE_BYTES))
         checksum = content.pop(_CHECKSUM, None)
         if checksum is not None and checksum != _checksum(content):
             raise _unusable_record(path, "it was changed: it does not match its checksum")

@@ -25,6 +25,7 @@ from bridgepack.data.reading.ranges import InputRange
 from bridgepack.data.reading.remote import scheme_of
 from bridgepack.data.store.token_file import TokenOrigin, check_token_file, unusable_file
 from bridgepack.errors import StoreError
+from bridgepack.user_files import real_path
 
 STORE_VARIABLE = "BRIDGEPACK_STORE"
 TOKEN_SUFFIX = ".tokens"
@@ -103,7 +104,7 @@ def check_stored_tokens(path: Path) -> TokenOrigin:
 def default_store(output: Path) -> Path:
     """Return the store folder of an artifact: BRIDGEPACK_STORE, or `.bridgepack/tokens` beside the artifact."""
     setting = os.environ.get(STORE_VARIABLE)
-    return store_folder(setting).expanduser() if setting else output.resolve().parent / ".bridgepack" / "tokens"
+    return store_folder(setting).expanduser() if setting else real_path(output).parent / ".bridgepack" / "tokens"
 
 
 def store_folder(text: str | Path) -> Path:

@@ -1,7 +1,6 @@
 """Lists, prunes and verifies a token store."""
 
 import json
-import shutil
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from bridgepack.data.artifact.manifest import MANIFEST_FILE
+from bridgepack.data.files import remove_entry
 from bridgepack.data.store.builds import BuildRecord, damaged_records, iter_build_records, record_files
 from bridgepack.data.store.store import (
     IDENTITY_FILE,
@@ -27,6 +27,7 @@ from bridgepack.data.workers.pool import plain_runner
 from bridgepack.errors import StoreError
 from bridgepack.records.results import Result
 from bridgepack.records.words import count_text
+from bridgepack.user_files import MAX_LARGE_BYTES, read_text
 
 #: Reasons for removing a file.
 UNUSED, OLD, OVER_SIZE, UNFINISHED = "unused", "old", "over_size", "unfinished"
@@ -178,8 +179,8 @@ def prune_store(
             for path in [*reasons, *leftovers, *records_of_none]:
                 path.unlink(missing_ok=True)
             for path in [*(store.folder / TOKENIZATIONS).glob("*"), *store.folder.glob(_OLD_INPUTS)]:
-                if not any(path.glob(f"*/*{TOKEN_SUFFIX}")):
-                    shutil.rmtree(path)
+                if path.is_dir() and not any(path.glob(f"*/*{TOKEN_SUFFIX}")):
+                    remove_entry(path)
         return Pruned(
             folder=str(store.folder),
             removed=tuple(removed_files),
@@ -208,23 +209,15 @@ def verify_store(
             if reason:
                 faults.append((str(path), reason))
                 if removes:
-                    _remove(path)
+                    remove_entry(path)
             bars.advance(1, work=size)
         bars.finish()
         for path, reason in damaged_records(store).items():
             faults.append((str(path), reason))
             if removes:
-                _remove(path)
+                remove_entry(path)
         were_removed = removes and bool(faults)
         return Verified(folder=str(store.folder), num_files=num_files, broken=tuple(faults), were_removed=were_removed)
-
-
-def _remove(path: Path) -> None:
-    """Remove what stands in the place of a file of the store: a file, or a folder with all in it."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def _what_is_wrong(path: Path) -> str:
@@ -238,7 +231,7 @@ def _what_is_wrong(path: Path) -> str:
 
 def _entry(folder: Path) -> TokenizationEntry:
     try:
-        content = json.loads((folder / IDENTITY_FILE).read_text(encoding="utf-8"))
+        content = json.loads(read_text(folder / IDENTITY_FILE))
         name, kind = str(content["tokenizer"]), str(content["depends_on"]["settings"]["preprocessing.kind"])
     except (OSError, ValueError, KeyError, TypeError):
         name = kind = "?"
@@ -280,7 +273,7 @@ def _unused_files(store: TokenStore, files: Iterable[Path]) -> list[Path]:
         raise StoreError(problem)
     records = [record for record in iter_build_records(store) if record.is_there]
     used_files = {path for record in records for path in _files_of(store, record)}
-    manifests = [(record.output / MANIFEST_FILE).read_text(encoding="utf-8") for record in records]
+    manifests = [read_text(record.output / MANIFEST_FILE, max_bytes=MAX_LARGE_BYTES) for record in records]
     rows = [path for path in _row_files(store) if not any(path.name in manifest for manifest in manifests)]
     return [*(path for path in files if path not in used_files), *rows]
 

@@ -5,7 +5,6 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from fnmatch import fnmatch
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,8 @@ _TEXTS = (
     *("chat_template.jinja", "chat_template.json", "vocab.txt", "merges.txt"),
 )
 _BINARY = (".model",)
+#: Templates of other names, which transformers reads, too.
+_MORE_TEMPLATES = "additional_chat_templates/*.jinja"
 #: Special tokens in the order in which transformers gives ids to those that the vocabulary lacks.
 _NAMES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 #: What reading a file of the wrong form raises.
@@ -172,12 +173,13 @@ def refuse_unreadable_files(folder: Path) -> None:
     Raises:
         ConfigError: the folder has one.
     """
-    patterns = (*_VOCABULARIES, *_TEXTS)
+    patterns = (*_VOCABULARIES, *_TEXTS, _MORE_TEMPLATES)
     with suppress(FileNotFoundError, NotADirectoryError):
-        for path in sorted(folder.iterdir()):  # links that lead nowhere, too
-            if any(fnmatch(path.name, pattern) for pattern in patterns):
+        for path in sorted([*folder.iterdir(), *folder.glob(_MORE_TEMPLATES)]):  # links that lead nowhere, too
+            if any(path.match(pattern) for pattern in patterns):
                 encoding = "latin-1" if path.suffix in _BINARY else "utf-8"
-                text_if_there(path, max_bytes=MAX_BYTES if path.name in _TEXTS else MAX_LARGE_BYTES, encoding=encoding)
+                is_large = any(path.match(pattern) for pattern in _VOCABULARIES)
+                text_if_there(path, max_bytes=MAX_LARGE_BYTES if is_large else MAX_BYTES, encoding=encoding)
 
 
 def _sha256(path: Path) -> str:

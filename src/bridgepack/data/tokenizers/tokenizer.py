@@ -27,6 +27,7 @@ from bridgepack.data.tokenizers.texts import check_is_unicode
 from bridgepack.errors import RowError, TokenizerError
 from bridgepack.records import DropReason
 from bridgepack.records.flags import LostFlags
+from bridgepack.user_files import MAX_LARGE_BYTES, read_bytes, reason_of
 
 #: Tokens that Megatron-Bridge never trains. Source: megatron-bridge 0.6.2, data/token_utils.py PAD_TOKENS.
 NEVER_TRAINED_TOKENS = frozenset(
@@ -302,7 +303,7 @@ class ChatTokenizer:
             tokenizer_files = [
                 name for name in names if _TOKENIZER_FILE.match(name) and name not in _NOT_TOKENIZER_FILES
             ]
-            return {name: _sha256((folder / name).read_bytes()) for name in tokenizer_files}
+            return {name: _sha256(_content_of(folder / name)) for name in tokenizer_files}
         if self.backend is not None:
             return {"tokenizer.json (as loaded)": _sha256(self.backend.to_str().encode())}
         return {"vocabulary (as loaded)": _sha256(repr(sorted(self._tokenizer.get_vocab().items())).encode())}
@@ -331,6 +332,13 @@ class _Refusals:
 
 
 _REFUSALS = _Refusals()
+
+
+def _content_of(path: Path) -> bytes:
+    try:
+        return read_bytes(path, max_bytes=MAX_LARGE_BYTES)
+    except OSError as error:
+        raise TokenizerError(f"{str(path)!r} cannot be read: {reason_of(error)}. Correct or remove it.") from None
 
 
 def _sha256(content: bytes) -> str:

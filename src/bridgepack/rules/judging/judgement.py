@@ -54,8 +54,10 @@ class RuleCrashError(BridgepackError):
     """A rule raised an exception, so the check has no result."""
 
 
-def crash_of(rule: Rule, subject: str, error: Exception) -> RuleCrashError:
-    """Return the error for a rule that raised an exception on `subject`."""
+def crash_of(rule: Rule, subject: str, error: Exception) -> BridgepackError:
+    """Return the error for a rule that raised an exception on `subject`: of a file that it reads, the exception."""
+    if isinstance(error, BridgepackError):
+        return error
     return RuleCrashError(
         f"rule {rule.code} ({rule.name}) crashed on {subject}: {type(error).__name__}: {error}. "
         "This is a bug in bridgepack; report it with the artifact's manifest, or the settings that it read."

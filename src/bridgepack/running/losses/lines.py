@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.records.losses import BY_SOURCE_FILE, ROWS_FOLDER, SourceLoss
+from bridgepack.user_files import MAX_LARGE_BYTES, read_text
 
 #: Sources that trackers show by name.
 MAX_SOURCES = 64
@@ -46,7 +47,8 @@ def next_start(folder: Path) -> int:
     numbers = [int(path.stem.split("-")[1]) for path in (folder / ROWS_FOLDER).glob("rank*-*-*.parquet")]
     path = folder / BY_SOURCE_FILE
     if path.is_file():
-        numbers += [int(json.loads(line)["start"]) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
+        texts = read_text(path, max_bytes=MAX_LARGE_BYTES).split("\n")
+        numbers += [int(json.loads(line)["start"]) for line in texts[:-1]]
     return 1 + max(numbers, default=0)
 
 
