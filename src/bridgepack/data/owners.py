@@ -119,7 +119,7 @@ def _read(path: Path) -> Owner:
         return Owner(**json.loads(read_text(path)))
     except FileNotFoundError:
         return Owner(host=socket.gethostname(), machine=_machine(), pid=0, started="gone", since="")
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return Owner(host="an unknown machine", machine="", pid=0, started="", since="an unknown time")
 
 

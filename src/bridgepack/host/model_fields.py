@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+from bridgepack.host.modules import MOST_LAYERS
 from bridgepack.host.release import HostRelease
 
 type Effect = Literal["function", "shape"]
@@ -112,8 +113,9 @@ def _comparable(name: str, model: Mapping[str, Any]) -> Any:
         return bool(value or model.get("add_bias_linear"))
     if name == "hybrid_layer_pattern" and isinstance(value, str):
         return value.partition("/")[0].replace("|", "")  # stages, and layers that predict further tokens
-    if name == "moe_layer_freq" and type(value) is int and value > 0 and type(model.get("num_layers")) is int:
-        return [int(layer % value == 0) for layer in range(model["num_layers"])]
+    num_layers = model.get("num_layers")
+    if name == "moe_layer_freq" and type(value) is int and value > 0 and type(num_layers) is int:
+        return [int(layer % value == 0) for layer in range(min(num_layers, MOST_LAYERS))]
     if value is None and name in _NULLS:
         return _NULLS[name](model)
     return list(value) if isinstance(value, (list, tuple)) else value

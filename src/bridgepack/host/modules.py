@@ -71,6 +71,8 @@ HOST_NAMES = frozenset(
         *("output_layer", "eh_proj", "linear_q", "linear_k", "linear_v", "linear_fc1_up", "linear_fc1_gate"),
     }
 )
+#: Far more layers than any model has.
+MOST_LAYERS = 10_000
 #: Symbol of a hybrid layer pattern -> mixer or feed-forward part of that layer; `D` and `+` are latent attention.
 #: Source: megatron-core 0.19.2, models/hybrid/hybrid_layer_allocation.py, `Symbols`.
 LAYER_SYMBOLS: Mapping[str, tuple[str, str]] = {

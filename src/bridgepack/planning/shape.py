@@ -13,7 +13,7 @@ from bridgepack.config.errors import did_you_mean, quote
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.host import release_for
-from bridgepack.host.modules import LAYER_SYMBOLS
+from bridgepack.host.modules import LAYER_SYMBOLS, MOST_LAYERS
 from bridgepack.host.vocabularies import vocabulary_of
 from bridgepack.planning.activations import Kept, Part, dense_parts, expert_parts, logit_bytes
 from bridgepack.records import RunConfig
@@ -172,7 +172,7 @@ def hub_settings(folder: Path) -> dict[str, Any]:
                 "layers. Name a recipe of Megatron-Bridge in model.name."
             )
         return _in_host_names(config)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigError(
             f"{path} cannot be read as a model's config.json: {type(error).__name__}: {error}. Allowed: the file that "
             "the model came with. Download it."
@@ -186,7 +186,7 @@ def _in_host_names(config: Mapping[str, Any]) -> dict[str, Any]:
     values["max_position_embeddings"] = config.get("max_position_embeddings")
     num_layers = config["num_hidden_layers"]
     dense = config.get("first_k_dense_replace") or 0
-    values["moe_layer_freq"] = [int(index >= dense) for index in range(num_layers)]
+    values["moe_layer_freq"] = [int(index >= dense) for index in range(min(num_layers, MOST_LAYERS))]
     if config.get("n_shared_experts"):
         values["moe_shared_expert_intermediate_size"] = config["n_shared_experts"] * config["moe_intermediate_size"]
     if config.get("sliding_window") and config.get("use_sliding_window", True):
@@ -206,8 +206,8 @@ def shape_of(values: Mapping[str, Any]) -> ModelShape:
         KeyError: a size is missing.
     """
     missing = [name for name in _NEEDED if type(values.get(name)) is not int or values[name] < 1]
-    if missing:
-        raise KeyError(", ".join(missing))
+    if missing or (num_layers := values.get("num_layers") or 0) > MOST_LAYERS:
+        raise KeyError(", ".join(missing) or f"num_layers is {quote(num_layers)}, more than any model has")
     heads, layers = values["num_attention_heads"], tuple(_layers(values))
     if not layers:
         raise KeyError("num_layers")

@@ -125,7 +125,7 @@ def read_order(folder: Path) -> DataOrder | None:
             return TypeAdapter(DataOrder).validate_python(content)
         except (FileNotFoundError, NotADirectoryError):
             continue
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise ConfigError(
                 f"{path} cannot be read: {error}. It records the packs of the checkpoints beside it. "
                 "Restore it, or remove it if you know that the packs are the same."

@@ -1,15 +1,18 @@
 """Splits of layers over pipeline stages: the layers of each, the settings that say so, and what each rank has."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from bridgepack.errors import ConfigError
 from bridgepack.host import TARGET
+from bridgepack.host.model_fields import changed_fields
 from bridgepack.planning.estimate import Arithmetic, Speed, Work
 from bridgepack.planning.layout import Layout, gpu_by_name, memory_of
-from bridgepack.planning.shape import ModelShape, shape_of
+from bridgepack.planning.shape import ModelShape, hub_settings, shape_of
 from bridgepack.planning.stages import Split, loads_of, split_changes, splits, stated_split
 from bridgepack.rules.judging.context import CannotJudgeError
 from bridgepack.rules.run.pipeline_layouts import stages_of
@@ -213,3 +216,25 @@ def test_tokens_to_experts_of_other_nodes_take_the_network() -> None:
 def test_a_layout_is_not_written_out_without_end(layout: str) -> None:
     with pytest.raises(CannotJudgeError, match=r"repeats a layer .* times"):
         stages_of(layout)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ('{"num_hidden_layers": 100000000000}', "hidden_size"),
+        ("[" * 100_000, "RecursionError"),
+    ],
+    ids=["layers", "depth"],
+)
+def test_a_config_of_billions_of_layers_or_lists_is_refused(tmp_path: Path, text: str, fault: str) -> None:
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises((ConfigError, KeyError), match=fault):
+        shape_of(hub_settings(tmp_path))
+
+
+def test_billions_of_layers_are_compared_without_a_list_of_them() -> None:
+    model = {"num_layers": 9 * 10**18, "moe_layer_freq": 1}
+    assert "num_layers" in dict(changed_fields(model, {**model, "num_layers": 32}, TARGET))
+    sizes = {"hidden_size": 8, "num_attention_heads": 1, "vocab_size": 9, "ffn_hidden_size": 8}
+    with pytest.raises(KeyError, match="more than any model"):
+        shape_of({**model, **sizes})

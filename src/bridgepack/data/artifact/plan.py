@@ -180,7 +180,7 @@ def _entries[Entry: (DroppedRow, LostRow)](
                     entry = json.loads(line)
                     names = [item.name for item in fields(kind) if item.default is MISSING or item.name in entry]
                     yield kind(**{name: entry[name] for name in names})
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise _unreadable(path, error) from None
 
 

@@ -44,7 +44,7 @@ class BuildRecord:
         try:
             content = json.loads(read_text(self.output / MANIFEST_FILE, max_bytes=MAX_LARGE_BYTES))
             return bool(content["fingerprint"] == self.fingerprint)
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return False
 
 

@@ -186,7 +186,7 @@ def _make(folder: Path) -> None:
 def _check_version(folder: Path) -> None:
     try:
         version = json.loads((folder / _STORE_FILE).read_text(encoding="utf-8"))["version"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         version = None
     if version != _STORE_VERSION:
         raise StoreError(

@@ -233,7 +233,7 @@ def _entry(folder: Path) -> TokenizationEntry:
     try:
         content = json.loads(read_text(folder / IDENTITY_FILE))
         name, kind = str(content["tokenizer"]), str(content["depends_on"]["settings"]["preprocessing.kind"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         name = kind = "?"
     counts: Counter[str] = Counter()
     last_used_s = 0.0

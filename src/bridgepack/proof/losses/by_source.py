@@ -29,7 +29,7 @@ def read_source_losses(folder: Path) -> tuple[SourceLoss, ...]:
             lines.append(adapter.validate_python(json.loads(text)))
     except FileNotFoundError:
         return ()
-    except (OSError, ValueError, ValidationError) as error:
+    except (OSError, ValueError, ValidationError, RecursionError) as error:
         reason = " ".join(str(error).split())[:200]
         raise DataError(f"{path} cannot be read: {reason}. Restore the file, or remove it.") from None
     return tuple(without_repeats(lines))
