@@ -37,7 +37,11 @@ def folder(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPat
         (("recipe.yaml", "--cluster", "local", "--set", "packing.seed=x"), "packing.seed is 'x'"),
         (("recipe.yaml", "--cluster", "local", "--cluster-set", "executor.nodes"), "--cluster-set 'executor.nodes'"),
         (("recipe.yaml", "--cluster", "local", "--cluster-set", "executor.acount=1"), "executor.acount"),
-        (("recipe.yaml", "--cluster", "local", "--detach"), "--detach: the build task runs on this machine"),
+        pytest.param(
+            ("recipe.yaml", "--cluster", "local", "--detach"),
+            "--detach: the build task runs on this machine",
+            marks=pytest.mark.bridge,
+        ),
         (("recipe.yaml", "--cluster", "local", "--detach", "--follow"), "--detach and --follow contradict"),
         (("recipe.yaml", "--cluster", "local", "--dry-run", "--follow"), "--dry-run and --follow contradict"),
         (("recipe.yaml", "--cluster", "local", "--artifact", ""), "artifact is ''; allowed: a path."),
@@ -52,6 +56,7 @@ def test_mistakes_leave_nothing(folder: Path, command: Command, arguments: tuple
     assert sorted(folder.rglob("*")) == before
 
 
+@pytest.mark.bridge
 def test_broken_recipe_never_reaches_nemo_run(folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "bridgepack.launching.experiment", raising=False)
     arguments = ("recipe.yaml", "--cluster", "local", "--set", "batch.micro_batch_size=2")

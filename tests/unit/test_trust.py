@@ -61,6 +61,7 @@ def test_a_sign_off_says_that_masks_were_not_compared(folder: Path, command: Com
     assert (folder / "marker-tokenizer").exists()
 
 
+@pytest.mark.bridge
 def test_code_of_a_model_needs_the_word_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = {"model.name": "model", "model.trust_remote_code": True}
     with pytest.raises(ConfigError, match=f"model.trust_remote_code is true.*{WORD}"):

@@ -10,6 +10,8 @@ from bridgepack.bridge.validating import fields
 from bridgepack.rules.judging.facts import InstalledFields
 from tests.support.installed_host import host_version
 
+pytestmark = pytest.mark.bridge
+
 KIND = "megatron.bridge.data.builders.gpt_sft.GPTSFTDatasetConfig"
 
 

@@ -19,6 +19,8 @@ from bridgepack.rules.judging.subject import Environment
 from tests.support.full_clusters import least_executor
 from tests.support.small_builds import build
 
+pytestmark = pytest.mark.bridge
+
 SLURM = {
     "executor": {"kind": "slurm", "account": "research", "nodes": 2, "gpus_per_node": 4},
     "workspace": "/shared/me",
