@@ -35,6 +35,11 @@ TEMPLATES = {
     "{{ show(m, 'role') }}{% call show(m) %}{{ m.content }}{% endcall %}{% endfor %}{{ messages | tojson(indent=1) }}",
     "numbers": "{% for i in range(messages|length * 2) %}{{ i * 3 }}{{ 'ab' * i }}{{ i ** 2 }}{{ [i] * 2 }}{% endfor %}"
     "{{ 2 ** -1 }}{{ 1.5 * 2 }}",
+    "differences": "{% for m in messages %}{{ (messages|length - 1) - loop.index0 }}{{ loop.index % 2 }}{{ -3 % 2 }}"
+    "{{ loop.index - 1.5 }}{{ (loop.index - 0.5) % 2 }}{{ '%s of %d' % (m.role, loop.index - 1) }}{{ true - 1 }}"
+    "{% endfor %}",
+    "no difference": "{{ messages - 1 }}",
+    "no remainder": "{{ messages|length % 0 }}",
     "unsafe": "{% for m in messages %}{{ m.update({'role': 'x'}) }}{% endfor %}{{ messages.append(1) }}",
     "attributes": "{{ messages[0].content.__class__.__mro__ }}{{ ''.__class__ }}{{ messages.__len__ }}",
     "sets": "{% set x = messages[1:] %}{% set y %}{{ x | length }}{% endset %}{{ y }}{% for m in x "

@@ -140,6 +140,7 @@ def test_template_that_cannot_be_compiled_or_repeated_stops_the_build(
         ("{{ (range | string) | replace('0x', '') | reverse }}", "it writes a Python object"),
         ("{{ ('%s' % messages[0].items)[-5:] }}", "it writes a Python object"),
         ("{{ '{}'.format([range])[-5:] }}", "it writes a Python object"),
+        ("{{ ('%(a)s' | format(a=range))[-5:] }}", "it writes a Python object"),
         ("{% set text %}{{ cycler('a') }}{% endset %}{{ text[-5:] }}", "it writes a Python object"),
         ("{% macro write() %}{{ namespace(a=range) }}{% endmacro %}{{ write()[-5:] }}", "it writes a Python object"),
         ("{{ (joiner() ~ '')[-5:] }}", "it writes a Python object"),

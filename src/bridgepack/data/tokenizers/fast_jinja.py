@@ -28,6 +28,8 @@ TEXT_METHODS = frozenset(
 _LOOP_ATTRIBUTES = frozenset(
     {"depth", "depth0", "first", "index", "index0", "last", "length", "nextitem", "previtem", "revindex", "revindex0"}
 )
+#: Operators that the sandbox looks at and that templates mostly have between counters.
+_OF_INTEGERS = frozenset({"%", "-"})
 _CONTEXT_KEYWORDS = frozenset({"_loop_vars", "_block_vars"})
 #: Syntax nodes in a call's arguments that may occur twice in the code.
 _LONGEST_ARGUMENTS = 60
@@ -66,6 +68,8 @@ class _Rewriter(ast.NodeTransformer):
             return self._item(self.visit(node.args[0]), self.visit(node.args[1]))
         if _is_environment(node, "call"):
             return self._call(node)
+        if _is_environment(node, "call_binop") and ast.literal_eval(node.args[1]) in _OF_INTEGERS:
+            return self._of_integers(node)
         if isinstance(node.func, ast.Name) and node.func.id in self._defined_tests and len(node.args) == 1:
             return self._is_defined(node)
         return self.generic_visit(node)
@@ -145,6 +149,15 @@ class _Rewriter(ast.NodeTransformer):
                 short = _code(f"owner.{method.value}", owner=bound)
                 return self._either(node, _code("type(first) is str", first=first), short, ask)
         return self.generic_visit(node)
+
+    def _of_integers(self, node: ast.Call) -> ast.AST:
+        """Return code that computes a difference or a remainder of integers without the sandbox."""
+        context, operator, *operands = node.args
+        (minuend_first, minuend), (other_first, other) = (self._bound(self.visit(operand)) for operand in operands)
+        ask = ast.Call(node.func, [context, operator, minuend, other], [])
+        are_integers = "(type(minuend_first) is int) & (type(other_first) is int)"  # computes both, in order
+        code = f"minuend {ast.literal_eval(operator)} other if {are_integers} else ask"
+        return _code(code, minuend_first=minuend_first, other_first=other_first, minuend=minuend, other=other, ask=ask)
 
     def _either(self, node: ast.Call, is_short: ast.expr, short: ast.expr, long: ast.expr) -> ast.AST:
         """Return code that calls `short` without sandbox and context if `is_short`, else `long` with both."""

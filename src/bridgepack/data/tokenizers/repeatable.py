@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime, time
 from functools import wraps
 from typing import Any
@@ -16,6 +16,14 @@ from jinja2.filters import do_sort
 RANDOM_FILTER, RANDOM_TEXT = "random", "lipsum"
 #: Filters that take the name of another filter.
 _FILTERS_OF_FILTERS = frozenset({"map"})
+#: Filters that return no text, one that they are given, or JSON, which has no objects of Python.
+_MAKE_NO_TEXT = frozenset(
+    {
+        *("abs", "attr", "batch", "count", "d", "default", "dictsort", "first", "float", "groupby", "int", "items"),
+        *("last", "length", "list", "map", "max", "min", "reject", "rejectattr", "round", "select", "selectattr"),
+        *("slice", "sort", "sum", "tojson", "unique"),
+    }
+)
 #: The end of what Python writes for an object without a text of its own, e.g. `<function f at 0x7f2c8e4d>`, also where
 #: the template has changed that text.
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+|0x[0-9a-f]{6,}", re.IGNORECASE)
@@ -103,9 +111,15 @@ class AddressCheck:
         @wraps(function)
         def result_checked(*arguments: P.args, **keywords: P.kwargs) -> R:
             text = function(*arguments, **keywords)
+            if not keywords and len(arguments) == 1 and type(arguments[0]) is str:  # made of a text alone
+                return text
             return self(text) if isinstance(text, str) and ("0x" in text or "0X" in text) else text
 
         return result_checked
+
+    def of_filters(self, filters: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
+        """Return Jinja's filters, of which those that make texts of objects are checked."""
+        return {name: item if name in _MAKE_NO_TEXT else self.after(item) for name, item in filters.items()}
 
 
 class Unordered:

@@ -263,7 +263,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
     def __init__(self, check: AddressCheck, **settings: Any) -> None:
         super().__init__(**settings)
         self.check = check
-        self.filters = {name: check.after(function) for name, function in self.filters.items()}
+        self.filters = check.of_filters(self.filters)
         self.concat = check.after("".join)  # type: ignore[method-assign] # an attribute of the class
 
     def wrap_str_format(self, value: Any) -> Any:
