@@ -153,11 +153,13 @@ class _Rewriter(ast.NodeTransformer):
     def _of_integers(self, node: ast.Call) -> ast.AST:
         """Return code that computes a difference or a remainder of integers without the sandbox."""
         context, operator, *operands = node.args
-        (minuend_first, minuend), (other_first, other) = (self._bound(self.visit(operand)) for operand in operands)
-        ask = ast.Call(node.func, [context, operator, minuend, other], [])
-        are_integers = "(type(minuend_first) is int) & (type(other_first) is int)"  # computes both, in order
-        code = f"minuend {ast.literal_eval(operator)} other if {are_integers} else ask"
-        return _code(code, minuend_first=minuend_first, other_first=other_first, minuend=minuend, other=other, ask=ask)
+        (minuend_first, minuend), (amount_first, amount) = (self._bound(self.visit(operand)) for operand in operands)
+        ask = ast.Call(node.func, [context, operator, minuend, amount], [])
+        are_integers = "(type(minuend_first) is int) & (type(amount_first) is int)"  # computes both, in order
+        code = f"minuend {ast.literal_eval(operator)} amount if {are_integers} else ask"
+        return _code(
+            code, minuend_first=minuend_first, amount_first=amount_first, minuend=minuend, amount=amount, ask=ask
+        )
 
     def _either(self, node: ast.Call, is_short: ast.expr, short: ast.expr, long: ast.expr) -> ast.AST:
         """Return code that calls `short` without sandbox and context if `is_short`, else `long` with both."""
