@@ -11,6 +11,8 @@ from bridgepack.errors import ConfigError
 MAX_BYTES = 16 << 20
 #: Maximum size of vocabularies and of what runs log.
 MAX_LARGE_BYTES = 1 << 30
+#: Bytes that are read at a time.
+_PART_BYTES = 1 << 20
 
 
 def read_bytes(path: Path, *, max_bytes: int = MAX_BYTES) -> bytes:
@@ -26,11 +28,14 @@ def read_bytes(path: Path, *, max_bytes: int = MAX_BYTES) -> bytes:
         if path.is_symlink():
             raise OSError(errno.ENOLINK, "it is a link to a file that is not there", str(path)) from None
         raise
+    parts, num_bytes = [], 0
     with os.fdopen(_regular(descriptor, path, max_bytes), "rb") as stream:
-        content = stream.read(max_bytes + 1)
-    if len(content) > max_bytes:  # it grows, or its file system does not know its size
-        raise _too_large(path, max_bytes)
-    return content
+        while part := stream.read(_PART_BYTES):  # to ask for all that is allowed would take that memory
+            parts.append(part)
+            num_bytes += len(part)
+            if num_bytes > max_bytes:  # it grows, or its file system does not know its size
+                raise _too_large(path, max_bytes)
+    return b"".join(parts)
 
 
 def read_text(path: Path, *, max_bytes: int = MAX_BYTES, encoding: str = "utf-8") -> str:

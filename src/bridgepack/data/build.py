@@ -23,7 +23,7 @@ from bridgepack.data.reading.ranges import is_streamed
 from bridgepack.data.reading.remote import scheme_of
 from bridgepack.data.reading.rows import has_row
 from bridgepack.data.reading.skipped import FilesBelow
-from bridgepack.data.results import BuildOptions, BuildPlan, BuildResult
+from bridgepack.data.results import BuildOptions, BuildPlan, BuildResult, no_sample
 from bridgepack.data.stages.finish import RangeResult
 from bridgepack.data.stages.retokenise import EarlierTokens
 from bridgepack.data.stages.tokenise import (
@@ -37,7 +37,7 @@ from bridgepack.data.stages.tokenise import (
 from bridgepack.data.stages.write import ArtifactSpec
 from bridgepack.data.store.builds import RangeRecord
 from bridgepack.data.store.store import default_store
-from bridgepack.data.tasks import InThisProcess, Progress, Runner, SilentProgress
+from bridgepack.data.tasks import InThisProcess, Progress, Runner, SilentProgress, TaskFailure
 from bridgepack.data.tokenizers.engines import REFERENCE, EngineDiffersError
 from bridgepack.data.tokenizers.limits import within_memory
 from bridgepack.data.upload import refuse_replacing_at, upload_artifact, upload_place
@@ -292,6 +292,9 @@ def _tokenize(
         for result in ranges:
             if isinstance(result, ServedRecord):
                 served_record = result
+                continue
+            if isinstance(result, TaskFailure):
+                place.kept.served_message = no_sample(result.detail)
                 continue
             results[source].append(result)
             place.progress.advance(result.num_rows, work=result.num_bytes)

@@ -17,7 +17,7 @@ from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.build import EarlierBuild, finish_build, planned_build
 from bridgepack.data.identity import fingerprint, library_versions, tokenization_settings
 from bridgepack.data.layouts.detection import recorded_readings
-from bridgepack.data.results import ArtifactPlan, BuildOptions, BuildPlan, BuildResult
+from bridgepack.data.results import ArtifactPlan, BuildOptions, BuildPlan, BuildResult, no_sample
 from bridgepack.data.stages.finish import RangePlace, RangeResult
 from bridgepack.data.stages.tokenise import finish_stored
 from bridgepack.data.stages.write import ArtifactSpec
@@ -178,9 +178,7 @@ def _served_record(
     why = "preprocessing or serving has changed"
     if plan.shows_alike:
         why = f"sequences of more than {plan.cuts_above:,} runtime tokens are cut or dropped differently now"
-    place.kept.served_message = (
-        f"the sample of answers as served is left out, because {why}; `bridgepack prove served` compares the answers"
-    )
+    place.kept.served_message = no_sample(why)
     return None
 
 

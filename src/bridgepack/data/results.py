@@ -157,7 +157,7 @@ class Kept:
     num_shards_written: int = 0
     num_shards_found: int = 0  #: shards that an interrupted build had written
     engine_message: str | None = None  #: message for the user about the tokenisation engine
-    served_message: str | None = None  #: why a re-pack leaves out the sample of answers as served; None if it does not
+    served_message: str | None = None  #: why there is no sample of answers as served; None if there is one
 
     def add_range(self, result: RangeResult) -> None:
         """Count a finished range."""
@@ -180,6 +180,11 @@ class Kept:
             f"the tokens of {count_text(num_ranges, 'input range')} are in {self.store!r}{shards}; the same command "
             "resumes there"
         )
+
+
+def no_sample(why: str) -> str:
+    """Return the message that a build or a re-pack has no sample of answers as served."""
+    return f"the sample of answers as served is left out, because {why}; `bridgepack prove served` compares the answers"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,6 +9,7 @@ from scripts.quirks.served_rows import SETS
 
 import bridgepack
 from bridgepack.data.artifact.manifest import read_manifest
+from bridgepack.data.served import sample
 from bridgepack.records import ServedRecord
 from bridgepack.reporting.results.builds import build_blocks
 from bridgepack.reporting.screen import screen
@@ -49,12 +50,34 @@ def test_a_build_says_how_its_answers_are_served(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])
-def test_workers_do_not_change_it(tmp_path: Path, num_workers: int) -> None:
+def test_workers_and_little_memory_do_not_change_it(tmp_path: Path, num_workers: int) -> None:
     recipe = _recipe(tmp_path)
     alone = build(recipe, tmp_path / "alone")
-    together = build(recipe, tmp_path / "together", num_workers=num_workers, store=tmp_path / "store")
+    options = {"num_workers": num_workers, "memory_bytes": 512 << 20}
+    together = build(recipe, tmp_path / "together", store=tmp_path / "store", **options)
     assert alone.manifest.served == together.manifest.served
     assert alone.manifest.fingerprint == together.manifest.fingerprint
+
+
+@pytest.mark.parametrize("num_failures", [1, 2])
+def test_a_sample_that_fails_is_tried_once_more_and_then_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_failures: int
+) -> None:
+    compare, failures = sample.sample_answers, [MemoryError("too small")] * num_failures
+
+    def failing(*arguments: Any) -> ServedRecord:
+        if failures:
+            raise failures.pop()
+        return compare(*arguments)
+
+    monkeypatch.setattr(sample, "sample_answers", failing)
+    result = build(_recipe(tmp_path), tmp_path / "packed")
+
+    if num_failures == 1:
+        assert (bool(_shares(result.manifest.served)), result.kept.served_message) == (True, None)
+    else:
+        assert result.manifest.served is None
+        assert "MemoryError: too small" in screen(build_blocks(result))
 
 
 def test_it_ends_after_some_hundred_answers(tmp_path: Path) -> None:

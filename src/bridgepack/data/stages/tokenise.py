@@ -205,11 +205,11 @@ def tokenized_ranges(
     max_row_bytes: int,
     sample: SampleTask | None = None,
     earlier: Mapping[tuple[int, int], EarlierTokens] = MappingProxyType({}),
-) -> Iterator[RangeResult | ServedRecord]:
+) -> Iterator[RangeResult | ServedRecord | TaskFailure]:
     """Yield the results of all ranges of a split's files, in order; `files` are (file, its sha256).
 
-    With a `sample`, its result comes first, unless its process crashed. `earlier` has tokens for another maximum
-    length, by the index of their file and the number of their first row.
+    With a `sample`, its result comes first, or its failure if it fails with all the memory, too. `earlier` has tokens
+    for another maximum length, by the index of their file and the number of their first row.
 
     Raises:
         DataError: a file cannot be read, or a row stops the build.
@@ -237,7 +237,9 @@ def tokenized_ranges(
     for number, outcome in enumerate(runner.run(tokenize_or_sample, chain[TokenizeTask | SampleTask](samples, tasks))):
         if not isinstance(outcome, TaskFailure):
             yield outcome
-        elif number >= len(samples):
+        elif number < len(samples):
+            yield runner.run_alone(tokenize_or_sample, samples[number])
+        else:
             yield rescued_range(runner, outcome)
 
 
