@@ -146,7 +146,7 @@ def test_a_template_of_no_known_family_is_told_with_its_cure(tmp_path: Path) -> 
     fit = fitted_batch(_recipe(tmp_path, tokenizer, [chat_row("How deep?", "200 m")], preprocessing={"kind": "chat"}))
 
     assert " fitted to the data: tokenizer.name_or_path is '" in fit.line
-    assert ". Set preprocessing.assistant_markers, " in fit.line
+    assert ". Set preprocessing.assistant_markers to {" in fit.line
     (comment,) = fit.comments.values()
     assert "Set preprocessing" not in comment
 
