@@ -104,7 +104,7 @@ _THOUGHT_SWITCH = (
 _AUTO = "leave preprocessing.{} at auto"
 #: How to fix each kind of loss.
 LOSS_CURES: Mapping[str, str] = {
-    LostKind.TEXT: f"{_OTHER_TEMPLATE} every turn, or correct the rows",
+    LostKind.TEXT: f"{_OTHER_TEMPLATE} every text in its turn, or correct the rows",
     LostKind.TOOL_CALL: f"{_AUTO.format('null_content')}, write calls as tool_calls, or {_OTHER_TEMPLATE} calls",
     LostKind.TOOL_ARGUMENTS: f"{_AUTO.format('tool_arguments')}, {_OTHER_TEMPLATE} arguments, or correct the rows",
     LostKind.TOOL_RESULT: f"{_OTHER_TEMPLATE} turns of the role tool",

@@ -78,6 +78,14 @@ TEMPLATES = {
     "has no end": OPENED
     + "{{- message.content -}}{%- if not loop.last -%}{{- '<|im_end|>\n' -}}{%- endif -%}{%- endfor -%}"
     + "{#- <|im_start|>assistant <|im_end|> -#}",
+    #: as Gemma 4's; system turns first, wherever they are
+    "text behind results": "{%- for message in messages if message.role == 'system' -%}{{- message.content -}}"
+    "{%- endfor -%}"
+    + OPENED.replace("in messages", "in messages if message.role not in ('tool', 'system')")
+    + CALLS.replace("ARGUMENTS", "call.arguments | tojson")
+    + "{%- for result in messages if message.tool_calls and result.role == 'tool' -%}"
+    "{{- '<|im_end|>' + result.content -}}"
+    "{%- endfor -%}{{- message.content or '' -}}" + CLOSED,
 }
 for _closing in ("[/THINK]", "</seed:think>", "<|END_THINKING|>", "<channel|>"):
     TEMPLATES[f"drops {_closing}"] = _template(f"{{{{- message.content.split('{_closing}')[-1] -}}}}")
@@ -191,6 +199,10 @@ CASES: list[tuple[str, list[dict[str, Any]], Any, set[str]]] = [
     ("parts as JSON", _results("it's 200"), None, set()),
     ("parts as JSON", _chat({"role": "user", "content": [{"text": "Hi"}]}), None, {"content_parts"}),
     ("parts as JSON", _chat({"role": "user", "content": ["Hi", "it's"]}), None, {"content_parts"}),
+    ("text behind results", _turns(LOOKUP, "I look."), None, {"text"}),
+    ("text behind results", _turns(LOOKUP, ""), None, set()),
+    ("text behind results", [QUESTION, {**ANSWER, "tool_calls": [LOOKUP]}, ANSWER], None, set()),
+    ("text behind results", [QUESTION, ANSWER, {"role": "system", "content": "Be brief."}, ANSWER], None, set()),
     ("has no end", [QUESTION, ANSWER], None, {"no_end"}),
     ("has no end", _chat(QUESTION, name="me"), None, {"no_end"}),
     ("has no end", [QUESTION, ANSWER, QUESTION], None, set()),
@@ -259,6 +271,8 @@ def test_earlier_thoughts_count_where_they_are_trained(chatml: ChatTokenizer, mo
 
 
 def test_details_name_turn_and_text(losses: Callable[..., dict[str, str]]) -> None:
+    behind = losses("text behind results", _turns(LOOKUP, "I look."))
+    assert mentions(behind["text"], "turn 2 (assistant): 'I look.'", "behind", "turn 3")
     found = losses("ignores calls", _turns(LOOKUP))
 
     assert mentions(found["tool_call"], "turn 2 (assistant): ", "call of 'lookup' is not in")

@@ -9,7 +9,8 @@ import pytest
 from bridgepack.proof.masks import markers as mask_markers
 from bridgepack.proof.masks import prefixes as mask_prefixes
 from bridgepack.proof.masks.markers import LearnedMarks, derive_from_blocks, derive_from_marks, learn_marks
-from bridgepack.proof.masks.prefixes import Render, Renders, derive_from_prefixes
+from bridgepack.proof.masks.prefixes import derive_from_prefixes
+from bridgepack.proof.masks.renders import Render, Renders
 from bridgepack.proof.masks.votes import (
     Derivation,
     Differences,

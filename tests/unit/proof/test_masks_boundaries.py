@@ -10,6 +10,7 @@ import pytest
 from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.proof.mask_check import built_sequence
 from bridgepack.proof.masks.prefixes import INNER_END, OTHER_PROMPT
+from bridgepack.records import LostKind
 from tests.support.judged_masks import Judged
 from tests.zoo.endless import APERTUS
 from tests.zoo.families import FAMILIES
@@ -351,6 +352,47 @@ def test_a_result_within_the_turn_of_its_call(tmp_path: Path) -> None:
 
     assert judged.kinds(row) == []
     assert judged.verdict(row).num_judges == 1
+
+
+#: A call, its result, and behind that the text beside the call, as Gemma 4's.
+TEXT_BEHIND_RESULT = replace(
+    WITH_TAIL,
+    name="text-behind-result",
+    control_tokens=("<|user|>", "<|assistant|>", "<|end|>", "<|call|>", "<|result|>"),
+    eos_token="<|end|>",
+    assistant_markers={**_MARKERS, "assistant_end_fallbacks": ("<|call|>",)},
+    template=(
+        "{%- for m in messages if m.role != 'tool' -%}{%- set calls = m.tool_calls or [] -%}"
+        "{{- '<|' + m.role + '|>' -}}"
+        "{%- for call in calls -%}{{- '[' + call.function.name + ']<|call|>' -}}{%- endfor -%}"
+        "{%- set results = messages | selectattr('role', 'equalto', 'tool') | list if calls else [] -%}"
+        "{%- for result in results -%}{{- 'add:' + result.content + '<|result|>' -}}{%- endfor -%}"
+        "{{- m.content + '<|end|>' -}}{%- endfor -%}"
+        "{%- if add_generation_prompt -%}{{- '<|assistant|>' -}}{%- endif -%}"
+    ),
+)
+
+
+def test_a_text_behind_the_result_of_its_call(tmp_path: Path) -> None:
+    """The name of the call, which the result quotes, is no text of the assistant's there."""
+    judged = _judged(tmp_path, TEXT_BEHIND_RESULT)
+    call = {"type": "function", "function": {"name": "add", "arguments": {}}}
+    question, look, result, answer = RESULT["messages"]
+    row = {"messages": [question, {**look, "tool_calls": [call]}, result, answer]}
+    made = judged.encode(row)
+    assert isinstance(made, Encoded)
+    trained = [token for token, bit in zip(made.ids, made.mask, strict=True) if bit]
+    verdict = judged.verdict(row)
+
+    assert judged.tokenizer.decode(trained) == "[add]<|call|>It is sunny.<|end|>"
+    assert LostKind.TEXT in {loss.kind for loss in made.losses}
+    assert [finding.kind for finding in verdict.findings] == ["answer-not-trained"]
+    assert "⟦Look.⟧" in verdict.findings[0].texts["incremental rendering"]
+    without_text = {"messages": [question, {**look, "content": "", "tool_calls": [call]}, result, answer]}
+    assert judged.kinds(without_text) == []
+    untrained = {**look, "tool_calls": [call], "weight": 0}
+    weighted = Judged.of(tmp_path / "weighted", TEXT_BEHIND_RESULT, message_weights="mask")
+    assert weighted.kinds({"messages": [question, untrained, result, answer]}) == []
 
 
 #: Generation blocks that begin behind the line end of a header, as rnj-1's.

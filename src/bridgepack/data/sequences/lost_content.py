@@ -47,6 +47,8 @@ class LostContentFinder:
         self._render = tokenizer.render_text
         self._written = [name for name in REASONING if names_field(tokenizer.chat_template or "", name)]
         self._takes_last_turn = loss_mode == "last_turn"
+        #: answers are trained turn by turn, and not as the template's blocks say
+        self._finds_turns = loss_mode != "full" and not tokenizer.has_generation_blocks
         self._ends = () if markers is None else markers.end_texts
         if markers is None:
             controls = [text for text in tokenizer.special_tokens.values() if isinstance(text, str)]
@@ -131,6 +133,7 @@ class LostContentFinder:
         render = self._render_changed(chat.messages, chat.tools, conversation.template_kwargs)
         if render is not None:
             yield from chat.losses(render)
+            yield from chat.texts_behind_others(render) if self._finds_turns else ()
             for index in chat.turns_without_end(render + stop, self._ends) if self._ends else ():
                 yield _without_end(conversation, index)
         yield from self._nulls(conversation, text)

@@ -73,6 +73,23 @@ class MarkedChat:
             if form in render:
                 yield Loss(kind, description)
 
+    def texts_behind_others(self, render: str) -> Iterator[Loss]:
+        """Yield the texts of trained answers that the render has outside their turn, behind what a later turn says.
+
+        Example: Gemma 4's template writes the text beside a call behind the call's result.
+        """
+        places = [[render.find(mark) for mark in marks] for marks in self._marks]
+        shown = {item.mark: item.shown for item in self._wanted}
+        for index in sorted(self._trained):
+            in_render = [place for place in places[index] if place >= 0]
+            begin = max((place for turn in places[:index] for place in turn), default=min(in_render, default=0))
+            for mark, place in zip(self._marks[index], places[index], strict=True):
+                later = enumerate(places[index + 1 :], index + 2)
+                turn = next((turn for turn, starts in later if any(begin < start < place for start in starts)), None)
+                if turn is not None:
+                    detail = f"{shown[mark]} stands behind what turn {turn} says, and is not trained"
+                    yield Loss(LostKind.TEXT, detail)
+
     def turns_without_end(self, render: str, ends: Sequence[str]) -> Iterator[int]:
         """Yield the trained answers behind which the render of these messages has no end marker.
 

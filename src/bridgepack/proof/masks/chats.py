@@ -17,9 +17,10 @@ from bridgepack.data.tokenizers.probe import run_limited
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.geometry import IntArray
 from bridgepack.proof.masks.markers import NO_END, LearnedMarks, derive_from_blocks, derive_from_marks, learn_marks
-from bridgepack.proof.masks.prefixes import ASSISTANT, Rendering, Renders, derive_from_prefixes
+from bridgepack.proof.masks.prefixes import derive_from_prefixes
 from bridgepack.proof.masks.prompts import as_served, leave_ends, trained_prompt
 from bridgepack.proof.masks.records import BuiltSequence, RowFinding, RowVerdict
+from bridgepack.proof.masks.renders import ASSISTANT, Rendering, Renders
 from bridgepack.proof.masks.rows.conversation import Conversation
 from bridgepack.proof.masks.thoughts import (
     has_trimmed_openings,

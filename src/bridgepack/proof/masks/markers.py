@@ -14,7 +14,8 @@ from itertools import pairwise, product
 from typing import Any
 
 from bridgepack.data.tokenizers.texts import common_prefix
-from bridgepack.proof.masks.prefixes import ASSISTANT, NO_PROMPT, OTHER_PROMPT, Render
+from bridgepack.proof.masks.prefixes import NO_PROMPT, OTHER_PROMPT
+from bridgepack.proof.masks.renders import ASSISTANT, Render
 from bridgepack.proof.masks.votes import (
     NOT_JUDGED,
     NOT_TRAINED,

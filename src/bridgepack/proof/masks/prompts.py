@@ -11,7 +11,7 @@ import numpy as np
 
 from bridgepack.data.tokenizers.texts import common_prefix
 from bridgepack.geometry import IntArray
-from bridgepack.proof.masks.prefixes import Renders
+from bridgepack.proof.masks.renders import Renders
 from bridgepack.proof.masks.votes import (
     NOT_JUDGED,
     NOT_TRAINED,
