@@ -79,7 +79,7 @@ class MarkedChat:
         Example: Gemma 4's template writes the text beside a call behind the call's result.
         """
         places = [[render.find(mark) for mark in marks] for marks in self._marks]
-        shown = {item.mark: item.shown for item in self._wanted}
+        descriptions = {item.mark: item.shown for item in self._wanted}
         for index in sorted(self._trained):
             in_render = [place for place in places[index] if place >= 0]
             begin = max((place for turn in places[:index] for place in turn), default=min(in_render, default=0))
@@ -87,7 +87,7 @@ class MarkedChat:
                 later = enumerate(places[index + 1 :], index + 2)
                 turn = next((turn for turn, starts in later if any(begin < start < place for start in starts)), None)
                 if turn is not None:
-                    detail = f"{shown[mark]} stands behind what turn {turn} says, and is not trained"
+                    detail = f"{descriptions[mark]} stands behind what turn {turn} says, and is not trained"
                     yield Loss(LostKind.TEXT, detail)
 
     def turns_without_end(self, render: str, ends: Sequence[str]) -> Iterator[int]:
