@@ -107,11 +107,12 @@ class _Walk:
         place = self._renders.words(index)
         if place is None or (turn is not None and turn[0] <= place[0] and place[1] <= turn[1]):
             return False
-        later = [self._renders.words_start(message) for message in range(index + 1, len(self._roles))]
-        starts = [start for start in later if start is not None]
-        if all(start > place[0] for start in starts):
+        starts = [self._renders.words_start(message) for message in range(len(self._roles))]
+        begin = max((start for start in starts[:index] if start is not None), default=-1)
+        later = [start for start in starts[index + 1 :] if start is not None]
+        if not any(begin < start < place[0] for start in later):
             return False
-        limit = min((start for start in starts if start >= place[1]), default=len(self._text))
+        limit = min((start for start in later if start >= place[1]), default=len(self._text))
         behind = self._votes[place[1] : limit]
         behind[behind == NOT_TRAINED] = NOT_JUDGED
         self._votes[slice(*place)] = TRAINED
