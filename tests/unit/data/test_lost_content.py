@@ -272,7 +272,7 @@ def test_earlier_thoughts_count_where_they_are_trained(chatml: ChatTokenizer, mo
 
 def test_details_name_turn_and_text(losses: Callable[..., dict[str, str]]) -> None:
     behind = losses("text behind results", _turns(LOOKUP, "I look."))
-    assert mentions(behind["text"], "turn 2 (assistant): 'I look.'", "behind", "turn 3")
+    assert mentions(behind["text"], "turn 2 (assistant): ", "'I look.'", "behind", "turn 3")
     found = losses("ignores calls", _turns(LOOKUP))
 
     assert mentions(found["tool_call"], "turn 2 (assistant): ", "call of 'lookup' is not in")
