@@ -352,7 +352,9 @@ def test_null_content_stops_the_host_or_is_an_empty_text(both: MakeBoth) -> None
 
     if host_release().empties_null_content:
         assert rows_of(sides.own(rows)) == sides.host(rows)
-        assert drops(sides.own([*rows, NO_CONTENT])) == {}
+        with pytest.raises(ValueError, match="must contain role/content"):
+            sides.host([GOOD, NO_CONTENT])
+        assert drops(sides.own([*rows, NO_CONTENT])) == {"template_error": 1}
         return
     with pytest.raises(TypeError):
         sides.host(rows)
