@@ -14,7 +14,7 @@ import pytest
 
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing, PromptCompletionPreprocessing
-from bridgepack.data.sequences.chat import ChatEncoder
+from bridgepack.data.sequences.chat import chat_encoder
 from bridgepack.data.sequences.encoder import PromptCompletionEncoder
 from bridgepack.data.tokenizers.engines import FAST, probe_texts, use_engine
 from bridgepack.data.tokenizers.load import load_tokenizer
@@ -44,7 +44,7 @@ def _chats(reference_data: Path) -> list[dict[str, Any]]:
 def test_reference_rows(reference_data: Path, name: str) -> None:
     tokenizer = _load(reference_data / "tokenizers" / name)
     markers = DEEPSEEK_MARKERS if name == "deepseek_v3" else None
-    chat = ReadingEncoder(ChatEncoder(tokenizer, ChatPreprocessing(assistant_markers=markers)))
+    chat = ReadingEncoder(chat_encoder(tokenizer, ChatPreprocessing(assistant_markers=markers)))
     settings = PromptCompletionPreprocessing(kind="prompt_completion")
     pairs = ReadingEncoder(PromptCompletionEncoder(tokenizer, settings), settings)
     rows = list(_chats(reference_data))

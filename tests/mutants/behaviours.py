@@ -16,7 +16,7 @@ SEAMS = {
     "row": ("data/layouts/reader.py", "RowReader.read"),  # the columns of a row that encoders read, as a dict
     "read_row": ("data/layouts/reader.py", "RowReader.read"),  # a row with what its layout does not read
     "conversation": ("data/sequences/conversation.py", "ConversationReader.read"),  # a row's messages, tools, variables
-    "text": ("data/sequences/chat.py", "ChatEncoder._render"),  # a conversation with its rendered text
+    "text": ("data/sequences/rendering.py", "ChatRenderer.render"),  # a conversation with its rendered text
     "detection": ("config/layouts/detect.py", "detect"),  # the layout of some rows
     "masks": ("data/sequences/chat.py", "ChatEncoder.encode"),  # tokens and token-aligned masks of conversations
     "answers": ("data/served/compare.py", "ServedComparer.compare"),  # each trained answer beside what is served

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing, PromptCompletionPreprocessing
-from bridgepack.data.sequences.chat import ChatEncoder
+from bridgepack.data.sequences.chat import chat_encoder
 from bridgepack.data.sequences.encoder import PromptCompletionEncoder
 from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
@@ -60,7 +60,7 @@ def test_rows_are_chats_or_errors_whatever_their_batch(
     tokenizer: ChatTokenizer, batch: list[Any], chosen: dict[str, str]
 ) -> None:
     settings = ChatPreprocessing(**chosen)  # type: ignore[arg-type]
-    encoder = ReadingEncoder(ChatEncoder(tokenizer, settings), settings)
+    encoder = ReadingEncoder(chat_encoder(tokenizer, settings), settings)
     alone = [encode_examples(encoder, [row]) for row in batch]
 
     assert [_plain(item) for item in encode_examples(encoder, batch)] == [_plain(item) for (item,) in alone]

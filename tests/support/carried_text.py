@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.sequences.conversation import ConversationReader
 from bridgepack.data.sequences.encoding import Encoded
-from bridgepack.data.sequences.mending import thought_fields_of
+from bridgepack.data.templates.facts import thought_fields_of
+from bridgepack.data.templates.forms import forms_of
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
 from bridgepack.records import THOUGHT_MARKERS
@@ -39,7 +40,7 @@ class Carried(NamedTuple):
 def conversation_reader(tokenizer: ChatTokenizer) -> ConversationReader:
     """Return what reads the conversations that are carried, in the forms and fields that the template reads."""
     fields = thought_fields_of(tokenizer.chat_template or "")
-    return ConversationReader(ChatPreprocessing(), tokenizer.forms, thought_fields=fields)
+    return ConversationReader(ChatPreprocessing(), forms_of(tokenizer), thought_fields=fields)
 
 
 def carried(tokenizer: ChatTokenizer, messages: Sequence[Message], tools: Any = None) -> Carried | None:

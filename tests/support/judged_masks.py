@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bridgepack.data.sequences.encoder import encoder_of
 from bridgepack.data.sequences.encoding import Encoded, encode_examples
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
@@ -15,7 +14,7 @@ from bridgepack.errors import RowError
 from bridgepack.proof.mask_check import built_sequence, claimed_forms
 from bridgepack.proof.masks.judges import RecipeJudges, SourceJudge
 from bridgepack.proof.masks.records import RowVerdict
-from tests.support.read_rows import LAYOUTS, ReadingEncoder, usual_layouts
+from tests.support.read_rows import LAYOUTS, ReadingEncoder, encoder_of, usual_layouts
 from tests.support.small_builds import small_recipe
 from tests.zoo.tokenizers import AMBIGUOUS, FAMILIES, NEEDS_USER, Family, write_tokenizer
 
@@ -92,7 +91,7 @@ class Judged:
         loaded = load_tokenizer(recipe.tokenizer)
         fields = {"chat_template_kwargs": variables, "prompt": prompt}
         layout = {name: value for name, value in fields.items() if value is not None}
-        encoder = ReadingEncoder(encoder_of(recipe.resolve(), loaded), recipe.preprocessing, layout)
+        encoder = ReadingEncoder(encoder_of(recipe, loaded), recipe.preprocessing, layout)
         judges = RecipeJudges(recipe, loaded, claimed_forms(recipe, loaded))
         kind = recipe.preprocessing.kind
         layouts = LAYOUTS.validate_python(usual_layouts(kind, **layout)) if layout else ()

@@ -12,10 +12,14 @@ from bridgepack.config.recipe.data import DataConfig
 from bridgepack.config.recipe.layout import AnyLayout, Layout
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing, Preprocessing
 from bridgepack.config.recipe.readings import detected_reading, written_reading
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.layouts.messages import MessageReader
 from bridgepack.data.layouts.reader import RowReader
 from bridgepack.data.sequences import encoding
 from bridgepack.data.sequences.encoding import Encoded, Encoder, FlatBatch, Prepared
+from bridgepack.data.sequences.loading import LoadedStage
+from bridgepack.data.tokenizers.engines import REFERENCE, EngineReport
+from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
 from bridgepack.records.rows import ReadRow
 
@@ -23,6 +27,11 @@ Row = dict[str, Any]
 _SYSTEM = {"role": "system", "content": "{system}"}
 _TOOLS = ["tools", "functions", "tool_defs"]
 LAYOUTS: TypeAdapter[tuple[AnyLayout, ...]] = TypeAdapter(tuple[Layout, ...])
+
+
+def encoder_of(recipe: SFTRecipe, tokenizer: ChatTokenizer) -> Encoder:
+    """Return the encoder of a recipe's rows, as its build makes it."""
+    return LoadedStage.of(recipe, tokenizer, EngineReport(REFERENCE)).encoder
 
 
 def chat_layouts(prompt: str = "prompt", completion: str = "completion", **fields: Any) -> list[Row]:

@@ -21,10 +21,11 @@ from bridgepack.config.recipe.preprocessing import (
     mended_by_host,
     trims_thought_openings,
 )
-from bridgepack.data.sequences.chat import ChatEncoder
+from bridgepack.data.sequences.chat import chat_encoder
 from bridgepack.data.sequences.encoder import PromptCompletionEncoder
 from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.data.sequences.over_long import SequencePolicy
+from bridgepack.data.templates.facts import TemplateFacts
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
@@ -71,7 +72,8 @@ class ChatPair:
         preprocessing = preprocessing.model_copy(update=mended_by_host(preprocessing, host_release()))
         self.tokenizer, self.host_tokenizer = _tokenizers(folder)
         trims = trims_thought_openings(preprocessing, host_release())
-        encoder = ChatEncoder(self.tokenizer, preprocessing, decides_forms=False, trims_openings=trims)
+        facts = TemplateFacts.of(self.tokenizer, preprocessing, decides_forms=False, trims_openings=trims)
+        encoder = chat_encoder(self.tokenizer, preprocessing, facts)
         self.encoder = ReadingEncoder(encoder, preprocessing)
         self._loss_mode = loss_mode
         self._tool_schemas = [dict(schema) for schema in preprocessing.tool_schemas or ()] or None

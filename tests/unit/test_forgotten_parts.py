@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bridgepack.config.load import load_recipe
-from bridgepack.data.sequences.marking.families import FAMILIES as MARKER_FAMILIES
+from bridgepack.data.templates.families import FAMILIES as MARKER_FAMILIES
 from bridgepack.host import V06
 from bridgepack.records import DropReason, SplitStatistics
 from bridgepack.rules.artifact.preparation import CURES, FAULTS

@@ -18,8 +18,8 @@ def check_template_variables(recipe: SFTRecipe | None) -> str:
     fields = [f"{section}.chat_template_kwargs" for section, variables in variables_by_section.items() if variables]
     if not fields:
         return ""
+    from bridgepack.data.templates.variables import refuse_unread_variables
     from bridgepack.data.tokenizers.local_template import LocalTemplate, local_template  # jinja2 is slow to import
-    from bridgepack.data.tokenizers.variables import refuse_unread_variables
 
     template = local_template(recipe.tokenizer)
     refuse_unread_variables(recipe, template or LocalTemplate(chat_template=None))

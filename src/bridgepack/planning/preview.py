@@ -13,12 +13,10 @@ import numpy.typing as npt
 
 from bridgepack.bridge.wiring import Packs, RunLength, run_length
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.data.answers.facts import TemplateFacts
 from bridgepack.data.artifact.inspection import SequenceView, view_sequences
 from bridgepack.data.artifact.origins import Origin
 from bridgepack.data.build import find_files
 from bridgepack.data.reading.rows import read_range, sampled_rows
-from bridgepack.data.sequences.marking.of_recipe import facts_for, markers_for
 from bridgepack.data.served.sample import sample_answers
 from bridgepack.data.stages.finish import FinishSettings
 from bridgepack.data.stages.split import unread_fields
@@ -118,7 +116,7 @@ class Preview(Result):
     forms: Mapping[str, Any]
     stopped_early: bool
     stops: Mapping[str, str]
-    template: TemplateFacts | None = None
+    template: Mapping[str, Any] | None = None
     served: ServedRecord | None = None
     skipped: Mapping[str, SkippedFiles] = field(default_factory=dict)
     lost_flags: tuple[LostFlags, ...] = ()
@@ -184,18 +182,13 @@ def preview_recipe(recipe: SFTRecipe, *, num_rows: int = 5) -> Preview:
         run=run_length(recipe, Packs(folder="", num_packs=num_packs)) if num_packs.get(TRAIN) else None,
         loses_text=tokenizer.loses_text,
         lost_flags=tokenizer.lost_flags,
-        template=_template_facts(recipe, tokenizer),
-        forms=tokenizer.forms.decisions(recipe.fields_on_auto) if recipe.fields_on_auto else {},
+        template=None if stage.facts is None else stage.facts.as_json(),
+        forms=stage.forms(),
         stopped_early=not is_complete,
         served=answer_sample,
         skipped=skipped_files,
         stops=_stops(recipe, {drop.kind for source in previews for drop in source.drops}),
     )
-
-
-def _template_facts(recipe: SFTRecipe, tokenizer: ChatTokenizer) -> TemplateFacts | None:
-    settings = recipe.chat_preprocessing
-    return None if settings is None else facts_for(tokenizer, markers_for(tokenizer, settings))
 
 
 def _groups_of_packs(

@@ -25,8 +25,8 @@ from bridgepack.data.stages.retokenise import EarlierTokens
 from bridgepack.data.stages.tokenise import Tokenization, TokenizeTask, rescued_range, tokenize_range
 from bridgepack.data.stages.write import ArtifactSpec
 from bridgepack.data.tasks import InThisProcess, TaskFailure
+from bridgepack.data.templates.variables import refuse_unread_variables
 from bridgepack.data.tokenizers.engines import REFERENCE
-from bridgepack.data.tokenizers.variables import refuse_unread_variables
 from bridgepack.geometry import IntArray, aligned_runtime_lengths
 
 #: Rows and bytes after which no further window is read, but the first of every file; what is small is read to its end.

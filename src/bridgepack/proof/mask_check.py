@@ -15,6 +15,7 @@ from bridgepack.data.reading.inputs import InputFile
 from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.data.sequences.loading import load_stage
 from bridgepack.data.sequences.over_long import SequencePolicy
+from bridgepack.data.templates.forms import forms_of
 from bridgepack.data.tokenizers.limits import TimeLimit
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.data.tokenizers.trust import refuse_tokenizer_code
@@ -72,7 +73,7 @@ def claimed_forms(recipe: SFTRecipe, tokenizer: ChatTokenizer, manifest: Manifes
     if manifest is not None:
         forms: Mapping[str, Any] = manifest.tokenizer.get("forms", {})
         return forms
-    return tokenizer.forms.decisions(recipe.fields_on_auto) if recipe.fields_on_auto else {}
+    return forms_of(tokenizer).decisions(recipe.fields_on_auto) if recipe.fields_on_auto else {}
 
 
 def _compare(

@@ -19,11 +19,10 @@ from bridgepack.data.reading.inputs import InputFile, find_inputs
 from bridgepack.data.reading.ranges import iter_ranges
 from bridgepack.data.reading.rows import read_range
 from bridgepack.data.sequences.encoding import Encoded, Loss, encode_rows
-from bridgepack.data.sequences.loading import forget_stage, identity_of, load_stage
+from bridgepack.data.sequences.loading import forget_stage, load_stage
 from bridgepack.data.sequences.over_long import REASONS, SequencePolicy
-from bridgepack.data.tokenizers.load import load_tokenizer
+from bridgepack.data.templates.variables import refuse_unread_variables
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
-from bridgepack.data.tokenizers.variables import refuse_unread_variables
 from bridgepack.errors import ConfigError, DataError, RowError
 from bridgepack.proof.packs import drawn_of_each
 from bridgepack.records import TRAIN, VALIDATION, DropReason, Manifest, MaskArray, Sequence, TokenArray
@@ -115,7 +114,7 @@ def tokenizer_identity(recipe: SFTRecipe) -> dict[str, Any]:
         TokenizerError: it cannot be loaded.
     """
     forget_stage()
-    return identity_of(recipe, load_tokenizer(recipe.tokenizer))
+    return load_stage(recipe.model_dump_json()).identity()
 
 
 #: (row number, from 1; one of its sequences or why it or there is none; content that its text lacks)

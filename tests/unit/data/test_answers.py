@@ -10,7 +10,8 @@ import pytest
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.data.answers.finder import AnswerFinder
 from bridgepack.data.answers.marking import Calls, Marking, free_letters, pieces_of
-from bridgepack.data.answers.regions import TurnTexts, UnplaceableError
+from bridgepack.data.answers.regions import UnplaceableError
+from bridgepack.data.templates.markers import TurnTexts
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason

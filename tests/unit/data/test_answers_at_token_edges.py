@@ -11,8 +11,7 @@ from transformers import AddedToken, ByT5Tokenizer
 
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
-from bridgepack.data.sequences.chat import ChatEncoder
-from bridgepack.data.sequences.encoder import encoder_of
+from bridgepack.data.sequences.chat import chat_encoder
 from bridgepack.data.sequences.encoding import Encoded, encode_examples
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
@@ -20,7 +19,7 @@ from bridgepack.errors import RowError
 from bridgepack.proof.mask_check import built_sequence, claimed_forms
 from bridgepack.proof.masks.judges import RecipeJudges
 from bridgepack.records import DropReason
-from tests.support.read_rows import ReadingEncoder
+from tests.support.read_rows import ReadingEncoder, encoder_of
 from tests.support.small_builds import small_recipe
 from tests.zoo.families import Family, write_tokenizer
 from tests.zoo.tokenizers import CHATML, FAMILIES, GPT_OSS_FAMILY, GPT_OSS_MARKERS, loaded_tokenizer
@@ -59,7 +58,7 @@ def spans(tokenizer: ChatTokenizer, made: object) -> list[str]:
 
 
 def trained(tokenizer: ChatTokenizer, turns: Sequence[Mapping[str, Any]], **settings: Any) -> list[str]:
-    encoder = ReadingEncoder(ChatEncoder(tokenizer, ChatPreprocessing(**settings)))
+    encoder = ReadingEncoder(chat_encoder(tokenizer, ChatPreprocessing(**settings)))
     (made,) = encode_examples(encoder, [{"messages": list(turns)}])
     return spans(tokenizer, made)
 
@@ -151,7 +150,7 @@ def test_a_tokenizer_that_reports_no_positions(text: str) -> None:
 def test_a_row_whose_places_no_token_tells_is_dropped_by_name() -> None:
     """Without a token that begins a turn only a scan can find answers, and a text has its marker."""
     tokenizer = bytes_in_python("<|im_end|>")
-    encoder = ReadingEncoder(ChatEncoder(tokenizer, ChatPreprocessing()))
+    encoder = ReadingEncoder(chat_encoder(tokenizer, ChatPreprocessing()))
     plain, marked = ([ASKED, {"role": "assistant", "content": text}] for text in ("one", "one <|im_start|>user\nx"))
 
     made, dropped = encode_examples(encoder, [{"messages": plain}, {"messages": marked}])
@@ -206,7 +205,7 @@ def test_reference_templates(reference_data: Path, name: str) -> None:
     tokenizer = load_tokenizer(recipe.override({"tokenizer.template_date": "2026-01-02"}).tokenizer)
     rows = [json.loads(line) for line in (folder / given["data"]["train"]).read_text().splitlines()]
 
-    made = encode_examples(ReadingEncoder(encoder_of(recipe.resolve(), tokenizer), recipe.preprocessing), rows)
+    made = encode_examples(ReadingEncoder(encoder_of(recipe, tokenizer), recipe.preprocessing), rows)
     assert all(isinstance(item, Encoded) for item in made)
     assert spans(tokenizer, made[0]) == REFERENCE_ANSWERS[name]
     judge = RecipeJudges(recipe, tokenizer, claimed_forms(recipe, tokenizer)).of_source("chat", ())

@@ -11,7 +11,7 @@ from bridgepack.checking.options import CheckOptions
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.config.section import without_younger
-from bridgepack.data.sequences.chat import ChatEncoder
+from bridgepack.data.sequences.chat import ChatEncoder, chat_encoder
 from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
@@ -335,7 +335,7 @@ def test_a_build_counts_answers_without_end(tmp_path: Path) -> None:
 
 def _encoder(folder: Path, family: Family, **settings: Any) -> tuple[ChatEncoder, ChatTokenizer]:
     tokenizer = load_tokenizer(TokenizerConfig(name_or_path=str(write_tokenizer(folder / "tokenizer", family))))
-    return ChatEncoder(tokenizer, ChatPreprocessing(**{**family.preprocessing, **settings})), tokenizer
+    return chat_encoder(tokenizer, ChatPreprocessing(**{**family.preprocessing, **settings})), tokenizer
 
 
 def _spans(tokenizer: ChatTokenizer, made: Encoded) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 
 from bridgepack.config.recipe.data import DataConfig, TokenizerConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
-from bridgepack.data.sequences.chat import ChatEncoder
+from bridgepack.data.sequences.chat import chat_encoder
 from bridgepack.data.sequences.conversation import Conversation, ConversationReader
 from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.data.tokenizers.load import load_tokenizer
@@ -50,7 +50,7 @@ def refusal(*turns: Mapping[str, Any], **settings: Any) -> str:
 
 
 def encoded(tokenizer: ChatTokenizer, turns: Sequence[Mapping[str, Any]], **settings: Any) -> Encoded | RowError:
-    encoder = ChatEncoder(tokenizer, ChatPreprocessing(**settings))
+    encoder = chat_encoder(tokenizer, ChatPreprocessing(**settings))
     (found,) = encode_examples(encoder, [{"messages": list(turns)}])
     return found
 
@@ -308,7 +308,7 @@ COLUMN = {"chat_template_kwargs": "variables"}
 
 def texts_of_rows(tokenizer: ChatTokenizer, *variables: Any, **layout: Any) -> list[str | RowError]:
     chosen = ChatPreprocessing()
-    encoder = ReadingEncoder(ChatEncoder(tokenizer, chosen), chosen, layout)
+    encoder = ReadingEncoder(chat_encoder(tokenizer, chosen), chosen, layout)
     turns = CONVERSATION[:4]
     examples = [{"messages": turns, "variables": item} for item in variables]
     found = encode_examples(encoder, examples)
@@ -346,12 +346,12 @@ def test_variables_of_recipe_and_row_reach_the_template(tmp_path: Path) -> None:
 def test_variables_that_are_not_read_are_told(tmp_path: Path, given: Any, told: str | None) -> None:
     columns, tokenizer = {"messages": CONVERSATION[:2], "chat_template_kwargs": given}, with_config(tmp_path)
 
-    (found,) = encode_examples(ReadingEncoder(ChatEncoder(tokenizer, ChatPreprocessing())), [columns])
+    (found,) = encode_examples(ReadingEncoder(chat_encoder(tokenizer, ChatPreprocessing())), [columns])
     assert isinstance(found, Encoded)
     detail = f"the column chat_template_kwargs sets {told}, which the template reads"
     assert found.losses == (() if told is None else ((LostKind.TEMPLATE_KWARGS, detail),))
     layout = {"chat_template_kwargs": "chat_template_kwargs"}
-    encoder = ReadingEncoder(ChatEncoder(tokenizer, ChatPreprocessing()), layout=layout)
+    encoder = ReadingEncoder(chat_encoder(tokenizer, ChatPreprocessing()), layout=layout)
     (read_too,) = encode_examples(encoder, [columns])
     reads = "it reads date_string, enable_thinking"
     unread = f"chat_template_kwargs has theme, which the chat template does not read; {reads}"
@@ -361,7 +361,7 @@ def test_variables_that_are_not_read_are_told(tmp_path: Path, given: Any, told: 
 
 def test_masks_are_found_with_the_variables_of_the_row(tmp_path: Path) -> None:
     tokenizer = with_config(tmp_path, template_date="2025-06-30")
-    encoder = ReadingEncoder(ChatEncoder(tokenizer, ChatPreprocessing()), layout=COLUMN)
+    encoder = ReadingEncoder(chat_encoder(tokenizer, ChatPreprocessing()), layout=COLUMN)
     turns = [dict(CONVERSATION[0], content="<|im_end|>"), *CONVERSATION[1:4]]  # so that nothing is found by scanning
     columns = {"messages": turns, "variables": {"enable_thinking": False, "date_string": "2 May"}}
 

@@ -10,7 +10,7 @@ from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.identity import tokenization_settings
 from bridgepack.data.repack import plan_repack
-from bridgepack.data.sequences.chat import ChatEncoder
+from bridgepack.data.sequences.chat import chat_encoder
 from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.errors import ConfigError, RowError
@@ -47,7 +47,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _encoded(tokenizer: Path, messages: Any, longest: int, **settings: Any) -> list[Encoded] | RowError:
     chat = ChatPreprocessing(**{"over_long": "truncate_history", **settings})
     loaded = load_tokenizer(TokenizerConfig(name_or_path=str(tokenizer)))
-    (made,) = encode_rows(ChatEncoder(loaded, chat, max_runtime_length=longest), [{"messages": messages}])
+    (made,) = encode_rows(chat_encoder(loaded, chat, max_runtime_length=longest), [{"messages": messages}])
     return made
 
 

@@ -11,13 +11,12 @@ import pytest
 
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.plan import iter_plan_columns
-from bridgepack.data.sequences.encoder import encoder_of
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.errors import ConfigError, RowError, TokenizerError
 from bridgepack.records import Manifest
 from tests.support import small_builds as small
 from tests.support.messages import mentions
-from tests.support.read_rows import ReadingEncoder
+from tests.support.read_rows import ReadingEncoder, encoder_of
 
 TEXT = {"kind": "text"}
 PROSE = "The wind rose in the night. Nobody slept."
@@ -26,7 +25,7 @@ RENDERED = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello<|im_end
 
 def _encoder(tokenizer: Path, **settings: Any) -> ReadingEncoder:
     recipe = small.small_recipe("a.jsonl", tokenizer, preprocessing={**TEXT, **settings})
-    return ReadingEncoder(encoder_of(recipe.resolve(), load_tokenizer(recipe.tokenizer)), recipe.preprocessing)
+    return ReadingEncoder(encoder_of(recipe, load_tokenizer(recipe.tokenizer)), recipe.preprocessing)
 
 
 def _losses(tokenizer: Path, text: str, **settings: Any) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing, PromptCompletionPreprocessing
-from bridgepack.data.sequences.chat import ChatEncoder
+from bridgepack.data.sequences.chat import chat_encoder
 from bridgepack.data.sequences.encoder import PromptCompletionEncoder
 from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.data.tokenizers.load import load_tokenizer
@@ -108,7 +108,7 @@ def losses_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[st
         family = BY_NAME[name]
         loaded = loaded_tokenizer(tmp_path_factory.mktemp("tokenizer"), family)
         markers = {"assistant_markers": dict(family.assistant_markers)} if family.assistant_markers else {}
-        encoder = ChatEncoder(loaded, ChatPreprocessing(**markers, **settings))
+        encoder = chat_encoder(loaded, ChatPreprocessing(**markers, **settings))
         row = {"messages": [{"role": role, "content": content} for role, content in turns]}
         return {str(loss.kind): loss.detail for loss in encoder.prepare(given_row(row)).losses}
 
@@ -167,7 +167,7 @@ def test_real_templates(reference_data: Path) -> None:
     ):
         loaded = load_tokenizer(TokenizerConfig(name_or_path=str(reference_data / "tokenizers" / name)))
         markers = {"assistant_start": "<｜Assistant｜>", "assistant_end": "<｜end▁of▁sentence｜>"} if bos else None
-        encoder = ChatEncoder(loaded, ChatPreprocessing(assistant_markers=markers))
+        encoder = chat_encoder(loaded, ChatPreprocessing(assistant_markers=markers))
         for question, answer in (("Who?", "I."), ("Who?", "I." + eos), ((bos or "") + "Who?", "I.")):
             row = {"messages": [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]}
             found.append(

@@ -13,8 +13,8 @@ from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.repack import plan_repack
-from bridgepack.data.sequences.chat import ChatEncoder
-from bridgepack.data.tokenizers.forms import AS_GIVEN, Forms
+from bridgepack.data.sequences.chat import chat_encoder
+from bridgepack.data.templates.forms import AS_GIVEN, Forms, forms_of
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import ConfigError, RowError
@@ -148,14 +148,14 @@ SAME_CALLS: Mapping[str, Any] = {
 
 
 def text_of(tokenizer: ChatTokenizer, row: Any, **settings: Any) -> str:
-    encoder = ChatEncoder(tokenizer, ChatPreprocessing(loss_mode="full", **settings))
+    encoder = chat_encoder(tokenizer, ChatPreprocessing(loss_mode="full", **settings))
     columns = row if isinstance(row, Mapping) else {"messages": row}
     text: str = encoder.prepare(read_row(columns)).value.text
     return text
 
 
 def losses_of(tokenizer: ChatTokenizer, turns: Sequence[Any], **settings: Any) -> set[str]:
-    encoder = ChatEncoder(tokenizer, ChatPreprocessing(loss_mode="full", **settings))
+    encoder = chat_encoder(tokenizer, ChatPreprocessing(loss_mode="full", **settings))
     return {loss.kind for loss in encoder.prepare(given_row({"messages": turns})).losses} - {LostKind.NO_SCHEMAS}
 
 
@@ -181,7 +181,7 @@ def losses_of(tokenizer: ChatTokenizer, turns: Sequence[Any], **settings: Any) -
 def test_forms_are_those_that_the_template_shows(
     tmp_path: Path, name: str, beside_calls: Any, alone: Any, arguments: Any, parts: Mapping[str, Any]
 ) -> None:
-    found = loaded(tmp_path, name).forms
+    found = forms_of(loaded(tmp_path, name))
 
     parts = {"developer": "given", **parts}
     assert found == Forms(beside_calls=beside_calls, alone=alone, arguments=arguments, parts=parts)
@@ -415,7 +415,7 @@ def test_parts_are_given_as_parts_where_texts_leave_nothing(tmp_path: Path) -> N
     tokenizer = loaded(tmp_path, "wants parts")
     parts = [{"type": "input_text", "value": "Be"}, "rn?", {"text": "!"}]
 
-    assert tokenizer.forms.parts == dict.fromkeys((*TEXT, "developer"), "parts")
+    assert forms_of(tokenizer).parts == dict.fromkeys((*TEXT, "developer"), "parts")
     turns = [{"role": "user", "content": parts}, {"role": "assistant", "content": [{"type": "text", "text": "Yes."}]}]
     assert text_of(tokenizer, turns) == "<user>Bern?!<end><assistant>Yes.<end>"
 
@@ -448,12 +448,12 @@ def test_forms_follow_the_template_and_its_variables(tmp_path: Path) -> None:
         "{{- call.function.arguments if has_text else call.function.arguments | tojson -}}{%- endfor -%}{%- endfor -%}",
     )
     folder = str(write_tokenizer(tmp_path / "tokenizer", family))
-    plain = load_tokenizer(TokenizerConfig(name_or_path=folder)).forms
-    other = load_tokenizer(TokenizerConfig(name_or_path=folder, chat_template_kwargs={"has_text": True})).forms
+    plain = forms_of(load_tokenizer(TokenizerConfig(name_or_path=folder)))
+    other = forms_of(load_tokenizer(TokenizerConfig(name_or_path=folder, chat_template_kwargs={"has_text": True})))
 
     assert (plain.arguments, plain.beside_calls) == ("object", "empty")
     assert (other.arguments, other.beside_calls) == ("text", "empty")
-    assert plain == load_tokenizer(TokenizerConfig(name_or_path=folder)).forms
+    assert plain == forms_of(load_tokenizer(TokenizerConfig(name_or_path=folder)))
 
 
 def test_decisions_are_plain_values_for_the_fields_that_ask() -> None:

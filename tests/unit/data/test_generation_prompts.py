@@ -14,7 +14,7 @@ import pytest
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.sequences.encoding import Encoded
-from bridgepack.data.tokenizers.generation_prompt import fixed_prompt
+from bridgepack.data.templates.generation_prompt import fixed_prompt
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
 from tests.support.judged_masks import Judged

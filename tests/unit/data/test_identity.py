@@ -13,6 +13,8 @@ from bridgepack.data import identity as fingerprint_module
 from bridgepack.data.build import planned_build
 from bridgepack.data.identity import code_digest, source_digest, store_key, tokenization_identity
 from bridgepack.data.results import BuildOptions
+from bridgepack.data.templates.facts import TemplateFacts
+from bridgepack.data.templates.identity import identity_of
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.errors import DataError
 from tests.support.small_builds import AS_HOST, tokenized_recipe, tokenized_row, with_changes, write_json_lines
@@ -101,7 +103,10 @@ def test_settings_of_chats_count_for_packs_and_for_stored_tokens(
     changed = with_changes(plain, {f"{section}__{name}": value for name, value in setting.items()})
 
     assert _fingerprint(changed) != _fingerprint(plain)
-    identities = [load_tokenizer(item.tokenizer).identity(item.fields_on_auto) for item in (plain, changed)]
+    identities = []
+    for item in (plain, changed):
+        tokenizer = load_tokenizer(item.tokenizer)
+        identities.append(identity_of(item, tokenizer, TemplateFacts.of_recipe(item, tokenizer)))
     keys = {
         store_key(tokenization_identity(item, identity, "tokenizers"))
         for item, identity in zip((plain, changed), identities, strict=True)

@@ -15,7 +15,6 @@ from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.plan import iter_plan_columns
 from bridgepack.data.repack import repack_artifact
 from bridgepack.data.results import BuildOptions
-from bridgepack.data.sequences.encoder import encoder_of
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import ConfigError, DataError
@@ -27,7 +26,7 @@ from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
 from bridgepack.records import Manifest
 from tests.support import small_builds as small
 from tests.support.messages import mentions
-from tests.support.read_rows import given_row
+from tests.support.read_rows import encoder_of, given_row
 
 PROSE = "The wind rose in the night. Nobody slept."
 LONG = " ".join([PROSE] * 12)
@@ -108,7 +107,7 @@ def test_each_source_becomes_what_its_kind_says(
 def test_answers_of_chats_between_rows_of_other_kinds(sources: list[dict[str, Any]], chatml_tokenizer: Path) -> None:
     """The segments of a batch are those of each chat alone, where its tokens are."""
     recipe = _recipe(sources, chatml_tokenizer)
-    encoder = encoder_of(recipe.resolve(), _tokenizer(chatml_tokenizer))
+    encoder = encoder_of(recipe, _tokenizer(chatml_tokenizer))
     rows = [CHATS[0], DOCUMENTS[0], CHATS[1], CHATS[2], DOCUMENTS[1]]
     values = [encoder.prepare(given_row(row)).value for row in rows]
 
@@ -327,7 +326,7 @@ def test_rows_of_several_kinds_are_encoded_in_their_order(
     from bridgepack.data.reading.inputs import find_inputs
 
     recipe = _recipe(sources, chatml_tokenizer)
-    encoder, read = encoder_of(recipe.resolve(), _tokenizer(chatml_tokenizer)), readers_of(recipe)
+    encoder, read = encoder_of(recipe, _tokenizer(chatml_tokenizer)), readers_of(recipe)
     rows = [(0, CHATS[0]), (1, DOCUMENTS[0]), (3, IDS[0]), (0, CHATS[1]), (2, PAIRS[0]), (1, DOCUMENTS[1])]
     files = find_inputs(as_sources(recipe.data.train), "data.train", "training", tmp_path, read)
     seen = [files[place].view.read(row) for place, row in rows]  # type: ignore[union-attr]

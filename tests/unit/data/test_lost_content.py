@@ -14,13 +14,15 @@ from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.data.sequences.conversation import ConversationReader
-from bridgepack.data.sequences.lost_content import LostContentFinder
-from bridgepack.data.sequences.markers import infer_markers
-from bridgepack.data.tokenizers.forms import AS_GIVEN
+from bridgepack.data.sequences.conversation import ConversationReader, RenderedChat
+from bridgepack.data.sequences.findings.case import ChatCase
+from bridgepack.data.sequences.findings.lost_content import LostContentFinder
+from bridgepack.data.templates.forms import AS_GIVEN, forms_of
+from bridgepack.data.templates.markers import infer_markers
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import DataError, RowError
 from bridgepack.records import LostKind
+from bridgepack.records.rows import ReadRow
 from bridgepack.reporting.results.builds import build_blocks
 from bridgepack.reporting.screen import screen
 from tests.support.messages import mentions
@@ -221,11 +223,17 @@ def losses(chatml: ChatTokenizer) -> Callable[..., dict[str, str]]:
     finders = {name: LostContentFinder(item, infer_markers(item)) for name, item in tokenizers.items()}
 
     def found(template: str, messages: Any, tools: Any = None) -> dict[str, str]:
-        conversation = ConversationReader(ChatPreprocessing()).read(given_row({"messages": messages, "tools": tools}))
-        text = tokenizers[template].render_text(conversation.messages, conversation.tools)
-        return {str(loss.kind): loss.detail for loss in finders[template].find(conversation, text)}
+        case = _case_of(tokenizers[template], given_row({"messages": messages, "tools": tools}))
+        return {str(loss.kind): loss.detail for loss in finders[template].find(case)}
 
     return found
+
+
+def _case_of(tokenizer: ChatTokenizer, row: ReadRow, reader: ConversationReader | None = None) -> ChatCase:
+    """Return a row with its rendered conversation."""
+    conversation = (reader or ConversationReader(ChatPreprocessing())).read(row)
+    inputs = conversation.messages, conversation.tools, conversation.template_kwargs
+    return ChatCase(row, RenderedChat(conversation, tokenizer.render_text(*inputs), None))
 
 
 def _with_template(tokenizer: ChatTokenizer, template: str) -> ChatTokenizer:
@@ -261,8 +269,7 @@ def test_earlier_thoughts_count_where_they_are_trained(chatml: ChatTokenizer, mo
     found = []
     for weights in ("mask", "ignore") if mode != "full" else ("ignore",):
         reader = ConversationReader(ChatPreprocessing(message_weights=weights))
-        conversation = reader.read(given_row({"messages": turns}))
-        found += finder.find(conversation, tokenizer.render_text(conversation.messages, None))
+        found += finder.find(_case_of(tokenizer, given_row({"messages": turns}), reader))
 
     details = [loss.detail for loss in found if loss.kind == LostKind.EARLIER_REASONING]
     first, second = "turn 2 (assistant): '<think>Old.'", "turn 4 (assistant): reasoning_content 'Old.'"
@@ -309,11 +316,8 @@ def test_what_a_row_s_own_variables_show_or_hide(chatml: ChatTokenizer, shows: b
     tokenizer = _with_template(chatml, OPENED + "{{- message.content | trim -}}" + thoughts + CLOSED)
     columns = {"messages": _chat(QUESTION, reasoning_content="Think."), "variables": {"shows": shows}}
     row = read_row(columns, chat_template_kwargs="variables")
-    conversation = ConversationReader(ChatPreprocessing()).read(row)
 
-    found = LostContentFinder(tokenizer, infer_markers(tokenizer)).find(
-        conversation, tokenizer.render_text(conversation.messages, None, conversation.template_kwargs)
-    )
+    found = LostContentFinder(tokenizer, infer_markers(tokenizer)).find(_case_of(tokenizer, row))
 
     assert [loss.kind for loss in found] == ([] if shows else ["reasoning"])
 
@@ -331,11 +335,11 @@ def test_real_rows_lose_nothing_but_what_deepseek_leaves_out(reference_data: Pat
     rows = json.loads(text) if name.endswith("json") else [json.loads(line) for line in text.splitlines()]
     settings, columns = ChatPreprocessing(), {"prompt": "question", "completion": "answer"}
     is_losing = (tokenizer, name) == ("deepseek_v3", "glaive_toolcall_demo.json")
-    for forms, lost in ((AS_GIVEN, {"tool_call": 153, "tools": 191}), (loaded.forms, {"tools": 191})):
+    for forms, lost in ((AS_GIVEN, {"tool_call": 153, "tools": 191}), (forms_of(loaded), {"tools": 191})):
         reader, found = ConversationReader(settings, forms), Counter[str]()
         for row in rows:
-            chat = reader.read(read_row(row, settings, **columns))
-            found.update(str(loss.kind) for loss in finder.find(chat, loaded.render_text(chat.messages, chat.tools)))
+            case = _case_of(loaded, read_row(row, settings, **columns), reader)
+            found.update(str(loss.kind) for loss in finder.find(case))
         assert found == (lost if is_losing else {})
     assert len(rows) >= 300
 

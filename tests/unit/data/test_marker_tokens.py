@@ -10,7 +10,7 @@ import pytest
 
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
-from bridgepack.data.sequences.chat import ChatEncoder
+from bridgepack.data.sequences.chat import chat_encoder
 from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
@@ -47,7 +47,7 @@ def plain(family: Family, user: str, bot: str, end: str) -> Family:
 
 
 def encoded(tokenizer: ChatTokenizer, turns: list[dict[str, Any]], **settings: Any) -> Encoded | RowError:
-    encoder = ChatEncoder(tokenizer, ChatPreprocessing(**settings))
+    encoder = chat_encoder(tokenizer, ChatPreprocessing(**settings))
     (made,) = encode_examples(encoder, [{"messages": turns}])
     return made
 

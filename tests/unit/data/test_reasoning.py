@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
-from bridgepack.data.sequences.chat import ChatEncoder
+from bridgepack.data.sequences.chat import chat_encoder
 from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.data.sequences.thoughts import thoughts_in
 from bridgepack.errors import RowError, TokenizerError
@@ -157,5 +157,5 @@ def test_what_cannot_be_done_is_refused(tmp_path: Path) -> None:
     tokenizer = loaded_tokenizer(tmp_path, CHATML)
     tokenizer.backend = None
     with pytest.raises(TokenizerError, match="does not report tokens' positions"):
-        ChatEncoder(tokenizer, ChatPreprocessing(reasoning_loss="mask"))
+        chat_encoder(tokenizer, ChatPreprocessing(reasoning_loss="mask"))
     assert not isinstance(Judged.of(tmp_path / "other", CHATML).encode(_row("One.")), RowError)

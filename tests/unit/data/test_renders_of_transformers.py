@@ -15,7 +15,7 @@ from packaging.version import Version
 
 from bridgepack.config.layouts.keys import REASONING
 from bridgepack.config.recipe.data import TokenizerConfig
-from bridgepack.data.sequences.mending import thought_fields_of
+from bridgepack.data.templates.facts import thought_fields_of
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError

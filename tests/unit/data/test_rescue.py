@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.data.sequences.encoder import encoder_of, texts_of_rows
+from bridgepack.data.sequences.encoder import texts_of_rows
 from bridgepack.data.sequences.plain.tokenized import TokenizedEncoder
 from bridgepack.data.tokenizers import limits, templates
 from bridgepack.data.tokenizers.load import load_tokenizer
@@ -20,6 +20,7 @@ from bridgepack.data.workers import ray_runner
 from bridgepack.errors import DataError, TokenizerError
 from bridgepack.records.rows import ReadRow
 from tests.support import small_builds as small
+from tests.support.read_rows import encoder_of
 
 POISON = 111
 ROWS = [small.tokenized_row(10 + index, 20 + index, 30) for index in range(60)]
@@ -155,7 +156,7 @@ def test_template_that_takes_too_long_stops_the_build(
 
 def test_long_row_is_probed_by_its_beginning(chatml_tokenizer: Path) -> None:
     recipe = small.small_recipe("a.jsonl", chatml_tokenizer)
-    encoder = encoder_of(recipe.resolve(), load_tokenizer(recipe.tokenizer))
+    encoder = encoder_of(recipe, load_tokenizer(recipe.tokenizer))
     rows = [(0, ReadRow(small.chat_row("long", "word " * 1000)))]
 
     assert [len(text) for text in texts_of_rows(encoder, rows, max_characters=100)] == [100]

@@ -13,7 +13,6 @@ from jinja2.exceptions import TemplateError
 from scripts.quirks.served_rows import SETS
 
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.data.sequences.encoder import encoder_of
 from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.data.sequences.loading import load_stage
 from bridgepack.data.sequences.over_long import SequencePolicy
@@ -23,7 +22,7 @@ from bridgepack.data.served.tokens import KnownText
 from bridgepack.data.tokenizers.cutting import CuttingTokens
 from bridgepack.errors import ConfigError, RowError
 from tests.support.messages import mentions
-from tests.support.read_rows import encode_examples, given_row, read_row
+from tests.support.read_rows import encode_examples, encoder_of, given_row, read_row
 from tests.support.small_builds import small_recipe
 from tests.zoo.families import Family, write_tokenizer
 from tests.zoo.served import SERVED_FAMILIES
@@ -72,7 +71,7 @@ def _oracle(served: Served, row: Mapping[str, Any]) -> list[str]:
 
     recipe, stage = served.recipe, served.rows.stage
     tokenizer = AutoTokenizer.from_pretrained(recipe.tokenizer.name_or_path)
-    (made,) = encode_examples(encoder_of(recipe.resolve(), stage.tokenizer), [read_row(row, recipe.preprocessing)])
+    (made,) = encode_examples(encoder_of(recipe, stage.tokenizer), [read_row(row, recipe.preprocessing)])
     assert isinstance(made, Encoded)
     conversation = stage.encoder.prepare(read_row(row, recipe.preprocessing)).value.conversation
     day = recipe.tokenizer.template_date

@@ -8,7 +8,7 @@ import pytest
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.config.section import without_younger
-from bridgepack.data.sequences.chat import ChatEncoder
+from bridgepack.data.sequences.chat import chat_encoder
 from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.errors import ConfigError, RowError
@@ -31,7 +31,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def _encoded(folder: Path, messages: Any, name: str = "exchanges", **settings: Any) -> list[Encoded] | RowError:
     markers = thoughtful.FAMILIES[name].assistant_markers if name in thoughtful.FAMILIES else {}
     chat = {**SPLIT, **({"assistant_markers": dict(markers)} if markers else {}), **settings}
-    encoder = ChatEncoder(load_tokenizer(TokenizerConfig(name_or_path=str(folder))), ChatPreprocessing(**chat))
+    encoder = chat_encoder(load_tokenizer(TokenizerConfig(name_or_path=str(folder))), ChatPreprocessing(**chat))
     (made,) = encode_rows(encoder, [{"messages": messages}])
     return made
 

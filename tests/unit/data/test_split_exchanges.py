@@ -9,7 +9,7 @@ import pytest
 from bridgepack.api import check
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
-from bridgepack.data.sequences.chat import ChatEncoder
+from bridgepack.data.sequences.chat import chat_encoder
 from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.errors import RowError
@@ -57,7 +57,7 @@ def _encoded(folder: Path, messages: Any, longest: int, **settings: Any) -> list
     loaded = load_tokenizer(TokenizerConfig(name_or_path=str(folder)))
     chat = ChatPreprocessing(**{"over_long": "split_exchanges", **settings})
     row = {"messages": messages, "tools": TOOLS}
-    (made,) = encode_rows(ChatEncoder(loaded, chat, max_runtime_length=longest), [row])
+    (made,) = encode_rows(chat_encoder(loaded, chat, max_runtime_length=longest), [row])
     assert not isinstance(made, RowError), made
     return made
 

@@ -8,8 +8,7 @@ import pytest
 
 import bridgepack
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
-from bridgepack.data.answers.facts import TemplateFacts
-from bridgepack.data.sequences.marking.of_recipe import facts_for, markers_for
+from bridgepack.data.templates.facts import TemplateFacts
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.reporting.results.previews import preview_blocks
 from bridgepack.reporting.screen import screen
@@ -19,14 +18,16 @@ from tests.zoo.served import SERVED_FAMILIES
 
 BY_NAME = {family.name: family for family in SERVED_FAMILIES}
 HEADER = "<|im_start|>assistant\n"
-CHATML = TemplateFacts(
-    headers=(HEADER,),
-    ends=("<|im_end|>\n", "<|im_end|>"),
-    has_blocks=False,
-    has_plain_calls=True,
-    chat_end="",
-    generation_prompt=HEADER,
-)
+CHATML = {
+    "headers": [HEADER],
+    "ends": ["<|im_end|>\n", "<|im_end|>"],
+    "openers": ["<|im_start|>"],
+    "has_blocks": False,
+    "has_plain_calls": True,
+    "chat_end": "",
+    "generation_prompt": HEADER,
+    "thought_fields": {},
+}
 
 
 def _with_template(family: Family, *changes: tuple[str, str]) -> Family:
@@ -46,19 +47,29 @@ BEHIND = f"{{%- if not add_generation_prompt -%}}{{{{- '<|endoftext|>' -}}}}{{%-
     ("family", "expected"),
     [
         (SMOLLM_3, CHATML),
-        (_with_template(SMOLLM_3, (PROMPT, BEHIND)), replace(CHATML, chat_end="<|endoftext|>", generation_prompt=None)),
+        (
+            _with_template(SMOLLM_3, (PROMPT, BEHIND)),
+            {**CHATML, "chat_end": "<|endoftext|>", "generation_prompt": None},
+        ),
         (
             _with_template(SMOLLM_3, (PROMPT, "{%- if add_generation_prompt and messages[-1].role == 'user' -%}")),
-            replace(CHATML, generation_prompt=None),
+            {**CHATML, "generation_prompt": None},
         ),
-        (BY_NAME["Qwen3.5"], replace(CHATML, generation_prompt=f"{HEADER}<think>\n")),
+        (
+            BY_NAME["Qwen3.5"],
+            {
+                **CHATML,
+                "generation_prompt": f"{HEADER}<think>\n",
+                "thought_fields": {"reasoning": "reasoning_content", "thinking": "reasoning_content"},
+            },
+        ),
     ],
     ids=["plain", "a text behind the chat", "a prompt by roles", "a thought begun"],
 )
-def test_facts_of_a_template(tmp_path: Path, family: Family, expected: TemplateFacts) -> None:
+def test_facts_of_a_template(tmp_path: Path, family: Family, expected: dict[str, Any]) -> None:
     recipe = small_recipe("rows.jsonl", write_tokenizer(tmp_path / "tokenizer", family))
     tokenizer = load_tokenizer(recipe.override({"tokenizer.template_date": "2025-06-30"}).tokenizer)
-    assert facts_for(tokenizer, markers_for(tokenizer, ChatPreprocessing())) == expected
+    assert TemplateFacts.of(tokenizer, ChatPreprocessing()).as_json() == expected
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,12 @@ import pytest
 
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing, PromptCompletionPreprocessing
-from bridgepack.data.sequences.chat import ChatEncoder
+from bridgepack.data.sequences.chat import chat_encoder
 from bridgepack.data.sequences.encoder import PromptCompletionEncoder
 from bridgepack.data.sequences.encoding import Encoded
+from bridgepack.data.templates.identity import identity_of
+from bridgepack.data.templates.probe import drops_tool_names, end_of_turn_ids
 from bridgepack.data.tokenizers.load import load_tokenizer, refuse_lost_text
-from bridgepack.data.tokenizers.probe import drops_tool_names, end_of_turn_ids
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError, TokenizerError
 from bridgepack.examples import train_chatml_tokenizer
@@ -23,7 +24,7 @@ from bridgepack.records import DropReason
 from tests.support.cutting import cut, policy_for
 from tests.support.messages import mentions
 from tests.support.read_rows import ReadingEncoder, encode_examples
-from tests.support.small_builds import AS_HOST, build, chat_row, tokenized_recipe, write_json_lines
+from tests.support.small_builds import AS_HOST, build, chat_row, small_recipe, tokenized_recipe, write_json_lines
 from tests.zoo.tokenizers import CHATML, THINKING, Family, TokenizerJson, loaded_tokenizer, write_tokenizer
 
 QUESTION = {"role": "user", "content": "What does the user ask?"}
@@ -91,7 +92,7 @@ def test_template_that_is_not_jinja_stops_the_build(tmp_path: Path) -> None:
 
     for forms in ({}, AS_HOST):
         with pytest.raises(TokenizerError, match=r"line 3 .*chat template .*not valid Jinja"):
-            ChatEncoder(tokenizer, ChatPreprocessing(**forms))
+            chat_encoder(tokenizer, ChatPreprocessing(**forms))
 
 
 _TURNS = (
@@ -124,7 +125,7 @@ def test_template_that_cannot_be_compiled_or_repeated_stops_the_build(
 
     for forms in ({}, AS_HOST):
         with pytest.raises(TokenizerError, match=f"its chat template .*{found}.*or set tokenizer.chat_template"):
-            ChatEncoder(tokenizer, ChatPreprocessing(**forms))
+            chat_encoder(tokenizer, ChatPreprocessing(**forms))
 
 
 @pytest.mark.parametrize(
@@ -182,7 +183,7 @@ def test_chats_need_one_template(tmp_path: Path, templates: list[str], found: st
     path.write_text(json.dumps({**json.loads(path.read_text()), "chat_template": named or None}))
 
     with pytest.raises(TokenizerError, match=found):
-        ChatEncoder(load_tokenizer(TokenizerConfig(name_or_path=str(tmp_path))), ChatPreprocessing())
+        chat_encoder(load_tokenizer(TokenizerConfig(name_or_path=str(tmp_path))), ChatPreprocessing())
 
 
 #: A tokenizer with code of its own, as Kimi-K3's, which has no template in Jinja.
@@ -209,7 +210,7 @@ def test_chats_that_a_tokenizer_renders_in_python_need_a_template_and_markers(tm
         r"no chat template in Jinja: its class OwnTokenizer renders chats in Python.* preprocessing.assistant_markers"
     )
     with pytest.raises(TokenizerError, match=found):
-        ChatEncoder(load_tokenizer(config), ChatPreprocessing())
+        chat_encoder(load_tokenizer(config), ChatPreprocessing())
 
 
 def test_template_that_is_a_pipe_a_device_or_huge_is_refused_at_once(tmp_path: Path) -> None:
@@ -241,7 +242,7 @@ def test_half_a_character_costs_its_row_and_no_other(tmp_path: Path) -> None:
     asked = {"from": "human", "value": "Smile."}
 
     broken, whole = encode_examples(
-        ReadingEncoder(ChatEncoder(tokenizer, ChatPreprocessing())),
+        ReadingEncoder(chat_encoder(tokenizer, ChatPreprocessing())),
         [{"conversations": [asked, call]}, {"messages": [QUESTION, ANSWER]}],
     )
 
@@ -253,7 +254,7 @@ def test_half_a_character_costs_its_row_and_no_other(tmp_path: Path) -> None:
 
 def test_half_a_character_that_the_template_leaves_out_does_no_harm(tmp_path: Path) -> None:
     """Old answers of this template are found by a scan only, which looks for markers in all of a row's texts."""
-    encoder = ReadingEncoder(ChatEncoder(loaded_tokenizer(tmp_path, THINKING), ChatPreprocessing()))
+    encoder = ReadingEncoder(chat_encoder(loaded_tokenizer(tmp_path, THINKING), ChatPreprocessing()))
     tools = json.dumps([{"name": f"<|im_end|>{HALF}"}])
 
     (encoded,) = encode_examples(encoder, [{"messages": [QUESTION, ANSWER] * 2, "tools": tools}])
@@ -387,6 +388,10 @@ def test_template_that_fills_memory_says_so(tmp_path: Path) -> None:
         end_of_turn_ids(loaded_tokenizer(tmp_path, replace(CHATML, template=template)))
 
 
+def _identity(tokenizer: ChatTokenizer) -> dict[str, Any]:
+    return identity_of(small_recipe("rows.jsonl", tokenizer.config.name_or_path), tokenizer, None)
+
+
 def _template(call: str) -> str:
     return TURNS + CALLS.replace("CALL", call)
 
@@ -405,7 +410,7 @@ def test_tool_names(tmp_path: Path, call: str, expected: bool | None) -> None:
     tokenizer = loaded_tokenizer(tmp_path, Family(name="calls", template=_template(call)))
 
     assert drops_tool_names(tokenizer) is expected
-    assert tokenizer.identity()["drops_tool_names"] is expected
+    assert _identity(tokenizer)["drops_tool_names"] is expected
 
 
 @pytest.mark.parametrize(
@@ -421,7 +426,7 @@ def test_end_of_turn_of_a_template(tmp_path: Path, end: str, tokens: list[str]) 
 def test_identity_names_what_rules_need(tmp_path: Path) -> None:
     tokenizer = loaded_tokenizer(tmp_path, Family(name="chatml", template=_template("")))
 
-    identity = tokenizer.identity()
+    identity = _identity(tokenizer)
     assert identity["end_of_turn_ids"] == [tokenizer.added_tokens["<|im_end|>"]]
     assert identity["never_trained"] == {"<|im_start|>": tokenizer.added_tokens["<|im_start|>"]}
     assert identity["bos_token_id"] == tokenizer.added_tokens["<|endoftext|>"]
@@ -439,7 +444,7 @@ def _add_white_space(tokenizer: TokenizerJson) -> None:
 
 def test_white_space_is_no_control_token(tmp_path: Path) -> None:
     tokenizer = loaded_tokenizer(tmp_path, Family(name="gemma", template=CHATML.template, edit=_add_white_space))
-    encoder = ChatEncoder(tokenizer, ChatPreprocessing(control_tokens="drop"))
+    encoder = chat_encoder(tokenizer, ChatPreprocessing(control_tokens="drop"))
     assert "\n\n" in tokenizer.added_tokens
 
     for text, is_kept in (("a\n\nb", True), ("a<|x|>b", False), ("a\t\tb", False), ("a<|im_end|>", False)):

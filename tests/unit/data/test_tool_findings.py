@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
-from bridgepack.data.sequences.conversation import ConversationReader
-from bridgepack.data.sequences.json_schemas import why_no_schema
-from bridgepack.data.sequences.tool_findings import ToolFindings
+from bridgepack.data.sequences.conversation import ConversationReader, RenderedChat
+from bridgepack.data.sequences.findings.case import ChatCase
+from bridgepack.data.sequences.findings.json_schemas import why_no_schema
+from bridgepack.data.sequences.findings.tools import ToolFindings
 from tests.support.messages import mentions
 from tests.support.read_rows import read_row
 from tests.support.small_builds import build, small_recipe, write_json_lines
@@ -42,8 +43,9 @@ def _system(text: Any, role: str = "system") -> dict[str, Any]:
 def _found(columns: dict[str, Any], variables: dict[str, Any] | None = None, **settings: Any) -> dict[str, str]:
     layout = {"chat_template_kwargs": "kwargs"} if "kwargs" in columns else {}
     chosen = ChatPreprocessing(**settings)
-    conversation = ConversationReader(chosen).read(read_row(columns, chosen, **layout))
-    return {str(loss.kind): loss.detail for loss in ToolFindings(variables or {}).find(conversation)}
+    row = read_row(columns, chosen, **layout)
+    case = ChatCase(row, RenderedChat(ConversationReader(chosen).read(row), "", None))
+    return {str(loss.kind): loss.detail for loss in ToolFindings(variables or {}).find(case)}
 
 
 #: (columns, what is said of schemas that are missing; empty if nothing)

@@ -11,8 +11,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers, scan_turns
+from bridgepack.data.answers.scan import scan_turns
+from bridgepack.data.templates.markers import TurnMarkers
 from bridgepack.data.tokenizers.engines import join_ids
+from bridgepack.records import ASSISTANT
 from tests.support.examples import examples
 
 #: 1 begins a turn, 2 and 3 say whose; 4 ends one, 5 may follow it.

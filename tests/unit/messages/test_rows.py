@@ -11,7 +11,7 @@ from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.reading.inputs import find_inputs, hash_file
 from bridgepack.data.reading.ranges import iter_ranges
 from bridgepack.data.reading.rows import read_line, read_range
-from bridgepack.data.sequences.chat import ChatEncoder
+from bridgepack.data.sequences.chat import chat_encoder
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.errors import DataError, RowError
 from tests.support.read_rows import ReadingEncoder, encode_examples
@@ -25,7 +25,7 @@ def encoder(chatml_tokenizer: Path) -> ReadingEncoder:
     """Return an encoder of chats with the default settings."""
     settings = ChatPreprocessing()
     tokenizer = load_tokenizer(TokenizerConfig(name_or_path=str(chatml_tokenizer)))
-    return ReadingEncoder(ChatEncoder(tokenizer, settings), settings)
+    return ReadingEncoder(chat_encoder(tokenizer, settings), settings)
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property, partial
 from typing import Any
 
-from bridgepack.data.answers.facts import constants_of
 from bridgepack.data.answers.marking import Calls, Marking, Spot, Text, free_letters, texts_within
-from bridgepack.data.answers.regions import Region, RegionFinder, TurnTexts, UnplaceableError
+from bridgepack.data.answers.regions import Region, RegionFinder, UnplaceableError
+from bridgepack.data.templates.facts import constants_of
+from bridgepack.data.templates.markers import TurnTexts
 from bridgepack.data.tokenizers.limits import STOPPED
 from bridgepack.data.tokenizers.templates import Messages, Tools
 from bridgepack.data.tokenizers.texts import common_prefix

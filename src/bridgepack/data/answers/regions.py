@@ -9,24 +9,14 @@ inside the texts of turns do no harm, as their places are known.
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 from typing import NamedTuple
 
 from bridgepack.data.answers.marking import Range, Spot, Text
+from bridgepack.data.templates.markers import TurnTexts
 from bridgepack.records import ASSISTANT
 
 _TOOL = "tool"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TurnTexts:
-    """What a template writes around answers."""
-
-    headers: tuple[str, ...] = ()  #: texts right before what the assistant writes
-    #: texts that end an answer and belong to it, preferred first; without any, the next turn ends it
-    ends: tuple[str, ...] = ()
-    openers: tuple[str, ...] = ()  #: texts that open a turn, whoever's
 
 
 class Region(NamedTuple):

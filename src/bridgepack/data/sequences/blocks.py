@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from functools import partial
 
 from bridgepack.data.answers.finder import AnswerFinder
-from bridgepack.data.answers.regions import TurnTexts, UnplaceableError
+from bridgepack.data.answers.regions import UnplaceableError
 from bridgepack.data.answers.segments import NO_ANSWER, Kind, Segment, Segments
-from bridgepack.data.sequences.conversation import Conversation
-from bridgepack.data.sequences.masks import ChatAnswers, RenderedChat
+from bridgepack.data.sequences.conversation import Conversation, RenderedChat
+from bridgepack.data.sequences.masks import ChatAnswers
+from bridgepack.data.templates.markers import TurnTexts
 from bridgepack.data.tokenizers.engines import FlatIds
 from bridgepack.data.tokenizers.limits import TimeLimit
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer

@@ -8,13 +8,12 @@ from bridgepack.config.layouts.contents import FLAGS, flag_of, is_mask_claim, pl
 from bridgepack.config.recipe.layout import TURN_FIELD
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.sequences.inline_thoughts import ThoughtMover
-from bridgepack.data.sequences.markers import ASSISTANT
 from bridgepack.data.sequences.mending import OLD_CALL, Mender
 from bridgepack.data.sequences.unread import flags_of
-from bridgepack.data.tokenizers.forms import AS_GIVEN, Forms
+from bridgepack.data.templates.forms import AS_GIVEN, Forms
 from bridgepack.data.tokenizers.templates import names_field
 from bridgepack.errors import RowError
-from bridgepack.records import DropReason
+from bridgepack.records import ASSISTANT, DropReason
 from bridgepack.records.rows import ReadRow
 
 #: Flags about the loss that are claims; the others are weights.
@@ -72,6 +71,16 @@ class Conversation(NamedTuple):
         return part._replace(
             untrained=part.untrained | other_answers, overruled=part.overruled - other_answers, is_piece=True
         )
+
+
+class RenderedChat(NamedTuple):
+    """A conversation with its rendered text."""
+
+    conversation: Conversation  #: as read from the row
+    text: str  #: output of the chat template
+    #: (start, stop) in characters of the template's generation blocks; None if it has none
+    spans: list[tuple[int, int]] | None
+    lacks_end: bool = False  #: the text has no end marker behind an answer that is to be trained
 
 
 class ConversationReader:

@@ -12,16 +12,17 @@ from bridgepack.config.recipe.preprocessing import (
 from bridgepack.config.recipe.resolved import ResolvedRecipe
 from bridgepack.data.reading.inputs import names_of
 from bridgepack.data.reading.rows import RowRead
-from bridgepack.data.sequences.chat import ChatEncoder
-from bridgepack.data.sequences.doubled_tokens import DoubledInPairs
+from bridgepack.data.sequences.chat import chat_encoder
 from bridgepack.data.sequences.encoding import Encoder, FlatBatch, Prepared, mask_out
+from bridgepack.data.sequences.findings.doubled_tokens import DoubledInPairs
 from bridgepack.data.sequences.kinds import EncoderOfKinds, OfKind
 from bridgepack.data.sequences.plain.documents import TextEncoder
 from bridgepack.data.sequences.plain.tokenized import TokenizedEncoder
 from bridgepack.data.sequences.unread import losses_of, unread_fields
+from bridgepack.data.templates.facts import TemplateFacts
+from bridgepack.data.templates.probe import check_prompt
 from bridgepack.data.tokenizers.engines import FlatIds
 from bridgepack.data.tokenizers.limits import STOPPED, TimeLimit
-from bridgepack.data.tokenizers.probe import check_prompt
 from bridgepack.data.tokenizers.special import special_ids
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
@@ -30,25 +31,30 @@ from bridgepack.records import DropReason, TokenArray
 from bridgepack.records.rows import ReadRow
 
 
-def encoder_of(resolved_recipe: ResolvedRecipe, tokenizer: ChatTokenizer) -> Encoder:
-    """Return the encoder of a recipe's rows; raises TokenizerError if the tokenizer cannot do what the recipe asks."""
+def encoder_of(resolved_recipe: ResolvedRecipe, tokenizer: ChatTokenizer, facts: TemplateFacts | None) -> Encoder:
+    """Return the encoder of a recipe's rows; `facts` as of `TemplateFacts.of_recipe`.
+
+    Raises:
+        TokenizerError: the tokenizer cannot do what the recipe asks.
+    """
     recipe = resolved_recipe.recipe
-    encoders = {kind: _encoder_of_kind(kind, resolved_recipe, tokenizer) for kind in recipe.kinds}
+    encoders = {kind: _encoder_of_kind(kind, resolved_recipe, tokenizer, facts) for kind in recipe.kinds}
     return next(iter(encoders.values())) if len(encoders) == 1 else EncoderOfKinds(encoders)
 
 
-def _encoder_of_kind(kind: str, resolved_recipe: ResolvedRecipe, tokenizer: ChatTokenizer) -> Encoder:
+def _encoder_of_kind(
+    kind: str, resolved_recipe: ResolvedRecipe, tokenizer: ChatTokenizer, facts: TemplateFacts | None
+) -> Encoder:
     recipe = resolved_recipe.recipe
     settings = recipe.applied_preprocessing.of_kind(kind)
     if isinstance(settings, ChatPreprocessing):
         check_prompt(tokenizer)
-        return ChatEncoder(
+        return chat_encoder(
             tokenizer,
             settings,
-            decides_forms=recipe.packing.mode == "offline",
-            max_runtime_length=resolved_recipe.max_sequence_length.value,
+            facts,
             as_host=recipe.host_habits.keys(),
-            trims_openings=recipe.trims_thought_openings,
+            max_runtime_length=resolved_recipe.max_sequence_length.value,
         )
     if isinstance(settings, PromptCompletionPreprocessing):
         return PromptCompletionEncoder(tokenizer, settings)

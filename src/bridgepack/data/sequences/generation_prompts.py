@@ -22,11 +22,12 @@ import numpy as np
 
 from bridgepack.config.layouts.keys import REASONING
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
-from bridgepack.data.sequences.conversation import Conversation
-from bridgepack.data.sequences.markers import TurnMarkers, find_all
-from bridgepack.data.sequences.masks import RenderedChat, turns_of
+from bridgepack.data.answers.scan import find_all
+from bridgepack.data.sequences.conversation import Conversation, RenderedChat
+from bridgepack.data.sequences.masks import turns_of
 from bridgepack.data.sequences.thoughts import has_thoughts
-from bridgepack.data.tokenizers.generation_prompt import fixed_prompt
+from bridgepack.data.templates.facts import TemplateFacts
+from bridgepack.data.templates.generation_prompt import fixed_prompt
 from bridgepack.data.tokenizers.places import TokenPlaces, require_places
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
@@ -67,17 +68,18 @@ class _FixedPrompt(NamedTuple):
 class GenerationPrompts:
     """Makes masks begin where the generation prompt of each trained turn ends."""
 
-    def __init__(self, tokenizer: ChatTokenizer, settings: ChatPreprocessing, markers: TurnMarkers | None) -> None:
-        """Take the markers of turns; None if only generation blocks tell what the assistant wrote.
+    def __init__(self, tokenizer: ChatTokenizer, settings: ChatPreprocessing, facts: TemplateFacts) -> None:
+        """Take a recipe's settings and the facts of its chat template.
 
         Raises:
             TokenizerError: the tokenizer does not report tokens' character positions.
         """
         require_places(tokenizer, "mask_generation_prompt is true", "Set it to false")
         self._tokenizer, self._only_last = tokenizer, settings.loss_mode == "last_turn"
-        self._finds_ends = markers is None
+        self._finds_ends = facts.markers is None  # only generation blocks tell what the assistant wrote
         self._splits = settings.split_conversations != "never"
-        self._known: dict[str, _FixedPrompt | None] = {}
+        prompt = facts.generation_prompt
+        self._known = {_key({}): None if prompt is None else self._tokens_of(prompt)}
 
     def correct(self, chat: RenderedChat, input_ids: TokenArray, answers: list[Answer]) -> list[Answer]:
         """Return the trained turns of a conversation from where the model begins them.
@@ -132,7 +134,7 @@ class GenerationPrompts:
         return starts
 
     def _find_fixed(self, kwargs: Mapping[str, Any]) -> _FixedPrompt | None:
-        key = repr(sorted(kwargs.items()))
+        key = _key(kwargs)
         if key not in self._known:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
@@ -261,6 +263,10 @@ class GenerationPrompts:
         elif first < stop and blocks and chat.text.startswith(text[blocks[-1][1] :], end):
             end += len(text) - blocks[-1][1]
         return first, max(stop, int(np.searchsorted(places.starts, end, side="left")))
+
+
+def _key(kwargs: Mapping[str, Any]) -> str:
+    return repr(sorted(kwargs.items()))
 
 
 def _spans_of_turns(spans: Sequence[Span], begins: Sequence[int], places: TokenPlaces) -> list[Span]:

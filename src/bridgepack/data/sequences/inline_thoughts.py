@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from bridgepack.config.layouts.keys import REASONING
-from bridgepack.data.sequences.markers import ASSISTANT
 from bridgepack.data.tokenizers.templates import names_field
 from bridgepack.errors import TokenizerError
-from bridgepack.records import INLINE_ANSWER_MARKERS, INLINE_THOUGHT_MARKERS, THOUGHT_MARKERS
+from bridgepack.records import ASSISTANT, INLINE_ANSWER_MARKERS, INLINE_THOUGHT_MARKERS, THOUGHT_MARKERS
 
 _FIELD = "reasoning_content"
 

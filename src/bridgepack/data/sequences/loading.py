@@ -1,10 +1,10 @@
 """Loads a recipe's tokenisation stage, once per process, and turns rows into batches of uncut sequences."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -14,13 +14,13 @@ from bridgepack.data.reading.inputs import file_stamp
 from bridgepack.data.reading.rows import RowRead
 from bridgepack.data.sequences.encoder import encoder_of, texts_of_rows
 from bridgepack.data.sequences.encoding import Encoder
-from bridgepack.data.sequences.markers import infer_markers
-from bridgepack.data.sequences.thoughts import ThoughtOpenings
+from bridgepack.data.templates.facts import TemplateFacts
+from bridgepack.data.templates.identity import identity_of
+from bridgepack.data.templates.variables import refuse_unread_variables
 from bridgepack.data.tokenizers.engines import MIN_INPUT_BYTES, REFERENCE, EngineReport, check_texts, use_engine
 from bridgepack.data.tokenizers.limits import TimeLimit
 from bridgepack.data.tokenizers.load import load_tokenizer, refuse_lost_text
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
-from bridgepack.data.tokenizers.variables import refuse_unread_variables
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
 from bridgepack.records.rows import ReadRow
@@ -113,12 +113,40 @@ class LoadedStage:
 
     recipe: SFTRecipe
     tokenizer: ChatTokenizer
+    facts: TemplateFacts | None  #: of the chat template; None if no row is a chat
     encoder: Encoder
     engine: EngineReport
 
+    @classmethod
+    def of(cls, recipe: SFTRecipe, tokenizer: ChatTokenizer, engine: EngineReport) -> Self:
+        """Return the stage of a recipe, after learning its chat template.
+
+        Raises:
+            TokenizerError: the tokenizer cannot do what the recipe asks.
+        """
+        facts = TemplateFacts.of_recipe(recipe, tokenizer)
+        encoder = encoder_of(recipe.resolve(), tokenizer, facts)
+        return cls(recipe=recipe, tokenizer=tokenizer, facts=facts, encoder=encoder, engine=engine)
+
+    def forms(self) -> dict[str, Any]:
+        """Return field of `preprocessing` that is `auto` -> what is decided for the chat template."""
+        fields = self.recipe.fields_on_auto
+        return {} if self.facts is None else self.facts.forms.decisions(fields)
+
     def identity(self) -> dict[str, Any]:
         """Return the tokenizer's identity, with the forms that the recipe lets it decide."""
-        return identity_of(self.recipe, self.tokenizer)
+        return identity_of(self.recipe, self.tokenizer, self.facts)
+
+    def with_recipe(self, recipe: SFTRecipe) -> Self:
+        """Return the stage with another recipe; its tokenizer may have other variables, and is not loaded again.
+
+        Raises:
+            TokenizerError: the tokenizer cannot do what the recipe asks.
+        """
+        tokenizer, kwargs = self.tokenizer, recipe.tokenizer.chat_template_kwargs
+        if kwargs != self.recipe.tokenizer.chat_template_kwargs:
+            tokenizer = tokenizer.with_template_kwargs(kwargs)
+        return self.of(recipe, tokenizer, self.engine)
 
     def batches(self, rows: Iterable[RowRead], *, first_row: int, max_text_bytes: int) -> Iterator[TokenBatch]:
         """Yield the sequences of consecutive rows, from `read_range`, in batches whose limits do not affect them.
@@ -171,20 +199,20 @@ def load_stage(recipe_json: str, engine: str = "tokenizers", num_input_bytes: in
 
 @lru_cache(maxsize=1)
 def _with_engine(recipe_json: str, engine: str) -> LoadedStage:
-    recipe, tokenizer, encoder, _ = _load(recipe_json)
+    stage, _ = _load(recipe_json)
+    recipe, tokenizer = stage.recipe, stage.tokenizer
     tokenizer.use_reference_engine()
     # neither ids nor chats with places of characters are encoded by another engine
     is_used = not {*recipe.kinds} <= {"tokenized", *(("chat",) if tokenizer.has_generation_blocks else ())}
-    report = use_engine(tokenizer, engine if is_used else REFERENCE, MIN_INPUT_BYTES)
-    return LoadedStage(recipe=recipe, tokenizer=tokenizer, encoder=encoder, engine=report)
+    return replace(stage, engine=use_engine(tokenizer, engine if is_used else REFERENCE, MIN_INPUT_BYTES))
 
 
 @lru_cache(maxsize=1)
-def _load(recipe_json: str) -> tuple[SFTRecipe, ChatTokenizer, Encoder, object]:
+def _load(recipe_json: str) -> tuple[LoadedStage, object]:
     recipe = SFTRecipe.model_validate_json(recipe_json)
     stamps = _stamps(recipe)
     tokenizer = _tokenizer(recipe.tokenizer.model_dump_json(), stamps)
-    return recipe, tokenizer, encoder_of(recipe.resolve(), tokenizer), stamps
+    return LoadedStage.of(recipe, tokenizer, EngineReport(REFERENCE)), stamps
 
 
 @lru_cache(maxsize=1)
@@ -213,7 +241,7 @@ def load_tokenizer_of(recipe_json: str) -> ChatTokenizer:
     stamps = _stamps(SFTRecipe.model_validate_json(recipe_json))
     if stamps is None or _load(recipe_json)[-1] != stamps:
         forget_stage()
-    return _load(recipe_json)[1]
+    return _load(recipe_json)[0].tokenizer
 
 
 def load_identity(recipe_json: str) -> dict[str, Any]:
@@ -222,17 +250,7 @@ def load_identity(recipe_json: str) -> dict[str, Any]:
     Raises:
         ConfigError: the chat template does not read a variable of the recipe.
     """
-    tokenizer, recipe = load_tokenizer_of(recipe_json), _load(recipe_json)[0]
-    refuse_unread_variables(recipe, tokenizer)
-    return identity_of(recipe, tokenizer)
-
-
-def identity_of(recipe: SFTRecipe, tokenizer: ChatTokenizer) -> dict[str, Any]:
-    """Return what a recipe's rows depend on of its tokenizer, as `ChatTokenizer.identity`, with the host's habits."""
-    identity = tokenizer.identity(recipe.fields_on_auto)
-    if recipe.trims_thought_openings and not tokenizer.has_generation_blocks:
-        openings = ThoughtOpenings.of(tokenizer, infer_markers(tokenizer))
-        identity |= (
-            {"trimmed_openings": [list(sequence) for sequence in openings.sequences]} if openings.sequences else {}
-        )
-    return identity
+    tokenizer = load_tokenizer_of(recipe_json)
+    stage, _ = _load(recipe_json)
+    refuse_unread_variables(stage.recipe, tokenizer)
+    return stage.identity()

@@ -14,9 +14,8 @@ from bridgepack.config.layouts.forms import function_of
 from bridgepack.config.layouts.keys import REASONING
 from bridgepack.data.sequences.conversation import Conversation
 from bridgepack.data.sequences.encoding import Loss
-from bridgepack.data.sequences.markers import ASSISTANT
 from bridgepack.data.sequences.mending import OLD_CALL
-from bridgepack.records import THOUGHT_MARKERS, LostKind
+from bridgepack.records import ASSISTANT, THOUGHT_MARKERS, LostKind
 from bridgepack.records.words import kind_of
 
 #: Field of an answer that declines; content is then null.

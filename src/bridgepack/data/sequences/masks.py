@@ -11,18 +11,17 @@ the text's end is. The chat's text must then show the same (`RenderedChat.lacks_
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain, pairwise
-from typing import NamedTuple
 
 import numpy as np
 
-from bridgepack.data.answers.facts import TemplateFacts
 from bridgepack.data.answers.finder import AnswerFinder
 from bridgepack.data.answers.regions import UnplaceableError
+from bridgepack.data.answers.scan import BoolArray, ScannedTurns, find_all, scan_turns
 from bridgepack.data.answers.segments import Kind, Segment, Segments
 from bridgepack.data.answers.tokens import TokenRegion, token_regions
-from bridgepack.data.sequences.conversation import Conversation, texts_of
-from bridgepack.data.sequences.markers import ASSISTANT, BoolArray, ScannedTurns, TurnMarkers, find_all, scan_turns
-from bridgepack.data.sequences.marking.tokens import why_missing
+from bridgepack.data.sequences.conversation import Conversation, RenderedChat, texts_of
+from bridgepack.data.templates.marker_tokens import why_missing
+from bridgepack.data.templates.markers import TurnMarkers
 from bridgepack.data.tokenizers.cutting import CuttingTokens
 from bridgepack.data.tokenizers.engines import FlatIds
 from bridgepack.data.tokenizers.limits import TimeLimit
@@ -30,34 +29,28 @@ from bridgepack.data.tokenizers.texts import finder_of, is_unicode
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
 from bridgepack.geometry import IntArray
-from bridgepack.records import DropReason, TokenArray
-
-
-class RenderedChat(NamedTuple):
-    """A conversation with its rendered text."""
-
-    conversation: Conversation  #: as read from the row
-    text: str  #: output of the chat template
-    #: (start, stop) in characters of the template's generation blocks; None if it has none
-    spans: list[tuple[int, int]] | None
-    lacks_end: bool = False  #: the text has no end marker behind an answer that is to be trained
+from bridgepack.records import ASSISTANT, DropReason, TokenArray
 
 
 class ChatAnswers:
     """Finds the answers of conversations: of batches by a scan, and of single ones by marks."""
 
-    def __init__(self, tokenizer: ChatTokenizer, markers: TurnMarkers, *, takes_last_turn: bool = False) -> None:
-        """Take the markers of turns; with `takes_last_turn` the ends of other answers do not matter."""
+    def __init__(
+        self, tokenizer: ChatTokenizer, markers: TurnMarkers, *, has_plain_calls: bool, takes_last_turn: bool = False
+    ) -> None:
+        """Take the markers of turns; with `takes_last_turn` the ends of other answers do not matter.
+
+        `has_plain_calls` as of `TemplateFacts`.
+        """
         self._tokenizer, self._markers, self._takes_last_turn = tokenizer, markers, takes_last_turn
         #: Tokens in a turn's text at which a scan would stop.
         self._stops = (*markers.all_sequences, *((token,) for token in markers.openers))
         texts = _texts_in(tokenizer, self._stops)
         #: Whether a text may have such tokens; None if only its tokens tell.
         self._has_marker_text = None if texts is None else finder_of(texts)
-        around = markers.around
-        self._finder = AnswerFinder(tokenizer, around)
+        self._finder = AnswerFinder(tokenizer, markers.around)
         #: a scan may find the answers of chats with calls; with joined starts it takes the last end
-        self._scans_calls = markers.joins_starts or TemplateFacts.of(tokenizer, around).has_plain_calls
+        self._scans_calls = markers.joins_starts or has_plain_calls
         self._cutting = CuttingTokens(tokenizer)
         #: starts that a scan may miss, as one token may hold their end and what follows; joined ones are not counted
         is_whole = all(start[-1] in tokenizer.isolated_token_ids for start in markers.assistant_starts)

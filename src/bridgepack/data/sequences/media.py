@@ -6,8 +6,7 @@ from typing import Any
 
 from bridgepack.config.layouts.contents import media_in
 from bridgepack.data.sequences.encoding import Loss
-from bridgepack.data.sequences.markers import ASSISTANT
-from bridgepack.records import LostKind
+from bridgepack.records import ASSISTANT, LostKind
 
 #: A place for media, as LLaVA's and ms-swift's data hold it: first in a line, or an image at a line's end.
 _PLACE = re.compile(r"(?m)^\s*<(image|video|audio)>|<(image)>\s*$")

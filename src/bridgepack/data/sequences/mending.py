@@ -6,14 +6,11 @@ from types import MappingProxyType
 from typing import Any
 
 from bridgepack.config.json_text import parse_json
-from bridgepack.config.layouts.keys import REASONING
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.reading.json_texts import value_of_json
-from bridgepack.data.sequences.markers import ASSISTANT
-from bridgepack.data.tokenizers.forms import ContentForm, Forms
-from bridgepack.data.tokenizers.templates import names_field
+from bridgepack.data.templates.forms import ContentForm, Forms
 from bridgepack.errors import RowError
-from bridgepack.records import DropReason
+from bridgepack.records import ASSISTANT, DropReason
 
 #: Types of parts that are text, and the fields in which data sets have it.
 _TEXT_TYPES = ("text", "input_text", "output_text")
@@ -147,16 +144,6 @@ class Mender:
         return "name" in function and _CALL_FIELDS.issuperset(
             name for name, value in function.items() if value is not None
         )
-
-
-def thought_fields_of(template: str) -> dict[str, str]:
-    """Return field of a turn's thoughts that a chat template does not read -> the one that it reads instead.
-
-    Some releases of transformers copy the field before they render, others do not; rows must not depend on that.
-    Example: gpt-oss -> `thinking` for `reasoning_content` and `reasoning`.
-    """
-    names = [name for name in REASONING if names_field(template, name)]
-    return {name: names[0] for name in REASONING if name not in names} if names else {}
 
 
 def _with_thoughts(message: dict[str, Any], fields: Mapping[str, str]) -> dict[str, Any]:

@@ -1,22 +1,14 @@
 """Thoughts in trained turns: where they are in a text and its tokens."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal, NamedTuple, Self
+from typing import Literal, NamedTuple
 
-from bridgepack.data.sequences.markers import TurnMarkers
 from bridgepack.data.tokenizers.places import TokenPlaces, require_places
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.records import THOUGHT_MARKERS, TokenArray
 
 #: (start, stop) in tokens.
 Span = tuple[int, int]
-
-#: Texts of a template, and what 0.7 then does not train where an answer begins with it; Nemotron's is one.
-#: Source: megatron-bridge 0.7, data/conversation_processing.py, infer_assistant_mask_boundary_config and
-#: _trim_leading_token_sequences.
-_REQUIRED = ("truncate_history_thinking", "<think>", "</think>")
-_OPENINGS = ("<think></think>", "<think>\n")
 
 
 class Thoughts(NamedTuple):
@@ -61,35 +53,16 @@ class ReasoningMasks:
         return thoughts
 
 
-@dataclass(frozen=True, slots=True)
-class ThoughtOpenings:
-    """Token sequences that are not trained where an answer begins with them."""
+def openings_of(sequences: Sequence[Sequence[int]], answers: Sequence[Span], input_ids: TokenArray) -> Iterator[Span]:
+    """Yield the openings of answers, (start, stop) in the conversation's tokens, shape [num_tokens].
 
-    sequences: tuple[tuple[int, ...], ...] = ()
-
-    @classmethod
-    def of(cls, tokenizer: ChatTokenizer, markers: TurnMarkers | None) -> Self:
-        """Return those of a template; none if it is of no known family, or of one that writes no end of turns."""
-        template = tokenizer.chat_template or ""
-        if markers is None or not markers.ends or not all(text in template for text in _REQUIRED):
-            return cls()
-        sequences = tuple(tuple(tokenizer.encode(text)) for text in _OPENINGS)
-        return cls(sequences if all(sequences) else ())
-
-    def tokens(self, answers: Sequence[Span], input_ids: TokenArray) -> list[Span]:
-        """Return the openings of answers, (start, stop) in the conversation's tokens, shape [num_tokens].
-
-        Openings are left out as often as they follow each other.
-        """
-        openings = []
-        for first, stop in answers if self.sequences else ():
-            ids, place = tuple(input_ids[first:stop].tolist()), 0
-            while opening := next(
-                (sequence for sequence in self.sequences if ids[place : place + len(sequence)] == sequence), ()
-            ):
-                place += len(opening)
-            openings.append((first, first + place))
-        return openings
+    `sequences` as of `TemplateFacts.trimmed_openings`; they are left out as often as they follow each other.
+    """
+    for first, stop in answers if sequences else ():
+        ids, place = tuple(input_ids[first:stop].tolist()), 0
+        while opening := next((item for item in sequences if ids[place : place + len(item)] == item), ()):
+            place += len(opening)
+        yield first, first + place
 
 
 def has_thoughts(text: str) -> bool:

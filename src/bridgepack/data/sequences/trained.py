@@ -12,10 +12,11 @@ import numpy as np
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.answers.segments import Kind, Segment, Segments
 from bridgepack.data.sequences.blocks import BlockAnswers
+from bridgepack.data.sequences.conversation import RenderedChat
 from bridgepack.data.sequences.generation_prompts import Answer, GenerationPrompts
-from bridgepack.data.sequences.markers import TurnMarkers
-from bridgepack.data.sequences.masks import ChatAnswers, RenderedChat, turns_of
-from bridgepack.data.sequences.thoughts import ReasoningMasks, Span, ThoughtOpenings
+from bridgepack.data.sequences.masks import ChatAnswers, turns_of
+from bridgepack.data.sequences.thoughts import ReasoningMasks, Span, openings_of
+from bridgepack.data.templates.facts import TemplateFacts
 from bridgepack.data.tokenizers.engines import FlatIds, join_ids
 from bridgepack.data.tokenizers.limits import TimeLimit
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
@@ -30,30 +31,32 @@ class TrainedAnswers:
         self,
         tokenizer: ChatTokenizer,
         settings: ChatPreprocessing,
-        markers: TurnMarkers | None,
-        *,
-        trims_openings: bool,
+        facts: TemplateFacts,
     ) -> None:
-        """Take a recipe's settings and the markers of turns; `trims_openings` as of `ChatEncoder`.
+        """Take a recipe's settings and the facts of its chat template.
 
         Raises:
             TokenizerError: a setting needs the positions of tokens, which the tokenizer does not report.
         """
         self._tokenizer, self._settings = tokenizer, settings
         self._takes_last_turn = settings.loss_mode == "last_turn"
-        self._answers = (
-            None if markers is None else ChatAnswers(tokenizer, markers, takes_last_turn=self._takes_last_turn)
-        )
+        self._answers: ChatAnswers | None = None
+        if facts.markers is not None:
+            self._answers = ChatAnswers(
+                tokenizer,
+                facts.markers,
+                has_plain_calls=facts.has_plain_calls,
+                takes_last_turn=self._takes_last_turn,
+            )
         self._blocks: BlockAnswers | None = None
-        if tokenizer.has_generation_blocks:
+        if facts.has_blocks:
             self._blocks = BlockAnswers(tokenizer, self._answers, names_answers=self._takes_last_turn)
         masks_prompts = settings.mask_generation_prompt
-        self._prompts = GenerationPrompts(tokenizer, settings, markers) if masks_prompts else None
+        self._prompts = GenerationPrompts(tokenizer, settings, facts) if masks_prompts else None
         self._reasoning: ReasoningMasks | None = None
         if settings.reasoning_loss != "keep":
             self._reasoning = ReasoningMasks(tokenizer, settings.reasoning_loss, keeps_empty=masks_prompts)
-        has_openings = trims_openings and not tokenizer.has_generation_blocks
-        self._openings = ThoughtOpenings.of(tokenizer, markers) if has_openings else ThoughtOpenings()
+        self._openings = facts.trimmed_openings
 
     def encode(
         self, rows: Sequence[RenderedChat], errors: dict[int, RowError], limit: TimeLimit
@@ -75,7 +78,7 @@ class TrainedAnswers:
         segments = _without_untrained(segments, rows)
         if self._settings.labels_after_eos == "mask":
             segments = self._without_blanks_after_eos(segments, flat.input_ids)
-        if self._prompts is not None or self._reasoning is not None or self._openings.sequences:
+        if self._prompts is not None or self._reasoning is not None or self._openings:
             segments = self._within_turns(segments, rows, flat, errors, limit)
         return flat, segments
 
@@ -128,7 +131,7 @@ class TrainedAnswers:
             answers = self._prompts.correct(chat, ids, answers)
         spans = [(start, stop) for _, start, stop in answers]
         thoughts = [] if self._reasoning is None else self._reasoning.tokens(spans, chat.text)
-        return answers, [*thoughts, *self._openings.tokens(spans, ids)]
+        return answers, [*thoughts, *openings_of(self._openings, spans, ids)]
 
     def _without_blanks_after_eos(self, segments: Segments, input_ids: TokenArray) -> Segments:
         """Return segments whose ends stop one token behind EOS, where only white space follows.

@@ -30,24 +30,22 @@ import numpy.typing as npt
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.config.recipe.serving import ServingConfig
 from bridgepack.data.answers.finder import AnswerFinder
-from bridgepack.data.answers.regions import TurnTexts
 from bridgepack.data.answers.segments import NO_ANSWER
 from bridgepack.data.sequences.blocks import messages_of_blocks
-from bridgepack.data.sequences.conversation import Conversation
-from bridgepack.data.sequences.markers import ASSISTANT
-from bridgepack.data.sequences.marking.of_recipe import facts_for, markers_for
-from bridgepack.data.sequences.masks import RenderedChat
+from bridgepack.data.sequences.conversation import Conversation, RenderedChat
 from bridgepack.data.sequences.thoughts import ReasoningMasks
 from bridgepack.data.served.answer_tokens import AnswerTokens, Span
 from bridgepack.data.served.renders import ServerRenders
 from bridgepack.data.served.tokens import KnownText, first_unequal
+from bridgepack.data.templates.facts import TemplateFacts
+from bridgepack.data.templates.markers import TurnTexts
+from bridgepack.data.templates.probe import end_of_turn_ids
 from bridgepack.data.tokenizers.cutting import CuttingTokens
 from bridgepack.data.tokenizers.limits import STOPPED
-from bridgepack.data.tokenizers.probe import end_of_turn_ids
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
 from bridgepack.geometry import IntArray
-from bridgepack.records import MaskArray, ServedKind, TokenArray
+from bridgepack.records import ASSISTANT, MaskArray, ServedKind, TokenArray
 
 _OTHER_CONTEXT = "the tokens before the answer are not what the server sends"
 _NEVER_SHOWN = (
@@ -81,18 +79,26 @@ class ServedComparer:
     """Compares conversations of one recipe."""
 
     def __init__(
-        self, tokenizer: ChatTokenizer, settings: ChatPreprocessing, serving: ServingConfig, *, shows_texts: bool = True
+        self,
+        tokenizer: ChatTokenizer,
+        settings: ChatPreprocessing,
+        facts: TemplateFacts,
+        serving: ServingConfig,
+        *,
+        shows_texts: bool = True,
     ) -> None:
-        """Take a recipe's settings; without `shows_texts`, answers lack `token` and texts where their texts differ."""
+        """Take a recipe's settings and the facts of its chat template.
+
+        Without `shows_texts`, answers lack `token` and texts where their texts differ.
+        """
         self._tokenizer, self._settings, self._shows_texts = tokenizer, settings, shows_texts
         self._renders = ServerRenders(tokenizer, serving)
         self._cutting = CuttingTokens(tokenizer)
         self._finder = AnswerFinder(tokenizer, TurnTexts())
         self._unlearned = _Unlearned(tokenizer) if settings.reasoning_loss == "mask" else None
-        markers = markers_for(tokenizer, settings)
         #: what no model writes, as it stands behind the last answer's end
-        self._chat_end = facts_for(tokenizer, markers).chat_end
-        ends = {index for end in markers.ends for index in end} if markers is not None else set()
+        self._chat_end = facts.chat_end
+        ends = set() if facts.markers is None else {index for end in facts.markers.ends for index in end}
         self._ends = ends | {tokenizer.eos_token_id, *end_of_turn_ids(tokenizer)}
         self._blanks: dict[int, bool] = {}
 

@@ -1,10 +1,8 @@
 """Tries the setting `mask_generation_prompt`, which cures differing boundaries, on rows of the sample."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from bridgepack.data.sequences.encoder import encoder_of
 from bridgepack.data.served.compare import ServedAnswer
 from bridgepack.data.tokenizers.limits import TimeLimit
 from bridgepack.errors import BridgepackError, RowError
@@ -65,7 +63,6 @@ def _masking_stage(stage: "LoadedStage") -> "LoadedStage | None":
     if settings is None or settings.mask_generation_prompt or stage.recipe.preprocessing.kind != settings.kind:
         return None
     try:
-        recipe = stage.recipe.override({"preprocessing.mask_generation_prompt": True})
-        return replace(stage, recipe=recipe, encoder=encoder_of(recipe.resolve(), stage.tokenizer))
+        return stage.with_recipe(stage.recipe.override({"preprocessing.mask_generation_prompt": True}))
     except BridgepackError:
         return None

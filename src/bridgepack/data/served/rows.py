@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
+from bridgepack.data.sequences.conversation import RenderedChat
 from bridgepack.data.sequences.encoding import Prepared
 from bridgepack.data.sequences.kinds import EncoderOfKinds, OfKind
-from bridgepack.data.sequences.markers import ASSISTANT
-from bridgepack.data.sequences.masks import RenderedChat
 from bridgepack.data.sequences.over_long import REASONS, SequencePolicy
 from bridgepack.data.served.answer_tokens import AnswerTokens, Span
 from bridgepack.data.served.compare import ServedAnswer, ServedComparer
 from bridgepack.data.tokenizers.limits import TimeLimit
 from bridgepack.errors import ConfigError, RowError
-from bridgepack.records import CURING_SETTINGS, DropReason, MaskArray, ServedKind, TokenArray
+from bridgepack.records import ASSISTANT, CURING_SETTINGS, DropReason, MaskArray, ServedKind, TokenArray
 from bridgepack.records.rows import ReadRow
 from bridgepack.records.sequences import token_counts
 
@@ -62,11 +61,12 @@ class ServedRows:
                 "kind chat. `bridgepack prove masks` compares the masks.",
                 field="preprocessing.kind",
             )
-        settings = recipe.applied_preprocessing.of_kind(_CHAT)
+        settings, facts = recipe.applied_preprocessing.of_kind(_CHAT), stage.facts
         assert isinstance(settings, ChatPreprocessing)
+        assert facts is not None
         return cls(
             stage=stage,
-            comparer=ServedComparer(stage.tokenizer, settings, recipe.serving, shows_texts=shows_texts),
+            comparer=ServedComparer(stage.tokenizer, settings, facts, recipe.serving, shows_texts=shows_texts),
             policy=SequencePolicy.of(recipe.resolve(), stage.identity(), _CHAT),
         )
 

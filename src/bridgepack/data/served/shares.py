@@ -2,11 +2,10 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import batched
 from typing import TYPE_CHECKING, Any
 
-from bridgepack.data.sequences.encoder import encoder_of
 from bridgepack.data.served.rows import ServedRows
 from bridgepack.errors import BridgepackError, RowError
 from bridgepack.records import Shares
@@ -52,7 +51,4 @@ def _stage_with(stage: "LoadedStage", setting: Mapping[str, Any]) -> "LoadedStag
     """
     if not setting:
         return stage
-    recipe, tokenizer = stage.recipe.override(setting), stage.tokenizer
-    if recipe.tokenizer.chat_template_kwargs != stage.recipe.tokenizer.chat_template_kwargs:
-        tokenizer = tokenizer.with_template_kwargs(recipe.tokenizer.chat_template_kwargs)
-    return replace(stage, recipe=recipe, tokenizer=tokenizer, encoder=encoder_of(recipe.resolve(), tokenizer))
+    return stage.with_recipe(stage.recipe.override(setting))

@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from itertools import product
 from typing import NamedTuple
 
-from bridgepack.data.sequences.masks import RenderedChat
+from bridgepack.data.sequences.conversation import RenderedChat
 from bridgepack.data.served.compare import ServedAnswer
 from bridgepack.data.served.rows import ServedRows, chat_of
+from bridgepack.data.templates.variables import settable
 from bridgepack.data.tokenizers.limits import STOPPED, TimeLimit
-from bridgepack.data.tokenizers.variables import settable
 from bridgepack.errors import RowError
 from bridgepack.records import SWITCHED_KINDS, ServedKind
 from bridgepack.records.rows import ReadRow

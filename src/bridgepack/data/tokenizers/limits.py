@@ -8,11 +8,13 @@ import threading
 from collections.abc import Callable
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from bridgepack.errors import DataError, RowError
+from bridgepack.errors import DataError, RowError, TokenizerError
 from bridgepack.records import DropReason
 
+if TYPE_CHECKING:
+    from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 if sys.platform != "win32":
     import resource
 
@@ -186,3 +188,23 @@ class TimeLimit:
 
 class _TooSlowError(BaseException):
     """The time limit was reached; a BaseException, so that no `except Exception` catches it as a rejection."""
+
+
+def run_limited[T, R](tokenizer: "ChatTokenizer", render: Callable[[T], R], argument: T) -> R:
+    """Return `render(argument)`, which renders small conversations.
+
+    Raises:
+        RowError: the template rejects one.
+        TokenizerError: the template takes too much time or memory.
+    """
+    try:
+        with TimeLimit() as limit:
+            return limit(render, argument)
+    except RowError as error:
+        if error.reason not in STOPPED:
+            raise
+        raise TokenizerError(
+            f"tokenizer.name_or_path is {tokenizer.config.name_or_path!r}; {error.detail} for a small conversation. "
+            "Correct the template, or set tokenizer.chat_template to another.",
+            field="tokenizer.name_or_path",
+        ) from None

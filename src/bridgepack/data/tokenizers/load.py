@@ -5,6 +5,8 @@ import json
 import logging
 import os
 import re
+import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +16,6 @@ from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.data.files import hub_or_cache
 from bridgepack.data.tokenizers.files import refuse_unreadable_files
 from bridgepack.data.tokenizers.flags import fill_special_tokens
-from bridgepack.data.tokenizers.probe import lost_fraction
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import TokenizerError, about
 from bridgepack.user_files import read_text, reason_of
@@ -85,7 +86,7 @@ def refuse_lost_text(
     Raises:
         TokenizerError: encoding and decoding loses too many letters and digits.
     """
-    lost_percent = 100 * lost_fraction(tokenizer, texts)
+    lost_percent = 100 * _lost_fraction(tokenizer, texts)
     if lost_percent <= most_percent:
         return
     why = f"the folder has no {_VOCABULARIES}" if _is_bare(tokenizer.config) else "its vocabulary lacks them"
@@ -248,3 +249,20 @@ def _loses_text(tokenizer: Any, config: TokenizerConfig) -> bool:
         file_tokenizer.decode(file_tokenizer.encode(_PROBE, add_special_tokens=False).ids, skip_special_tokens=False)
         == _PROBE
     )
+
+
+def _lost_fraction(tokenizer: ChatTokenizer, texts: Iterable[str]) -> float:
+    """Return the fraction (0-1) of letters and digits that texts lose by encoding and decoding.
+
+    Ignores Unicode composition, accents and case, because many tokenizers normalise these.
+    """
+    num_lost = num_characters = 0
+    for text in texts:
+        before = _letters(text)
+        num_lost += (before - _letters(tokenizer.decode(tokenizer.encode(text)))).total()
+        num_characters += before.total()
+    return num_lost / num_characters if num_characters else 0.0
+
+
+def _letters(text: str) -> Counter[str]:
+    return Counter(filter(str.isalnum, unicodedata.normalize("NFKD", text).casefold()))

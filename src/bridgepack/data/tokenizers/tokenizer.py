@@ -13,15 +13,8 @@ from typing import Any, NamedTuple, Self
 from jinja2.exceptions import TemplateError
 
 from bridgepack.config.recipe.data import TokenizerConfig
+from bridgepack.data.tokenizers.backends import keeps_bytes, normalizes
 from bridgepack.data.tokenizers.engines import REFERENCE, Engine, join_ids, reference_engine
-from bridgepack.data.tokenizers.forms import Forms, forms_of
-from bridgepack.data.tokenizers.probe import (
-    drops_tool_names,
-    end_of_turn_ids,
-    keeps_bytes,
-    no_template_error,
-    normalizes,
-)
 from bridgepack.data.tokenizers.templates import GENERATION_BLOCK, ChatTemplate, Messages, Span, Tools, compile_template
 from bridgepack.data.tokenizers.texts import check_is_unicode
 from bridgepack.errors import RowError, TokenizerError
@@ -84,11 +77,6 @@ class ChatTokenizer:
             self.engine = Engine(REFERENCE, lambda texts: join_ids([self.encode(text) for text in texts]))
         else:
             self.engine = reference_engine(self.backend)
-
-    @cached_property
-    def forms(self) -> Forms:
-        """Forms in which the chat template shows content, calls and arguments; raises TokenizerError, as `template`."""
-        return forms_of(self)
 
     @property
     def eos_token_id(self) -> int:
@@ -216,7 +204,7 @@ class ChatTokenizer:
     @property
     def no_template_error(self) -> TokenizerError:
         """Return the error for chats without a template, or with several templates instead of one for all rows."""
-        return no_template_error(self._tokenizer, self.config.name_or_path, self._template_names)
+        return _no_template_error(self._tokenizer, self.config.name_or_path, self._template_names)
 
     @cached_property
     def template(self) -> ChatTemplate:
@@ -253,8 +241,7 @@ class ChatTokenizer:
     def with_template_kwargs(self, template_kwargs: Mapping[str, Any]) -> Self:
         """Return the same tokenizer with other template variables of the recipe."""
         tokenizer = copy(self)
-        for name in ("template", "forms"):
-            tokenizer.__dict__.pop(name, None)
+        tokenizer.__dict__.pop("template", None)
         tokenizer.config = self.config.model_copy(update={"chat_template_kwargs": dict(template_kwargs)})
         return tokenizer
 
@@ -266,12 +253,8 @@ class ChatTokenizer:
         check_is_unicode(text)
         return text, spans
 
-    def identity(self, fields_on_auto: Sequence[str] = ()) -> dict[str, Any]:
-        """Return what rows depend on: name, template hash, sizes, special ids and file hashes.
-
-        Also has facts for rules about tokens, which follow from the rest; and what is decided for a recipe's fields
-        that are `auto`.
-        """
+    def identity(self) -> dict[str, Any]:
+        """Return what rows depend on: name, template hash, sizes, special ids and file hashes."""
         template, bos = self.chat_template or "", self.special_token_id("bos")
         day, kwargs = self.config.template_date or datetime.date.today(), self._template_kwargs
         return {
@@ -284,14 +267,11 @@ class ChatTokenizer:
             **({"lost_flags": [token.as_json() for token in self.lost_flags]} if self.lost_flags else {}),
             "bos_token_id": bos,
             "adds_bos": bos is not None and self._tokenizer.encode("x")[:1] == [bos],
-            "end_of_turn_ids": end_of_turn_ids(self),
             "never_trained": {
                 text: self.added_tokens[text] for text in sorted(NEVER_TRAINED_TOKENS & set(self.added_tokens))
             },
-            "drops_tool_names": drops_tool_names(self),
             "template_date": day.isoformat() if "strftime_now" in template else None,
             **({"chat_template_kwargs": kwargs} if kwargs else {}),
-            **({"forms": self.forms.decisions(fields_on_auto)} if fields_on_auto else {}),
             "chat_template_sha256": _sha256(template.encode()),
             "files": self._file_hashes(),
         }
@@ -332,6 +312,29 @@ class _Refusals:
 
 
 _REFUSALS = _Refusals()
+
+
+def _no_template_error(tokenizer: Any, name: str, names: str) -> TokenizerError:
+    """Return the error of a tokenizer of transformers that has not one chat template for all rows.
+
+    `names` are those of its templates, if it has several. Some tokenizers, such as Kimi-K3's, render chats in Python:
+    Megatron-Bridge 0.7 lets them, and here a template in Jinja has to write the same.
+    """
+    problem, template = "no chat template", "Set tokenizer.chat_template to a Jinja file"
+    if names:
+        problem = f"several named chat templates ({names}), but every row needs the same one"
+    elif not type(tokenizer).apply_chat_template.__module__.startswith("transformers."):
+        problem += f" in Jinja: its class {type(tokenizer).__name__} renders chats in Python, which is not used here"
+        template += (
+            " that writes the same text, and preprocessing.assistant_markers to the texts around an answer, e.g. for "
+            "Kimi-K3 {assistant_start: '<|open|>message role=\"assistant\"<|sep|>', assistant_end: "
+            "'<|close|>message<|sep|><|end_of_msg|>'}"
+        )
+    return TokenizerError(
+        f"tokenizer.name_or_path is {name!r}; it has {problem}. {template}, or use preprocessing.kind "
+        "prompt_completion.",
+        field="tokenizer.name_or_path",
+    )
 
 
 def _content_of(path: Path) -> bytes:

@@ -13,7 +13,7 @@ import numpy as np
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.data.tokenizers.probe import run_limited
+from bridgepack.data.tokenizers.limits import run_limited
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.geometry import IntArray
 from bridgepack.proof.masks.markers import NO_END, LearnedMarks, derive_from_blocks, derive_from_marks, learn_marks

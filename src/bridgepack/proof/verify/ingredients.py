@@ -35,7 +35,7 @@ from bridgepack.records.words import count_text
 #: Parts of the tokenizer's identity that make the template.
 _TEMPLATE = ("chat_template_sha256", "template_date", "chat_template_kwargs")
 #: Parts that follow from the template.
-_FROM_TEMPLATE = ("end_of_turn_ids", "drops_tool_names", "forms", "trimmed_openings")
+_FROM_TEMPLATE = ("template", "end_of_turn_ids", "drops_tool_names", "forms", "trimmed_openings")
 #: Files of a tokenizer that contain its template, and so change with it.
 _TEMPLATE_FILES = ("chat_template", "tokenizer_config.json")
 _NAMED = 3

@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 from bridgepack.config.layouts.sayings import choice_of_pair
-from bridgepack.data.answers.facts import TemplateFacts
 from bridgepack.data.artifact.inspection import SequenceView
 from bridgepack.planning.preview import Note, Preview, SourcePreview
 from bridgepack.planning.sample import STOPPED_EARLY
@@ -131,15 +130,15 @@ def _pack_blocks(preview: Preview) -> Iterator[Block]:
         yield Line(f"warning: {field} is error: a build would stop at such rows ({reasons}), not drop them.")
 
 
-def _template_lines(facts: TemplateFacts) -> Iterator[str]:
-    """Yield what begins and ends answers, as texts in quotes."""
-    ends = _texts(facts.ends) or "none: the next turn ends an answer"
-    parts = {"header": _texts(facts.headers), "end": ends if facts.headers else ""}
-    if facts.has_blocks:
+def _template_lines(facts: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what begins and ends answers, as texts in quotes; `facts` are those of `TemplateFacts.as_json`."""
+    ends = _texts(facts["ends"]) or "none: the next turn ends an answer"
+    parts = {"header": _texts(facts["headers"]), "end": ends if facts["headers"] else ""}
+    if facts["has_blocks"]:
         parts["answers"] = "what the template's generation blocks hold"
-    parts["behind the chat"] = _texts([facts.chat_end])
-    if facts.generation_prompt is not None:
-        parts["generation prompt"] = _texts([facts.generation_prompt]) or "none"
+    parts["behind the chat"] = _texts([facts["chat_end"]])
+    if facts["generation_prompt"] is not None:
+        parts["generation prompt"] = _texts([facts["generation_prompt"]]) or "none"
     yield from (f"{name:<20}{text}" for name, text in parts.items() if text)
 
 

@@ -8,8 +8,8 @@ import numpy as np
 from bridgepack.config.layouts.rendered import turn_marker
 from bridgepack.config.recipe.preprocessing import TextPreprocessing
 from bridgepack.data.reading.inputs import names_of
-from bridgepack.data.sequences.doubled_tokens import leading, special_text, trailing, without_ends
 from bridgepack.data.sequences.encoding import FlatBatch, Loss, Prepared
+from bridgepack.data.sequences.findings.doubled_tokens import leading, special_text, trailing, without_ends
 from bridgepack.data.sequences.unread import losses_of, unread_fields
 from bridgepack.data.tokenizers.special import special_ids
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer

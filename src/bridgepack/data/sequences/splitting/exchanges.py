@@ -7,8 +7,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
 
-from bridgepack.data.sequences.conversation import Conversation
-from bridgepack.data.sequences.masks import RenderedChat
+from bridgepack.data.sequences.conversation import Conversation, RenderedChat
 from bridgepack.data.sequences.over_long import HistoryCut
 from bridgepack.data.sequences.splitting.history import KEPT_ROLES, exchange_starts
 

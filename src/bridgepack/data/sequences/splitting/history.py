@@ -8,11 +8,10 @@ prompt into the first user turn.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from bridgepack.data.sequences.conversation import Conversation
-from bridgepack.data.sequences.markers import ASSISTANT
-from bridgepack.data.sequences.masks import RenderedChat
+from bridgepack.data.sequences.conversation import Conversation, RenderedChat
 from bridgepack.data.sequences.mending import OLD_CALL
 from bridgepack.data.sequences.over_long import HistoryCut
+from bridgepack.records import ASSISTANT
 
 #: Roles of turns that stay when others are left out.
 KEPT_ROLES = frozenset({"system", "developer"})

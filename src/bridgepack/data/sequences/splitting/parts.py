@@ -9,16 +9,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
-from bridgepack.data.sequences.conversation import Conversation
+from bridgepack.data.sequences.conversation import Conversation, RenderedChat
 from bridgepack.data.sequences.encoding import Loss
-from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers
-from bridgepack.data.sequences.masks import RenderedChat
 from bridgepack.data.sequences.over_long import HistoryCut
 from bridgepack.data.sequences.splitting.exchanges import ExchangeSplitter
 from bridgepack.data.sequences.splitting.history import HistoryCutter
+from bridgepack.data.templates.markers import TurnMarkers
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
-from bridgepack.records import LostKind
+from bridgepack.records import ASSISTANT, LostKind
 
 
 class Parts(NamedTuple):

@@ -7,7 +7,8 @@ from functools import reduce
 from itertools import product
 from typing import Any, NamedTuple
 
-from bridgepack.data.tokenizers.probe import render_chat, run_limited
+from bridgepack.data.templates.probe import render_chat
+from bridgepack.data.tokenizers.limits import run_limited
 from bridgepack.data.tokenizers.texts import common_prefix
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError

@@ -10,10 +10,10 @@ from bridgepack.config.layouts.forms import function_of
 from bridgepack.config.layouts.roles import FUNCTION_CALL
 from bridgepack.data.sequences.conversation import Conversation
 from bridgepack.data.sequences.encoding import Loss
-from bridgepack.data.sequences.json_schemas import why_no_schema
+from bridgepack.data.sequences.findings.case import ChatCase
+from bridgepack.data.sequences.findings.json_schemas import why_no_schema
 from bridgepack.data.sequences.marked_text import TOOL
-from bridgepack.data.sequences.markers import ASSISTANT
-from bridgepack.records import LostKind
+from bridgepack.records import ASSISTANT, LostKind
 
 #: Texts that show schemas in a turn: Hermes's element, and a field of every schema.
 _SCHEMA_TEXTS = ("<tools>", '"parameters"', "'parameters'")
@@ -42,8 +42,9 @@ class ToolFindings:
         """Take the recipe's variables for the chat template, which may hold tools."""
         self._template_kwargs = template_kwargs
 
-    def find(self, conversation: Conversation) -> tuple[Loss, ...]:
+    def find(self, case: ChatCase) -> tuple[Loss, ...]:
         """Return the findings of a conversation, at most one of each kind."""
+        conversation = case.conversation
         if conversation.is_plain:
             for message in conversation.messages:
                 if message["role"] == TOOL:

@@ -12,6 +12,7 @@ from bridgepack.config.layouts.forms import function_of
 from bridgepack.config.layouts.keys import REASONING
 from bridgepack.data.sequences.conversation import Conversation
 from bridgepack.data.sequences.encoding import Loss
+from bridgepack.data.sequences.findings.case import ChatCase
 from bridgepack.data.sequences.marked_text import (
     REFUSAL,
     TOOL,
@@ -19,13 +20,13 @@ from bridgepack.data.sequences.marked_text import (
     split_thoughts,
     thoughts_are_due,
 )
-from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers
 from bridgepack.data.sequences.mending import OLD_CALL
+from bridgepack.data.templates.markers import TurnMarkers
 from bridgepack.data.tokenizers.templates import names_field
 from bridgepack.data.tokenizers.texts import finder_of
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
-from bridgepack.records import LostKind
+from bridgepack.records import ASSISTANT, LostKind
 
 Messages = Sequence[dict[str, Any]]
 
@@ -62,11 +63,9 @@ class LostContentFinder:
         hints = sorted({text[:_HINT] if text in tokenizer.added_tokens else text for text in self._controls})
         self._has_hint = finder_of(hints)
 
-    def find(self, conversation: Conversation, text: str, stop: str = "") -> tuple[Loss, ...]:
-        """Return the content that a conversation's render `text` lacks or garbles, the first of each kind.
-
-        `stop` is what stands behind the render: the beginning of the next turn, which ends the last answer.
-        """
+    def find(self, case: ChatCase) -> tuple[Loss, ...]:
+        """Return the content that a conversation's render lacks or garbles, the first of each kind."""
+        conversation, text = case.conversation, case.text
         if conversation.is_plain:
             is_hinted = self._has_hint("\0".join([message["content"] for message in conversation.messages]))
             num_open = -1 if is_hinted else _num_open(conversation.messages, text, self._ends)
@@ -75,7 +74,7 @@ class LostContentFinder:
         losses: dict[str, Loss] = {}
         try:
             if not self._is_whole(conversation, text):
-                for loss in self._losses_of(conversation, text, stop):
+                for loss in self._losses_of(conversation, text, case.stop):
                     losses.setdefault(loss.kind, loss)
         except RecursionError:  # arguments are nested too deeply to inspect
             pass

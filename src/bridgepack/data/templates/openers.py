@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from typing import Any
 
-from bridgepack.data.tokenizers.probe import render_chat
+from bridgepack.data.templates.probe import render_chat
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 
 #: Words that no template has.

@@ -6,12 +6,12 @@ from typing import Any
 from bridgepack.config.layouts.contents import is_empty
 from bridgepack.data.sequences.conversation import Conversation
 from bridgepack.data.sequences.encoding import Loss
+from bridgepack.data.sequences.findings.case import ChatCase
 from bridgepack.data.sequences.inline_thoughts import ThoughtMover
 from bridgepack.data.sequences.marked_text import REFUSAL, split_thoughts
-from bridgepack.data.sequences.markers import ASSISTANT
 from bridgepack.data.sequences.media import has_hint, media_of
 from bridgepack.data.sequences.mending import OLD_CALL
-from bridgepack.records import THOUGHT_MARKERS, LostKind
+from bridgepack.records import ASSISTANT, THOUGHT_MARKERS, LostKind
 
 #: What an answer of nothing but thoughts ends with.
 _ENDS_OF_THOUGHTS = tuple(f"{closing}{space}" for _, closing, _ in THOUGHT_MARKERS for space in ("", "\n", "\n\n"))
@@ -27,8 +27,9 @@ class AnswerFindings:
         """Take a chat template."""
         self._thoughts = ThoughtMover(template)
 
-    def find(self, conversation: Conversation) -> Iterator[Loss]:
+    def find(self, case: ChatCase) -> Iterator[Loss]:
         """Yield the findings of a conversation, the first of each kind."""
+        conversation = case.conversation
         if self._are_usual(conversation):
             return
         first_empty = empty_answer(conversation)

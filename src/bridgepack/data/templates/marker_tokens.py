@@ -9,9 +9,9 @@ from functools import cached_property
 from itertools import product
 from typing import Any, NamedTuple
 
-from bridgepack.data.sequences.marking.written import around_answer
+from bridgepack.data.templates.probe import render_chat
+from bridgepack.data.templates.written import around_answer
 from bridgepack.data.tokenizers.places import TokenPlaces
-from bridgepack.data.tokenizers.probe import render_chat
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError, TokenizerError
 

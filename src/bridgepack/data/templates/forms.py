@@ -5,19 +5,15 @@ the one writes arguments that are an object, the other joins them as text. A for
 everything that was said, and nothing as Python writes it.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from bridgepack.data.tokenizers.probe import render_chat
-
-if TYPE_CHECKING:
-    from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
+from bridgepack.data.templates.probe import render_chat
+from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 
 #: `given` leaves a turn as its row has it: the template shows, or takes, no form.
 ContentForm = Literal["null", "empty", "given"]

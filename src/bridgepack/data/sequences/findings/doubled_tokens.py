@@ -7,8 +7,9 @@ from typing import Any
 from bridgepack.config.recipe.preprocessing import PromptCompletionPreprocessing
 from bridgepack.data.sequences.conversation import Conversation, texts_of
 from bridgepack.data.sequences.encoding import Loss
+from bridgepack.data.sequences.findings.case import ChatCase
 from bridgepack.data.sequences.marked_text import TOOL
-from bridgepack.data.sequences.markers import TurnMarkers
+from bridgepack.data.templates.markers import TurnMarkers
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.records import LostKind
 
@@ -33,8 +34,9 @@ class DoubledInChats:
         self._first = frozenset(_SPACES + self._bos[0] if self._bos else "")
         self._last = frozenset(_SPACES + "".join(end[-1] for end in self._ends))
 
-    def find(self, conversation: Conversation, text: str) -> tuple[Loss, ...]:
-        """Return what a conversation and its render `text` have twice; the first turn with it."""
+    def find(self, case: ChatCase) -> tuple[Loss, ...]:
+        """Return what a conversation and its render have twice; the first turn with it."""
+        conversation, text = case.conversation, case.text
         first, last = self._first, self._last
         for message in conversation.messages:  # fast path for most rows
             content = message["content"]
