@@ -13,7 +13,7 @@ def policy_for(preprocessing: Mapping[str, Any], max_sequence_length: int, eos_t
     """Return what a recipe with these settings does to long sequences."""
     packing = {"packed_sequence_size": 1 << 20, "max_sequence_length": max_sequence_length}
     recipe = small_recipe("unused.jsonl", "unused", preprocessing=dict(preprocessing), packing=packing)
-    return SequencePolicy.of(recipe.resolve(), {"eos_token_id": eos_token_id})
+    return SequencePolicy.of(recipe.resolve(), eos_token_id)
 
 
 def cut(policy: SequencePolicy, encoded: Sequence[Encoded | RowError]) -> list[Encoded | RowError]:

@@ -107,7 +107,8 @@ def built_rows(recipe: SFTRecipe, split: str, file: InputFile, rows: set[int] | 
 
     The rows are read twice, so that what the build does to one is not seen in the other.
     """
-    policy = SequencePolicy.of(recipe.resolve(), load_stage(recipe.model_dump_json()).identity(), file.kind_of_rows)
+    eos_token_id = load_stage(recipe.model_dump_json()).tokenizer.eos_token_id
+    policy = SequencePolicy.of(recipe.resolve(), eos_token_id, file.kind_of_rows)
     plain_rows = rows_of_file(replace(file, view=None), rows, recipe.data.max_row_bytes)
     for row, group in groupby(encoded_rows(recipe, file, rows), key=lambda item: item[0]):
         columns = next(columns for number, columns in plain_rows if number == row)

@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as ListOf
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import batched
 from pathlib import Path
@@ -21,9 +21,12 @@ from bridgepack.data.reading.rows import read_range
 from bridgepack.data.sequences.encoding import Encoded, Loss, encode_rows
 from bridgepack.data.sequences.loading import forget_stage, load_stage
 from bridgepack.data.sequences.over_long import REASONS, SequencePolicy
+from bridgepack.data.templates.facts import TemplateFacts
+from bridgepack.data.templates.identity import identity_of
 from bridgepack.data.templates.variables import refuse_unread_variables
+from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
-from bridgepack.errors import ConfigError, DataError, RowError
+from bridgepack.errors import ConfigError, DataError, RowError, TokenizerError
 from bridgepack.proof.packs import drawn_of_each
 from bridgepack.records import TRAIN, VALIDATION, DropReason, Manifest, MaskArray, Sequence, TokenArray
 from bridgepack.records.rows import ReadRow
@@ -114,7 +117,11 @@ def tokenizer_identity(recipe: SFTRecipe) -> dict[str, Any]:
         TokenizerError: it cannot be loaded.
     """
     forget_stage()
-    return load_stage(recipe.model_dump_json()).identity()
+    tokenizer = load_tokenizer(recipe.tokenizer)
+    facts = None
+    with suppress(TokenizerError):  # another template may not do what the recipe asks: it is named as another
+        facts = TemplateFacts.of_recipe(recipe, tokenizer)
+    return identity_of(recipe, tokenizer, facts)
 
 
 #: (row number, from 1; one of its sequences or why it or there is none; content that its text lacks)
@@ -139,8 +146,8 @@ class SourceRows:
         file = self.files[file_index]
         if file is None:
             raise DataError(f"{self.names[file_index]} is gone")
-        identity = load_stage(self.recipe.model_dump_json()).identity()
-        policy = SequencePolicy.of(self.recipe.resolve(), identity, file.kind_of_rows)
+        eos_token_id = load_stage(self.recipe.model_dump_json()).tokenizer.eos_token_id
+        policy = SequencePolicy.of(self.recipe.resolve(), eos_token_id, file.kind_of_rows)
         before, first_token = 0, 0
         for row, _, outcome in encoded_rows(self.recipe, file, rows):
             first_token = first_token if row == before else 0

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -154,9 +153,8 @@ def test_chats_lose_the_newline_after_a_turn_alone(tmp_path: Path, chatml_tokeni
 
 def test_a_policy_keeps_the_first_token_of_a_mask(recipe: SFTRecipe) -> None:
     ids, mask = np.array([2, 5, 2, 6], dtype=np.int32), np.ones(4, dtype=np.int8)
-    tokenizer: dict[str, Any] = {"eos_token_id": 2}
 
-    masked = SequencePolicy.of(recipe.resolve(), tokenizer).mask_of_row(ids, mask)
-    trained = SequencePolicy.of(recipe.override(TRAIN).resolve(), tokenizer).mask_of_row(ids, mask)
+    masked = SequencePolicy.of(recipe.resolve(), 2).mask_of_row(ids, mask)
+    trained = SequencePolicy.of(recipe.override(TRAIN).resolve(), 2).mask_of_row(ids, mask)
 
     assert (masked.tolist(), trained.tolist()) == ([1, 0, 1, 0], [1, 1, 1, 1])

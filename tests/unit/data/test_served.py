@@ -87,7 +87,7 @@ def _oracle(served: Served, row: Mapping[str, Any]) -> list[str]:
             ids = ids[:-1]
         return ids
 
-    policy = SequencePolicy.of(recipe.resolve(), stage.identity())
+    policy = SequencePolicy.of(recipe.resolve(), stage.tokenizer.eos_token_id)
     mask = policy.mask_of_row(np.array(made.ids), np.array(made.mask)).tolist()
     text, ids = ids_of(conversation.messages, has_prompt=False)
     assert ids == made.ids

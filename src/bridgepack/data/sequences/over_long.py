@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -71,10 +71,8 @@ class SequencePolicy:
     pairs: PromptCompletionPreprocessing | None  #: how to cut a prompt and its completion; None for other rows
 
     @classmethod
-    def of(
-        cls, resolved_recipe: ResolvedRecipe, tokenizer: Mapping[str, Any], kind: str | None = None
-    ) -> SequencePolicy:
-        """Return the policy for a recipe's rows of a kind, by default its own, given `ChatTokenizer.identity()`.
+    def of(cls, resolved_recipe: ResolvedRecipe, eos_token_id: int, kind: str | None = None) -> SequencePolicy:
+        """Return the policy for a recipe's rows of a kind, by default its own.
 
         Raises:
             TokenizerError: the special tokens that the recipe adds fill a whole sequence.
@@ -92,7 +90,7 @@ class SequencePolicy:
         return cls(
             action=settings.over_long,
             max_runtime_length=longest,
-            eos_token_id=int(tokenizer["eos_token_id"]),
+            eos_token_id=eos_token_id,
             masks_after_eos=settings.labels_after_eos == "mask",
             pairs=pairs,
         )

@@ -67,7 +67,7 @@ class ServedRows:
         return cls(
             stage=stage,
             comparer=ServedComparer(stage.tokenizer, settings, facts, recipe.serving, shows_texts=shows_texts),
-            policy=SequencePolicy.of(recipe.resolve(), stage.identity(), _CHAT),
+            policy=SequencePolicy.of(recipe.resolve(), stage.tokenizer.eos_token_id, _CHAT),
         )
 
     @property

@@ -79,6 +79,10 @@ class ArtifactSpec:
         """Size of all input files."""
         return sum(record.num_bytes for records in self.inputs.values() for record in records)
 
+    def policy(self, kind: str | None = None) -> SequencePolicy:
+        """Return the policy for rows of a kind; arguments and errors as of `SequencePolicy.of`."""
+        return SequencePolicy.of(self.resolved, int(self.tokenizer["eos_token_id"]), kind)
+
     def finish_settings(self, source: str, folder: Path) -> FinishSettings:
         """Return the settings for the sequences of a split's files; `folder` is the build's working folder.
 
@@ -88,8 +92,8 @@ class ArtifactSpec:
         recipe = self.resolved.recipe
         kinds = [kind for kind in recipe.kinds if kind != recipe.preprocessing.kind]
         return FinishSettings(
-            policy=SequencePolicy.of(self.resolved, self.tokenizer),
-            others={kind: SequencePolicy.of(self.resolved, self.tokenizer, kind) for kind in kinds},
+            policy=self.policy(),
+            others={kind: self.policy(kind) for kind in kinds},
             split=source,
             validation_fraction=recipe.data.validation_fraction if source == TRAIN else 0.0,
             seed=recipe.packing.seed,
@@ -193,8 +197,7 @@ class ArtifactWriter:
         self.progress.finish()
         for folder in (artifact, self.folder / staging.RECEIPTS):
             make_folders(folder / split.name)
-        policy = SequencePolicy.of(resolved_recipe, self.spec.tokenizer)
-        plans = shard_plans(split, plan, folder=artifact, multiple=multiple, policy=policy)
+        plans = shard_plans(split, plan, folder=artifact, multiple=multiple, policy=self.spec.policy())
         self.progress.start(f"Writing {split.name}", plan.num_packs, "packs")
         shards = self._write_shards(split, plans)
         self.progress.finish()
