@@ -61,31 +61,27 @@ class ChatEncoder:
         for refuse in self.refusals:
             refuse(conversation)
         parts = self.renderer.parts(conversation)
-        unread, losses, chats = self.unread.fields(row, conversation, parts.chats), parts.losses, []
-        for chat, stop in zip(parts.chats, parts.stops or ("",) * len(parts.chats), strict=True):
-            chat_losses = self._judge(ChatCase(row, chat, unread, stop))
-            if any(loss.kind == LostKind.NO_END for loss in chat_losses):
-                chat = chat._replace(lacks_end=True)
-            chats.append(chat)
-            losses += chat_losses
+        unread, losses = self.unread.fields(row, conversation, parts.chats), parts.losses
+        chats, stops, num_characters = parts.chats, parts.stops, 0
+        for index, chat in enumerate(chats):
+            num_characters += len(chat.text)
+            chat_losses = self._judge(ChatCase(row, chat, unread, stops[index] if stops else ""))
+            if chat_losses:
+                losses += tuple(chat_losses)
+                if any(loss.kind == LostKind.NO_END for loss in chat_losses):
+                    chats[index] = chat._replace(lacks_end=True)
         if losses or self.of_each_row:
             losses = (*self._tolerate(losses), *self.of_each_row)
-        return Prepared(
-            num_characters=sum(len(chat.text) for chat in chats),
-            value=chats[0],
-            losses=losses,
-            unread=unread,
-            more=tuple(chats[1:]),
-            turns=parts.turns,
-            removed=parts.removed,
-            stops=parts.stops,
-        )
+        more = tuple(chats[1:])
+        return Prepared(num_characters, chats[0], losses, unread, more, parts.turns, parts.removed, stops)
 
-    def _judge(self, case: ChatCase) -> tuple[Loss, ...]:
+    def _judge(self, case: ChatCase) -> list[Loss]:
         """Return the findings of a conversation and its row; of media alone, where its parts and texts are lost."""
-        losses = tuple(loss for find in self.findings for loss in find(case))
+        losses: list[Loss] = []
+        for find in self.findings:
+            losses += find(case)
         if losses and any(loss.kind == LostKind.MEDIA for loss in losses):
-            losses = tuple(loss for loss in losses if loss.kind not in _OF_MEDIA)
+            losses = [loss for loss in losses if loss.kind not in _OF_MEDIA]
         return losses
 
     def _tolerate(self, losses: tuple[Loss, ...]) -> Iterable[Loss]:

@@ -1,6 +1,6 @@
 """Finds what is odd about a conversation itself, whatever the template makes of it: answers, thoughts and media."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from bridgepack.config.layouts.contents import is_empty
@@ -27,11 +27,11 @@ class AnswerFindings:
         """Take a chat template."""
         self._thoughts = ThoughtMover(template)
 
-    def find(self, case: ChatCase) -> Iterator[Loss]:
-        """Yield the findings of a conversation, the first of each kind."""
-        conversation = case.conversation
-        if self._are_usual(conversation):
-            return
+    def find(self, case: ChatCase) -> Iterable[Loss]:
+        """Return the findings of a conversation, the first of each kind."""
+        return () if self._are_usual(case.conversation) else self._losses(case.conversation)
+
+    def _losses(self, conversation: Conversation) -> Iterator[Loss]:
         first_empty = empty_answer(conversation)
         if first_empty >= 0:
             fault = "is empty, so the model is trained to end at once"

@@ -1,6 +1,6 @@
 """What nobody reads or obeys of a conversation's row: columns, keys, fields of turns, variables, weights."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from bridgepack.config.json_text import parsed_json
@@ -34,6 +34,7 @@ class UnreadInChats:
         """Take a recipe's settings."""
         self._tokenizer, self._settings = tokenizer, settings
         self._template = tokenizer.chat_template or ""
+        self._masks_thoughts = settings.reasoning_loss == "mask"
 
     def fields(
         self, row: ReadRow, conversation: Conversation, chats: Collection[RenderedChat]
@@ -68,10 +69,14 @@ class UnreadInChats:
             if not (is_obeyed and is_flag(field.name))
         )
 
-    def find(self, case: ChatCase) -> Iterator[Loss]:
-        """Yield what is lost of what the row has, and what its recipe or the row asks for in vain."""
+    def find(self, case: ChatCase) -> Iterable[Loss]:
+        """Return what is lost of what the row has, and what its recipe or the row asks for in vain."""
+        is_usual = case.conversation.is_plain and not (case.unread or case.row.unread or case.conversation.overruled)
+        return () if is_usual and not self._masks_thoughts else self._losses(case)
+
+    def _losses(self, case: ChatCase) -> Iterator[Loss]:
         conversation = case.conversation
-        if self._settings.reasoning_loss == "mask" and not has_thoughts(case.text):
+        if self._masks_thoughts and not has_thoughts(case.text):
             yield Loss(LostKind.NO_REASONING, "the text has no marker of thoughts, so reasoning_loss masks nothing")
         if conversation.overruled:
             yield from self._weights(conversation)
