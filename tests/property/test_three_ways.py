@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from bridgepack.data.sequences.chat_answers import ChatAnswers
 from bridgepack.data.sequences.encoding import Encoded, encode_examples
-from bridgepack.data.sequences.masks import ChatAnswers
 from bridgepack.errors import RowError
 from tests.property.test_second_truth import KINDS, rows
 from tests.support.judged_masks import Judged

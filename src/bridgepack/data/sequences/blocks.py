@@ -10,8 +10,8 @@ from functools import partial
 from bridgepack.data.answers.finder import AnswerFinder
 from bridgepack.data.answers.regions import UnplaceableError
 from bridgepack.data.answers.segments import NO_ANSWER, Kind, Segment, Segments
+from bridgepack.data.sequences.chat_answers import ChatAnswers
 from bridgepack.data.sequences.conversation import Conversation, RenderedChat
-from bridgepack.data.sequences.masks import ChatAnswers
 from bridgepack.data.templates.markers import TurnTexts
 from bridgepack.data.tokenizers.engines import FlatIds
 from bridgepack.data.tokenizers.limits import TimeLimit

@@ -23,8 +23,8 @@ import numpy as np
 from bridgepack.config.layouts.keys import REASONING
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.answers.scan import find_all
+from bridgepack.data.sequences.chat_answers import turns_of
 from bridgepack.data.sequences.conversation import Conversation, RenderedChat
-from bridgepack.data.sequences.masks import turns_of
 from bridgepack.data.sequences.thoughts import has_thoughts
 from bridgepack.data.templates.facts import TemplateFacts
 from bridgepack.data.templates.generation_prompt import fixed_prompt

@@ -12,9 +12,9 @@ import numpy as np
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.answers.segments import Kind, Segment, Segments
 from bridgepack.data.sequences.blocks import BlockAnswers
+from bridgepack.data.sequences.chat_answers import ChatAnswers, turns_of
 from bridgepack.data.sequences.conversation import RenderedChat
 from bridgepack.data.sequences.generation_prompts import Answer, GenerationPrompts
-from bridgepack.data.sequences.masks import ChatAnswers, turns_of
 from bridgepack.data.sequences.thoughts import ReasoningMasks, Span, openings_of
 from bridgepack.data.templates.facts import TemplateFacts
 from bridgepack.data.tokenizers.engines import FlatIds, join_ids
