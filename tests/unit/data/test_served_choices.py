@@ -10,7 +10,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.sequences.loading import load_stage
 from bridgepack.data.served.choices import ChoiceRows
 from bridgepack.data.served.rows import ServedRows
-from bridgepack.data.served.shares import AnswerSample, shares_of
+from bridgepack.data.served.shares import AnswerSample
 from bridgepack.data.served.switches import SwitchRows, find_switches
 from bridgepack.planning.fitting import serving_of
 from bridgepack.records import ServedRecord, Shares
@@ -58,9 +58,9 @@ def _choices(recipe: SFTRecipe, name: str) -> tuple[Shares, ...]:
 )
 def test_shares_of_a_setting(tmp_path: Path, setting: dict[str, Any], kinds: dict[str, int], price: str) -> None:
     stage = load_stage(_recipe(tmp_path, "Qwen3", "plain").model_dump_json())
-    sample = AnswerSample(stage=stage, rows=[read_row(SETS["plain"])])
+    sample = AnswerSample(stage, [read_row(SETS["plain"])])
 
-    shares, as_it_is = shares_of(sample, setting), shares_of(sample, {})
+    shares, as_it_is = sample.shares(setting), sample.shares({})
 
     assert shares is not None
     assert as_it_is is not None
@@ -71,7 +71,7 @@ def test_shares_of_a_setting(tmp_path: Path, setting: dict[str, Any], kinds: dic
 def test_a_setting_that_the_recipe_cannot_have_has_no_shares(tmp_path: Path) -> None:
     stage = load_stage(_recipe(tmp_path, "Qwen3", "plain").model_dump_json())
 
-    assert shares_of(AnswerSample(stage=stage, rows=[read_row(SETS["plain"])]), SPLIT | LAST) is None
+    assert AnswerSample(stage, [read_row(SETS["plain"])]).shares(SPLIT | LAST) is None
 
 
 @pytest.mark.parametrize(

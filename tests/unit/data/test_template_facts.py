@@ -8,6 +8,7 @@ import pytest
 
 import bridgepack
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
+from bridgepack.data.sequences.loading import load_stage
 from bridgepack.data.templates.facts import TemplateFacts
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.reporting.results.previews import preview_blocks
@@ -102,3 +103,38 @@ def test_a_preview_shows_them(tmp_path: Path, template: str, lines: list[str]) -
 
     shown = text.partition("what the chat template writes around answers:\n")[2].splitlines()
     assert [line.strip() for line in shown[: len(lines)]] == lines
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"preprocessing.loss_mode": "full"},
+        {"preprocessing.loss_mode": "last_turn"},
+        {
+            "preprocessing.assistant_markers": {
+                "assistant_start": "<|im_start|>assistant\n",
+                "assistant_end": "<|im_end|>",
+            }
+        },
+        {
+            "preprocessing.content_parts": "keep",
+            "preprocessing.tool_arguments": "keep",
+            "preprocessing.null_content": "keep",
+        },
+        {"preprocessing.mask_generation_prompt": True},
+        {"tokenizer.chat_template_kwargs": {"enable_thinking": False}},
+        {"packing.mode": "in_batch"},
+    ],
+    ids=str,
+)
+def test_a_stage_with_another_setting_has_the_facts_that_it_would_learn(
+    tmp_path: Path, setting: dict[str, Any]
+) -> None:
+    recipe = small_recipe("rows.jsonl", write_tokenizer(tmp_path / "tokenizer", BY_NAME["Qwen3.5"]))
+    stage = load_stage(recipe.model_dump_json())
+    changed = recipe.override(setting)
+
+    made = stage.with_recipe(changed)
+
+    assert made.facts == TemplateFacts.of_recipe(changed, made.tokenizer)
+    assert made.identity() == load_stage(changed.model_dump_json()).identity()

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing, Preprocessing
-from bridgepack.data.served.shares import AnswerSample, shares_of
+from bridgepack.data.served.shares import AnswerSample
 from bridgepack.data.served.switches import Switch, Switches
 from bridgepack.records import Shares
 from bridgepack.records.rows import ReadRow
@@ -36,8 +36,8 @@ class ChoiceRows:
 
     def measure(self, stage: "LoadedStage", switches: Switches) -> tuple[Shares, ...]:
         """Return what the recipe trains as it is, then with each setting; empty if all answers are as served."""
-        sample = AnswerSample(stage=stage, rows=self._rows)
-        as_it_is = shares_of(sample, {})
+        sample = AnswerSample(stage, self._rows)
+        as_it_is = sample.shares({})
         if as_it_is is None or as_it_is.num_as_served == as_it_is.num_trained:
             return ()
         of_template = [
@@ -72,11 +72,11 @@ def _best_variant(
     sample: AnswerSample, setting: Mapping[str, Any], refinements: Sequence[Mapping[str, Any]]
 ) -> Shares | None:
     """Return what a setting trains, with the first refinements that make more answers as they are served."""
-    best = shares_of(sample, setting)
+    best = sample.shares(setting)
     for refinement in refinements:
         if best is None or best.num_as_served == best.num_trained:
             break
-        variant = shares_of(sample, {**best.setting, **refinement})
+        variant = sample.shares({**best.setting, **refinement})
         if variant is not None and variant.is_better_than(best):
             best = variant
     return best

@@ -108,6 +108,15 @@ class TemplateFacts:
         }
 
 
+def learned_by(recipe: SFTRecipe) -> tuple[object, ...]:
+    """Return the settings of a recipe beside its tokenizer on which the facts of its chat template depend."""
+    settings = recipe.chat_preprocessing
+    if settings is None:
+        return ()
+    is_full, has_forms = settings.loss_mode == "full", bool(settings.fields_on_auto)
+    return recipe.packing.mode, settings.assistant_markers, is_full, has_forms, recipe.trims_thought_openings
+
+
 def constants_of(template: ChatTemplate) -> list[str]:
     """Return the texts that a template may look for in what turns say, the longest first."""
     constants = {node.value.strip() for node in template.tree().find_all(nodes.Const) if isinstance(node.value, str)}
