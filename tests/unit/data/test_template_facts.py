@@ -136,5 +136,4 @@ def test_a_stage_with_another_setting_has_the_facts_that_it_would_learn(
 
     made = stage.with_recipe(changed)
 
-    assert made.facts == TemplateFacts.of_recipe(changed, made.tokenizer)
-    assert made.identity() == load_stage(changed.model_dump_json()).identity()
+    assert made.facts == TemplateFacts.of_recipe(changed, load_tokenizer(changed.tokenizer))

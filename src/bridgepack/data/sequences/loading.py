@@ -14,7 +14,7 @@ from bridgepack.data.reading.inputs import file_stamp
 from bridgepack.data.reading.rows import RowRead
 from bridgepack.data.sequences.encoder import encoder_of, texts_of_rows
 from bridgepack.data.sequences.encoding import Encoder
-from bridgepack.data.templates.facts import TemplateFacts, learned_by
+from bridgepack.data.templates.facts import TemplateFacts
 from bridgepack.data.templates.identity import identity_of
 from bridgepack.data.templates.variables import refuse_unread_variables
 from bridgepack.data.tokenizers.engines import MIN_INPUT_BYTES, REFERENCE, EngineReport, check_texts, use_engine
@@ -143,13 +143,10 @@ class LoadedStage:
         Raises:
             TokenizerError: the tokenizer cannot do what the recipe asks.
         """
-        tokenizer, kwargs, facts = self.tokenizer, recipe.tokenizer.chat_template_kwargs, self.facts
+        tokenizer, kwargs = self.tokenizer, recipe.tokenizer.chat_template_kwargs
         if kwargs != self.recipe.tokenizer.chat_template_kwargs:
             tokenizer = tokenizer.with_template_kwargs(kwargs)
-        if tokenizer is not self.tokenizer or learned_by(recipe) != learned_by(self.recipe):
-            facts = TemplateFacts.of_recipe(recipe, tokenizer)
-        encoder = encoder_of(recipe.resolve(), tokenizer, facts)
-        return replace(self, recipe=recipe, tokenizer=tokenizer, facts=facts, encoder=encoder)
+        return self.of(recipe, tokenizer, self.engine)
 
     def batches(self, rows: Iterable[RowRead], *, first_row: int, max_text_bytes: int) -> Iterator[TokenBatch]:
         """Yield the sequences of consecutive rows, from `read_range`, in batches whose limits do not affect them.

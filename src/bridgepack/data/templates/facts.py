@@ -82,13 +82,24 @@ class TemplateFacts:
 
     @classmethod
     def of_recipe(cls, recipe: SFTRecipe, tokenizer: ChatTokenizer) -> Self | None:
-        """Return the facts of a recipe's chat template; None if no row is a chat; raises as `of`."""
-        if recipe.chat_preprocessing is None:
+        """Return the facts of a recipe's chat template, learned once; None if no row is a chat; raises as `of`."""
+        settings = recipe.chat_preprocessing
+        if settings is None:
             return None
-        settings = recipe.applied_preprocessing.of_kind("chat")
-        assert isinstance(settings, ChatPreprocessing)
-        is_offline = recipe.packing.mode == "offline"
-        return cls.of(tokenizer, settings, decides_forms=is_offline, trims_openings=recipe.trims_thought_openings)
+        is_offline, markers = recipe.packing.mode == "offline", settings.assistant_markers
+        key = (
+            is_offline,
+            None if markers is None else markers.model_dump_json(),
+            settings.loss_mode == "full",
+            bool(settings.fields_on_auto),
+            recipe.trims_thought_openings,
+        )
+        if key not in tokenizer.learned:
+            trims_openings = recipe.trims_thought_openings
+            facts = cls.of(tokenizer, settings, decides_forms=is_offline, trims_openings=trims_openings)
+            tokenizer.learned[key] = facts
+        known_facts: Self = tokenizer.learned[key]
+        return known_facts
 
     def as_json(self) -> dict[str, Any]:
         """Return what a template writes and reads, for manifest and preview; forms and trimmed openings stand beside.
@@ -106,15 +117,6 @@ class TemplateFacts:
             "generation_prompt": self.generation_prompt,
             "thought_fields": dict(self.thought_fields),
         }
-
-
-def learned_by(recipe: SFTRecipe) -> tuple[object, ...]:
-    """Return the settings of a recipe beside its tokenizer on which the facts of its chat template depend."""
-    settings = recipe.chat_preprocessing
-    if settings is None:
-        return ()
-    is_full, has_forms = settings.loss_mode == "full", bool(settings.fields_on_auto)
-    return recipe.packing.mode, settings.assistant_markers, is_full, has_forms, recipe.trims_thought_openings
 
 
 def constants_of(template: ChatTemplate) -> list[str]:

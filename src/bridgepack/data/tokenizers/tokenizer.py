@@ -3,7 +3,7 @@
 import datetime
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from pathlib import Path
@@ -45,6 +45,7 @@ class ChatTokenizer:
         loses_text: it loses text that its own tokenizer.json preserves.
         engine: encodes texts.
         lost_flags: added tokens whose flags Megatron-Core's wrapper changes and a server does not.
+        learned: what others learned of its template, by the settings on which that depends.
     """
 
     engine: Engine
@@ -67,6 +68,7 @@ class ChatTokenizer:
             self.backend.no_truncation()
             self.backend.no_padding()
         self.config = config
+        self.learned: dict[Hashable, Any] = {}
         self.chat_template: str | None = template if isinstance(template, str) and template else None
         self._template_names = ", ".join(template) if isinstance(template, Mapping) else ""
         self.use_reference_engine()
@@ -149,8 +151,7 @@ class ChatTokenizer:
 
         Some releases of transformers add a list of the others.
         """
-        texts: Mapping[str, Any] = self._tokenizer.special_tokens_map
-        return texts
+        return dict(self._tokenizer.special_tokens_map)
 
     @property
     def template_variables(self) -> dict[str, Any]:
@@ -242,6 +243,7 @@ class ChatTokenizer:
         """Return the same tokenizer with other template variables of the recipe."""
         tokenizer = copy(self)
         tokenizer.__dict__.pop("template", None)
+        tokenizer.learned = {}
         tokenizer.config = self.config.model_copy(update={"chat_template_kwargs": dict(template_kwargs)})
         return tokenizer
 
