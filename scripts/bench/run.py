@@ -69,7 +69,7 @@ def _tree(text: str) -> tuple[str, Path]:
 
 
 def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
+    if not (text.isascii() and text.isdecimal()) or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text}; it must be 1 or more")
     return int(text)
 

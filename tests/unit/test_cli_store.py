@@ -94,6 +94,8 @@ def test_folder_in_place_of_a_file_is_named_and_removed(folder: Path, command: C
     [
         (("store", "prune"), "no selection given; use --unused, --older-than or --max-size."),
         (("store", "prune", "--older-than", "soon"), "'soon' is not a time span"),
+        (("store", "prune", "--older-than", "٣d"), "'٣d' is not a time span"),
+        (("store", "prune", "--older-than", "3\u017f"), "is not a time span"),
         (("store", "prune", "--max-size", "much"), "--max-size is 'much'; allowed: a number with K, M, G or T"),
         (("store", "list", "--store", "nowhere"), "'nowhere' does not exist. Name the folder with --store"),
         (("store", "list", "--store", "s3://b/x"), "'s3://b/x' is a URL; give a local path."),

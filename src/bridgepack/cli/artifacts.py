@@ -67,7 +67,7 @@ def repack(
 
 @click.command()
 @click.argument("artifact", type=PlaceOption())
-@click.option("--pack", type=int, metavar="N", help="Show this pack of the split, counted from 0.")
+@click.option("--pack", type=Count(minimum=0), metavar="N", help="Show this pack of the split, counted from 0.")
 @click.option("--split", type=click.Choice(["training", "validation"]), help="Split of the pack (default: training).")
 @click.option("--limit", type=Count(), help="Maximum sequences to show of the pack (default: all).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

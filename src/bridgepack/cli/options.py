@@ -9,12 +9,13 @@ from typing import Any
 import click
 
 from bridgepack.cli.completion import complete_field
+from bridgepack.records.words import is_whole_number
 from bridgepack.reporting.progress import TerminalProgress
 
 _QUIET = "bridgepack.quiet"
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _MAX_DIGITS = 18  # of 64 bits
-_AGE = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])", re.IGNORECASE)
+_AGE = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])", re.IGNORECASE | re.ASCII)
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
@@ -45,7 +46,7 @@ class PlaceOption(PathOption):
 
 
 class Count(click.IntRange):
-    """A whole number with a lower bound; digits only, because Python also accepts `1_0` and `-0`."""
+    """A whole number with a lower bound; digits only."""
 
     name = "N"
 
@@ -56,7 +57,7 @@ class Count(click.IntRange):
     def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> int:
         """Return the number."""
         text = str(value)
-        is_number = text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS
+        is_number = is_whole_number(text) and len(text) <= _MAX_DIGITS
         if not is_number or int(text) < self._minimum:
             self.fail(f"{value!r} is not a whole number of at least {self._minimum}.", parameter, context)
         return int(text)

@@ -183,8 +183,9 @@ def _ask(wish: dict[str, Any]) -> dict[str, Any]:
     return {
         "model": model,
         "data": None if data == _DATA and not is_there else data,
-        "num_gpus": wish["num_gpus"] or click.prompt("GPUs", type=click.IntRange(min=1), default=gpus or 8, err=True),
-        "seq_length": wish["seq_length"] or click.prompt("Tokens per pack", type=int, default=size, err=True),
+        "num_gpus": wish["num_gpus"] or click.prompt("GPUs", type=Count(), default=gpus or 8, err=True),
+        "seq_length": wish["seq_length"]
+        or click.prompt("Tokens per pack", type=Count(minimum=2), default=size, err=True),
         "name": wish["name"] or click.prompt("Name of the recipe", default=name, err=True),
     }
 

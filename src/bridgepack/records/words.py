@@ -20,9 +20,14 @@ def kind_of(value: Any) -> str:
     return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 
 
+def is_whole_number(text: str) -> bool:
+    """Return whether a text is digits of ASCII alone; Python also reads `1_0` and digits of other scripts."""
+    return text.isascii() and text.isdecimal()
+
+
 def index_in(count: int, text: str) -> int | None:
     """Return the index from 0 that a text writes of so many items; None if it is none of theirs."""
     digits = text.lstrip("0")
-    if not text.isdecimal() or len(digits) > len(str(count)):  # Python reads no number of 4,301 digits
+    if not is_whole_number(text) or len(digits) > len(str(count)):  # Python reads no number of 4,301 digits
         return None
     return index if (index := int(digits or "0")) < count else None

@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 
 from bridgepack.bridge.imports import import_host
 from bridgepack.errors import ConfigError
+from bridgepack.records.words import is_whole_number
 
 _STOP, _APPROVED, _TOLD, _SEEN, _DONE = "stop", "approved", "told", "seen", "done"
 #: Timeout for all processes to join: nodes start and read Python from slow disks.
@@ -217,7 +218,7 @@ def _number(environment: Mapping[str, str], *names: str, default: int) -> int:
     for name in names:
         text = environment.get(name)
         if text:
-            if not text.isdecimal():
+            if not is_whole_number(text):
                 raise ConfigError(f"{name} is {text!r}; allowed: a whole number. The launcher sets it; do not set it.")
             return int(text)
     return default

@@ -27,7 +27,7 @@ from bridgepack.config.cluster.values import (
 )
 from bridgepack.config.section import Section
 
-_GRES_GPUS = re.compile(r"(?:^|,)\s*gpu(?::[^:,]+)??(?::(\d+))?(?:\([^)]*\))?\s*(?=,|$)")
+_GRES_GPUS = re.compile(r"(?:^|,)\s*gpu(?::[^:,]+)??(?::(\d+))?(?:\([^)]*\))?\s*(?=,|$)", re.ASCII)
 
 
 class LocalTunnel(Section):

@@ -9,9 +9,9 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 
 from bridgepack.errors import ConfigError
 
-_SLURM_TIME = re.compile(r"(\d+|\d+:[0-5]\d|\d+:[0-5]?\d:[0-5]?\d|\d+-\d+(:[0-5]?\d){0,2}|UNLIMITED|INFINITE)", re.I)
-_ARRAY = re.compile(r"\d+(-\d+(:\d+)?)?(,\d+(-\d+(:\d+)?)?)*(%\d+)?")
-_JOB = re.compile(r"\d+(_\d+)?|[a-z_]+://[^/]*/\d+(_\d+)?(/.*)?")
+_SLURM_TIME = re.compile(r"(?ia)(\d+|\d+:[0-5]\d|\d+:[0-5]?\d:[0-5]?\d|\d+-\d+(:[0-5]?\d){0,2}|UNLIMITED|INFINITE)")
+_ARRAY = re.compile(r"\d+(-\d+(:\d+)?)?(,\d+(-\d+(:\d+)?)?)*(%\d+)?", re.ASCII)
+_JOB = re.compile(r"\d+(_\d+)?|[a-z_]+://[^/]*/\d+(_\d+)?(/.*)?", re.ASCII)
 _ABSOLUTE = re.compile(r"/.*", re.DOTALL)
 #: `${env:NAME}`, the launch's own reference, which is replaced before a shell sees the text.
 REFERENCE = re.compile(r"\$\{env:[^}]*\}")

@@ -24,10 +24,10 @@ _SPLIT_NAMES = {
 }
 _SPLIT_ORDER = (TRAIN, VALIDATION, TEST)
 _FIRST_WORD = re.compile(r"[a-z]+")
-_SIZED_NAME = re.compile(r"(?:training|validation)_(?P<size>[1-9]\d*)\.(?:(?:idx\.)?(?:parquet|pq)|npy)")
-_SIZED_METADATA = re.compile(r"[1-9]\d*_metadata\.jsonl")
+_SIZED_NAME = re.compile(r"(?:training|validation)_(?P<size>[1-9]\d*)\.(?:(?:idx\.)?(?:parquet|pq)|npy)", re.ASCII)
+_SIZED_METADATA = re.compile(r"[1-9]\d*_metadata\.jsonl", re.ASCII)
 #: The host reads None as a multiple of 1.
-_MULTIPLE = re.compile(r"pad_seq_to_mult(?P<multiple>[1-9]\d*|None)(?:_|$)")
+_MULTIPLE = re.compile(r"pad_seq_to_mult(?P<multiple>[1-9]\d*|None)(?:_|$)", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

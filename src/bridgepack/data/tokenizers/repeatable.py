@@ -113,7 +113,7 @@ class AddressCheck:
             text = function(*arguments, **keywords)
             if not keywords and len(arguments) == 1 and type(arguments[0]) is str:  # made of a text alone
                 return text
-            return self(text) if isinstance(text, str) and ("0x" in text or "0X" in text) else text
+            return self(text)
 
         return result_checked
 

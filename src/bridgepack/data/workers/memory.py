@@ -12,7 +12,7 @@ from bridgepack.errors import ConfigError
 #: Fraction of the free memory that a build uses by default.
 _SHARE = 0.75
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE | re.ASCII)
 #: Longest part of a text that is no size which a message repeats.
 _MAX_SHOWN = 80
 #: Memory of the build without its workers: the plan of some million sequences, and ranges in flight.

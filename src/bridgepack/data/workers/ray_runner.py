@@ -25,7 +25,7 @@ _MAX_RETRIES = 3
 #: Tasks in flight, and results waiting for their turn, per task that can run at a time.
 _MAX_IN_FLIGHT, _MAX_UNREAD = 2, 4
 ADDRESS_VARIABLE = "RAY_ADDRESS"
-_ADDRESS = re.compile(r"(?P<host>[^\s:/]+|\[[0-9a-fA-F:]+\]):(?P<port>\d{1,5})")
+_ADDRESS = re.compile(r"(?P<host>[^\s:/]+|\[[0-9a-fA-F:]+\]):(?P<port>\d{1,5})", re.ASCII)
 _INSTALL = 'In a clone of bridgepack: pip install -e ".[ray]"'
 _CONNECT_S = 10.0
 #: How long the head may be silent; Ray itself waits for a minute, and then ends the process with exit code 1.
