@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 from bridgepack.config.document import stated_values
 from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.config.write import TOML_HEADER, YAML_HEADER, recipe_schema
+from bridgepack.config.write import TOML_HEADER, YAML_HEADER, cluster_schema, recipe_schema
 from tests.support.messages import mentions
 from tests.support.small_builds import CLI, Command, write_json_lines
 
@@ -228,6 +228,7 @@ def test_schema(command: Command) -> None:
     written = command("recipes", "schema", "--output", "schema.json")
 
     assert json.loads(printed.output) == recipe_schema()
+    assert json.loads(command("recipes", "schema", "--cluster").output) == cluster_schema()
     assert (written.code, written.output) == (0, "")
     assert json.loads(Path("schema.json").read_text(encoding="utf-8")) == recipe_schema()
 

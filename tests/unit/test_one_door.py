@@ -78,6 +78,7 @@ DOORS: dict[str, Callable[[str], Any]] = {
     "recipes show mine.yaml --artifact packed": lambda _: bridgepack.resolve_recipe("mine.yaml", artifact="packed"),
     "recipes layouts": lambda _: bridgepack.list_layouts(),
     "recipes schema": lambda _: bridgepack.recipe_schema(),
+    "recipes schema --cluster": lambda _: bridgepack.recipe_schema(cluster=True),
     "new mine --model Qwen/Qwen3-8B --num-gpus 8 --seq-length 4096 --dry-run": lambda _: (
         bridgepack.new_recipe("mine", **NEW).text  # type: ignore[arg-type]
     ),
@@ -270,6 +271,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any] | type, ...]] = {
     "losses": (bridgepack.losses,),
     "recipes list": (bridgepack.list_recipes,),
     "recipes show": (bridgepack.resolve_recipe,),
+    "recipes schema": (bridgepack.recipe_schema,),
     "store list": (bridgepack.list_store,),
     "store prune": (bridgepack.prune_store,),
     "store verify": (bridgepack.verify_store,),
@@ -286,7 +288,12 @@ def test_an_option_has_one_name_on_the_command_line_and_in_python(words: str) ->
 
     told = {name for name in options - OF_THE_SCREEN - OTHER_FORMS.keys() if name[2:].replace("-", "_") in arguments}
     unlike = options - OF_THE_SCREEN - OTHER_FORMS.keys() - told
-    assert unlike <= {"inspect": {"--limit"}, "check": {"--output"}, "prove training": {"--output"}}.get(words, set())
+    assert unlike <= {
+        "inspect": {"--limit"},
+        "check": {"--output"},
+        "prove training": {"--output"},
+        "recipes schema": {"--output"},
+    }.get(words, set())
 
 
 def test_the_command_line_may_import_only_the_api_and_what_prints() -> None:

@@ -16,7 +16,7 @@ from bridgepack.config.load import CatalogueEntry, catalogue
 from bridgepack.config.load import load_recipe as load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.starting import Wish, write_new
-from bridgepack.config.write import recipe_to_toml, recipe_to_yaml, schema_text, written_values
+from bridgepack.config.write import cluster_schema, recipe_to_toml, recipe_to_yaml, schema_text, written_values
 from bridgepack.planning.detecting import detect_data_or_files, detect_sets, require_data
 from bridgepack.planning.fitting import Fit, fitted_batch, why_not_here
 from bridgepack.planning.folders import entries_of
@@ -258,9 +258,9 @@ def recipes_like(model: str) -> Sequence[SFTRecipe]:
     return [entry.recipe for entry in entries_of(catalogue(), model) if entry.recipe]
 
 
-def recipe_schema() -> str:
-    """Return the JSON Schema of recipe files, as text.
+def recipe_schema(*, cluster: bool = False) -> str:
+    """Return the JSON Schema of recipe files, as text; with `cluster`, that of cluster files.
 
     Example: `json.loads(bridgepack.recipe_schema())["properties"]`.
     """
-    return schema_text()
+    return schema_text(cluster_schema() if cluster else None)

@@ -204,11 +204,13 @@ def layouts(as_json: bool) -> int:
 
 
 @recipes.command()
+@click.option("--cluster", is_flag=True, help="Print the schema of cluster files.")
 @click.option("--output", "-o", type=PathOption("FILE"), help="Write the schema to this file.")
-def schema(output: Path | None) -> int:
+def schema(cluster: bool, output: Path | None) -> int:
     """Print the JSON Schema of recipe files."""
-    with api.staged_report(output, api.recipe_schema()):
+    text = api.recipe_schema(cluster=cluster)
+    with api.staged_report(output, text):
         pass
     if output is None:
-        echo(api.recipe_schema().rstrip("\n"))
+        echo(text.rstrip("\n"))
     return CLEAN

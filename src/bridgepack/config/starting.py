@@ -13,6 +13,7 @@ from bridgepack.config.editing.yaml_text import block_lines
 from bridgepack.config.layouts.detect import Detection
 from bridgepack.config.load import CatalogueEntry
 from bridgepack.config.reading import RECIPE_SUFFIX
+from bridgepack.config.recipe.preprocessing import PREPROCESSING_KINDS
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.write import YAML_HEADER, written_values
 from bridgepack.errors import ConfigError
@@ -23,8 +24,7 @@ type MethodKind = Literal["full", "lora", "dora"]
 SHIPPED_MARKS = ("_sft_", "_peft_")
 #: Words of a hub id that do not distinguish architectures.
 _WORDS_OF_VARIANTS = frozenset({"instruct", "it", "chat", "base", "bf16", "meta", "nvidia"})
-_DECIMAL = re.compile(r"(?<=\d)p(?=\d)")
-_PREFIX, _CONFIG_SUFFIX = "bridge:", "_config"
+_DECIMAL, _PREFIX, _CONFIG_SUFFIX = re.compile(r"(?<=\d)p(?=\d)"), "bridge:", "_config"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -178,7 +178,6 @@ _COMMENTS: Mapping[str, str] = MappingProxyType(
         "data.layout.ignore": "identifiers, labels and copies, which are not read; other unread columns are reported",
         "data.validation_fraction": "fraction of the rows set aside for evaluation",
         "tokenizer.name_or_path": "a Hugging Face id or a folder; the tokenizer of the model",
-        "preprocessing.kind": "or prompt_completion, or text, or tokenized",
         "preprocessing.loss_mode": "trained tokens: all assistant turns; or last_turn, or full",
         "preprocessing.message_weights": "turns that the data marks as untrained are not trained",
         "preprocessing.over_long": "conversations longer than a pack; or truncate, split, or error",
@@ -220,7 +219,7 @@ def commented_yaml(
 
 
 def _own_comments(recipe: SFTRecipe) -> dict[str, str]:
-    topology, size = recipe.parallelism, recipe.packing.packed_sequence_size
+    topology, size, kind = recipe.parallelism, recipe.packing.packed_sequence_size, recipe.preprocessing.kind
     assert topology.num_gpus is not None
     assert recipe.model is not None
     ranks = topology.ranks_of_copy
@@ -233,8 +232,9 @@ def _own_comments(recipe: SFTRecipe) -> dict[str, str]:
     if recipe.checkpoint.pretrained == recipe.model.name:
         weights = "the model's weights, which Megatron-Bridge reads as they are"
     return {
-        **(documents if recipe.preprocessing.kind == "text" else {}),
-        "method.kind": f"or {', or '.join(kind for kind in _METHODS if kind != recipe.method.kind)}",
+        "preprocessing.kind": f"or {', or '.join(other for other in PREPROCESSING_KINDS if other != kind)}",
+        **(documents if kind == "text" else {}),
+        "method.kind": f"or {', or '.join(other for other in _METHODS if other != recipe.method.kind)}",
         "model.name": base if "/" in recipe.model.name else f"a recipe of Megatron-Bridge: {base}",
         "parallelism.context_parallel_size": f"{size // topology.context_parallel_size:,} tokens per rank",
         "parallelism.num_gpus": f"data-parallel copies: {topology.num_gpus // ranks}, each on {ranks}",

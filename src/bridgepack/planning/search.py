@@ -124,7 +124,9 @@ class Search:
         smallest = min(sizes)
         layouts_of_size = [layout for layout, _ in self._ways if smallest % self._multiple(layout) == 0]
         least = min((self.memory(layout, smallest).total_gb for layout in layouts_of_size), default=math.inf)
-        because = self._limits.because
+        because, cure = self._limits.because, "Use more GPUs, or larger ones."
+        if self.recipe.method.kind == "full":
+            cure = "Use more GPUs, larger ones, or adapters: method.kind lora, for `new` --method lora."
         if least <= self.gpu.budget_gb:
             return (
                 f"--num-gpus is {self.num_gpus}; a step of {self._step_tokens:,} tokens has fewer packs than these "
@@ -134,8 +136,7 @@ class Search:
         return (
             f"--num-gpus is {self.num_gpus}; {self.shape.num_weights / 1e9:.1f} billion weights take {least:,.0f} GB "
             f"of each {self.gpu.name} by estimate, in the best layout with packs of {smallest:,} tokens; allowed: at "
-            f"most {self.gpu.budget_gb:.0f} GB{because and f'; {because}'}. Use more GPUs, larger ones, or "
-            "method.kind lora."
+            f"most {self.gpu.budget_gb:.0f} GB{because and f'; {because}'}. {cure}"
         )
 
     def _pack(self, size: int, multiple: int) -> PackedLengths:

@@ -266,6 +266,11 @@ def test_the_layout_of_the_data_is_written(
     assert stated_values(recipe.data.layout) == (layout or {"kind": "chat", "messages": [{"from_column": "dialog"}]})
     assert recipe.preprocessing.kind == recipe.data.layout.kind
     assert "  layout: # " in text
+    (comment,) = (
+        line.partition(" # or ")[2] for line in text.splitlines() if line.startswith("  kind: ") and "chat" in line
+    )
+    others = {"chat", "prompt_completion", "text", "tokenized"} - {recipe.preprocessing.kind}
+    assert sorted(comment.split(", or ")) == sorted(others)
     assert all(len(line.partition(" # ")[0]) <= 120 for line in text.splitlines())
     assert _with_data(entries, data, "none")[0].data.layout is None
 
