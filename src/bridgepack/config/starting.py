@@ -232,9 +232,9 @@ def _own_comments(recipe: SFTRecipe) -> dict[str, str]:
     if recipe.checkpoint.pretrained == recipe.model.name:
         weights = "the model's weights, which Megatron-Bridge reads as they are"
     return {
-        "preprocessing.kind": f"or {', or '.join(other for other in PREPROCESSING_KINDS if other != kind)}",
+        "preprocessing.kind": f"or {', or '.join(name for name in PREPROCESSING_KINDS if name != kind)}",
         **(documents if kind == "text" else {}),
-        "method.kind": f"or {', or '.join(other for other in _METHODS if other != recipe.method.kind)}",
+        "method.kind": f"or {', or '.join(name for name in _METHODS if name != recipe.method.kind)}",
         "model.name": base if "/" in recipe.model.name else f"a recipe of Megatron-Bridge: {base}",
         "parallelism.context_parallel_size": f"{size // topology.context_parallel_size:,} tokens per rank",
         "parallelism.num_gpus": f"data-parallel copies: {topology.num_gpus // ranks}, each on {ranks}",

@@ -538,22 +538,23 @@ def test_unknown_columns() -> None:
     ],
 )
 def test_hints_are_the_whole_remedy(row: dict[str, Any], kind: str, hint: str) -> None:
-    assert layout_hint(row, kind) == f"; set data.layout to {hint}"
+    assert mentions(layout_hint(row, kind), f"; add {hint} to data.layout")
+    assert mentions(layout_hint(row, kind, ["{kind: text}"]), f"; set data.layout to [{{kind: text}}, {hint}],")
 
 
 @pytest.mark.parametrize(
     ("row", "kind", "hint"),
     [
-        ({"text": "It rained all night."}, "chat", "; set layout: {kind: text} on its source"),
+        ({"text": "It rained all night."}, "chat", "; make its file a source of its own, with layout: {kind: text}"),
         (
             {"dialog": openai_turns(*FOUR)},
             "prompt_completion",
-            "; set layout: {kind: chat, messages: [{from_column: dialog}]} on its source",
+            "; make its file a source of its own, with layout: {kind: chat, messages: [{from_column: dialog}]}",
         ),
         (
             {"messages": openai_turns(*FOUR)},
             "text",
-            "; set layout: {kind: chat, messages: [{from_column: messages}]} on",
+            "; make its file a source of its own, with layout: {kind: chat, messages: [{from_column: messages}]}",
         ),
         (
             {"text": "[INST] Hi [/INST] Hello"},

@@ -2,12 +2,14 @@
 
 import gzip
 import json
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from ruamel.yaml import YAML
 
 from bridgepack.config.recipe.fingerprint import fingerprint_of_manifest
 from bridgepack.data.artifact.artifact import Artifact
@@ -84,7 +86,7 @@ def test_a_list_of_which_none_fits_names_all(tmp_path: Path, chatml_tokenizer: P
     parts = [[{"from_column": name}] for name in ("messages", "asked with care")]
     data = {"train": str(path), "layout": [{"kind": "chat", "messages": messages} for messages in parts]}
 
-    with pytest.raises(DataError, match=r"none of messages, asked .*care; .*: text; set layout"):
+    with pytest.raises(DataError, match=r"none of messages, asked .*care; .*: text; make its"):
         build(_recipe("", chatml_tokenizer, data=data), tmp_path / "out")
 
 
@@ -124,6 +126,50 @@ def test_a_later_file_of_another_shape_drops_its_rows_by_name(tmp_path: Path, ch
     assert {Path(row.file).name for row in dropped} == {"b.jsonl"}
     assert all(mentions(row.detail, "is read as messages", "first rows") for row in dropped)
     assert len(dropped) == 3
+
+
+def _cure_of(artifact: Path) -> str:
+    (detail,) = {row.detail for row in iter_dropped_rows(Artifact(artifact))}
+    return detail.partition("first rows are; ")[2]
+
+
+def _layout_in(cure: str) -> Any:
+    """Return the layout that a cure says to write, as it would be read from a recipe."""
+    text = cure[min(cure.index(mark) for mark in "[{" if mark in cure) :]
+    depths = accumulate((mark in "{[") - (mark in "}]") for mark in text)
+    return YAML(typ="safe").load(text[: next(index for index, depth in enumerate(depths) if depth == 0) + 1])
+
+
+def test_the_cure_of_a_later_file_of_another_shape_keeps_the_rows_of_the_first(
+    tmp_path: Path, chatml_tokenizer: Path
+) -> None:
+    write_json_lines(tmp_path / "data" / "a.jsonl", CHATS)
+    write_json_lines(tmp_path / "data" / "b.jsonl", PAIRS)
+    questions = write_json_lines(tmp_path / "c.jsonl", [{"question": "Why?", "answer": "It is so."}])
+    recipe = _recipe(tmp_path / "data", chatml_tokenizer)
+    build(recipe, tmp_path / "out")
+    cure = _cure_of(tmp_path / "out")
+    sources = [{"path": str(tmp_path / "data"), "layout": _layout_in(cure)}, str(questions)]
+
+    alone = build(recipe.override({"data.layout": _layout_in(cure)}), tmp_path / "alone").manifest
+    beside_another = build(_recipe(sources, chatml_tokenizer), tmp_path / "two").manifest
+
+    assert mentions(cure, "set data.layout to ", "layout of its source")
+    assert (alone.splits[0].statistics.num_sequences, alone.splits[0].drops) == (7, {})
+    assert (beside_another.splits[0].statistics.num_sequences, beside_another.splits[0].drops) == (8, {})
+
+
+def test_the_cure_of_a_later_file_of_another_kind_gives_it_a_source(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    chats = write_json_lines(tmp_path / "data" / "a.jsonl", CHATS)
+    documents = write_json_lines(tmp_path / "data" / "b.jsonl", [{"text": "It rained all night."}])
+    build(_recipe(tmp_path / "data", chatml_tokenizer), tmp_path / "out")
+    cure = _cure_of(tmp_path / "out")
+
+    sources = [str(chats), {"path": str(documents), "layout": _layout_in(cure)}]
+    manifest = build(_recipe(sources, chatml_tokenizer), tmp_path / "followed").manifest
+
+    assert mentions(cure, "source of its own", "layout: {kind: text}")
+    assert (manifest.splits[0].statistics.num_sequences, manifest.splits[0].drops) == (5, {})
 
 
 @pytest.mark.parametrize("first", [b"", b"\n\n", b"{broken\n[1, 2]\n{}\n"])

@@ -114,7 +114,7 @@ def test_a_document_without_a_text_is_dropped_by_name(tmp_path: Path, chatml_tok
         (6, "missing_field"),
     ]
     details = {drop.row: drop.detail for drop in manifest.splits[0].drop_examples}
-    assert mentions(details[6], "text is missing; ", ": body; ", "set data.layout to {kind: text, text: '{body}'}")
+    assert mentions(details[6], "text is missing; ", ": body; ", "add {kind: text, text: '{body}'} to data.layout")
     small.assert_balanced(manifest)
 
 

@@ -401,7 +401,11 @@ def test_rows_that_lose_something_are_dropped_or_stop_the_build(tmp_path: Path, 
 @pytest.mark.parametrize(
     ("row", "kind", "cure"),
     [
-        ({"question": "Who?", "answer": "I."}, "chat", r"set data.layout to \{kind: chat, messages: \[\{role: user, c"),
+        (
+            {"question": "Who?", "answer": "I."},
+            "chat",
+            r"add \{kind: chat, messages: \[\{role: user, .* to data.layout",
+        ),
         (
             {"instruction": "Say.", "input": "", "output": "I."},
             "prompt_completion",
@@ -411,7 +415,7 @@ def test_rows_that_lose_something_are_dropped_or_stop_the_build(tmp_path: Path, 
         (
             {"dialog": [{"role": "assistant", "content": "Hi."}]},
             "prompt_completion",
-            r"set layout: \{kind: chat, messages: \[\{from_column: dialog\}\]\} on its source",
+            r"source of its own, with layout: \{kind: chat, messages: \[\{from_column: dialog\}\]\}",
         ),
     ],
 )

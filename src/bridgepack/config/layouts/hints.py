@@ -1,6 +1,6 @@
 """The layout that would read a dropped row, as the end of its message."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -14,13 +14,15 @@ from bridgepack.errors import ConfigError
 _RENDERED = "; its text is a rendered chat: split it at its turns into a column named messages"
 
 
-def layout_hint(row: Mapping[str, Any], kind: str = "chat") -> str:
+def layout_hint(row: Mapping[str, Any], kind: str = "chat", detection_texts: Sequence[str] = ()) -> str:
     """Return which layout would read a row under a kind of preprocessing; empty if that is unclear.
 
-    {"question": "2 + 2?", "answer": "4"} -> `; set data.layout to {kind: chat, messages: [...]}`
-    {"text": "A document."} among chats   -> `; set layout: {kind: text} on its source`
+    {"question": "2 + 2?", "answer": "4"} -> `; add {kind: chat, messages: [...]} to data.layout, as a list, or ..`
+    {"text": "A document."} among chats   -> `; make its file a source of its own, with layout: {kind: text}`
+
+    `detection_texts` are the layouts that were detected for its source, as text; () where the recipe has layouts.
     """
-    return _hint(_Row(profile_of(row), row), kind)
+    return _hint(_Row(profile_of(row), row), kind, tuple(detection_texts))
 
 
 class _Row:
@@ -37,7 +39,7 @@ class _Row:
 
 
 @lru_cache(maxsize=64)
-def _hint(row: _Row, kind: str) -> str:
+def _hint(row: _Row, kind: str, detection_texts: tuple[str, ...]) -> str:
     try:
         layout = detect([row.row]).layout
     except ConfigError:
@@ -46,8 +48,11 @@ def _hint(row: _Row, kind: str) -> str:
     if kind == "prompt_completion":
         layout = as_prompt_completion(layout) or layout
     if layout.kind != kind:
-        return f"; set layout: {as_flow(layout)} on its source"
-    return f"; set data.layout to {as_flow(layout)}"
+        return f"; make its file a source of its own, with layout: {as_flow(layout)}"
+    if not detection_texts:
+        return f"; add {as_flow(layout)} to data.layout, as a list, or to layout of its source"
+    entries = ", ".join([*detection_texts, as_flow(layout)])
+    return f"; set data.layout to [{entries}], or layout of its source if it is one of several"
 
 
 def as_prompt_completion(layout: AnyLayout) -> AnyLayout | None:

@@ -1,11 +1,13 @@
 """Rows as the data has them -> rows with the columns that encoders read, and what nobody reads."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
 from bridgepack.config.layouts.contents import is_empty
 from bridgepack.config.layouts.hints import layout_hint
+from bridgepack.config.layouts.sayings import as_flow
 from bridgepack.config.recipe.data import Source
 from bridgepack.config.recipe.layout import Column
 from bridgepack.config.recipe.readings import Reading, written_reading
@@ -45,6 +47,10 @@ class RowReader:
         """What a row's tokens, drops and unread columns depend on, beside its bytes: how its source is read."""
         how = self.reading
         return [how.to_dict(), how.is_written, how.strips_spaces]
+
+    @cached_property
+    def _detection_texts(self) -> list[str]:
+        return [] if self.reading.is_written else [as_flow(layout) for layout in self.reading.layouts]
 
     @property
     def kind(self) -> str:
@@ -116,7 +122,7 @@ class RowReader:
 
     def _nothing_fits(self, row: Mapping[str, Any]) -> RowError:
         names = list(dict.fromkeys(maker.needs for maker in self._makers))
-        hint = layout_hint(row, self.kind)
+        hint = layout_hint(row, self.kind, self._detection_texts)
         if not self.reading.is_written:
             hint = f"; its source is read as {' or '.join(self.reading.names)}, as its first rows are{hint}"
         if not names[1:]:
