@@ -12,6 +12,7 @@ from bridgepack.api import check, inspect, report
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.reading import lines as line_blocks
+from bridgepack.data.sequences.over_long import HistoryCut
 from bridgepack.proof.diff.diff import diff_artifacts
 from bridgepack.proof.mask_check import check_masks
 from bridgepack.proof.masks.masks import MaskOptions
@@ -99,6 +100,11 @@ def test_trace_inspect_and_diff_know_the_row(tmp_path: Path, tokenizer: Path, ac
     assert f"cut on purpose, preprocessing.over_long {action}" in page
     same = diff_artifacts(built.output, built.output).splits[0]
     assert (same.num_unchanged, same.num_lost, same.num_gained) == (1 + len(numbers), 0, 0)
+
+
+@pytest.mark.parametrize("cut", [HistoryCut(0, 1), HistoryCut(1, 2), HistoryCut(1287, 2574), HistoryCut(1_000_000, 0)])
+def test_what_was_cut_is_read_again_from_the_ledger(cut: HistoryCut) -> None:
+    assert HistoryCut.of_detail(cut.detail(4096)) == cut
 
 
 def test_a_row_without_an_equal_piece_is_packed_in_part_but_loses_nothing(tmp_path: Path, tokenizer: Path) -> None:
