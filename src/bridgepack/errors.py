@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +25,11 @@ class Problem:
     file: str = ""
     line: int | None = None
     code: str = ""
+
+
+def text_of_mistakes(messages: Sequence[str]) -> str:
+    """Return one message as it is, several as a list."""
+    return messages[0] if len(messages) == 1 else "\n  ".join([f"{len(messages)} fields are wrong:", *messages])
 
 
 def unusable(error: OSError) -> str:

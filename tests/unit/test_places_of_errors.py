@@ -104,6 +104,25 @@ def test_what_the_file_does_not_say_has_no_line_in_it() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "line"),
+    [
+        ("a.toml", 'name = "a"\n\n[data\n', 3),
+        ("line 9.toml", 'name = "line 8"\ntrain = [\n', None),
+        ("line 9.yaml", "", None),
+        ("a.yaml", f"name: a\n{'line 7 ' * 40}: 1\n", None),
+        ("a.py", "def a_recipe():\n    return (\n", 2),
+        ("b.py", "def a_recipe():\n    raise ValueError('line 77 of the table')\n", None),
+    ],
+)
+def test_a_line_is_that_of_the_parser_whatever_the_text_says(name: str, text: str, line: int | None) -> None:
+    Path(name).write_text(text)
+
+    problem = _problem(name)
+
+    assert (problem.file, problem.line) == (name, line)
+
+
 def test_errors_of_python_recipes_say_their_file() -> None:
     texts = {
         "fails.py": "def fails_recipe():\n    return 1 / 0\n",

@@ -7,7 +7,7 @@ from bridgepack.bridge.locations import line_of
 from bridgepack.bridge.targets import Target
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.records import Change, Finding, RunConfig
-from bridgepack.records.messages import paths_in, with_user_paths
+from bridgepack.records.messages import literals_in, paths_in, with_user_paths
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,14 +34,14 @@ class UserTerms:
         if config is None:
             return finding
         is_on_setting = bool(paths_in(finding.where))
+        names = [*map(config.user_path, paths_in(finding.where))] or literals_in(finding.where)
         finding = finding.with_user_paths(config.user_path)
         if target.recipe is not None:
             finding = replace(finding, changes=tuple(_with_related_fields(finding.changes, target.recipe)))
-        paths = finding.where.split(", ")
-        is_on_field = target.recipe is not None and paths[0].partition(".")[0] in SFTRecipe.model_fields
+        is_on_field = target.recipe is not None and names[0].partition(".")[0] in SFTRecipe.model_fields
         if target.file is None or not (is_on_setting or is_on_field):
             return finding
-        return replace(finding, file=str(target.file), line=line_of(target.file, paths))
+        return replace(finding, file=str(target.file), line=line_of(target.file, names))
 
 
 def _with_related_fields(changes: Sequence[Change], recipe: SFTRecipe) -> Iterator[Change]:

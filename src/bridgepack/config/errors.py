@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from bridgepack.config.section import meanings_of
-from bridgepack.errors import ConfigError, Problem
+from bridgepack.errors import ConfigError, Problem, text_of_mistakes
 from bridgepack.records.words import kind_of
 
 #: Prefix of location parts that select one type of a source; see `config.recipe.sources`.
@@ -200,8 +200,7 @@ def config_error(
         if not _is_echo(detail):
             problems.setdefault(key, (place, []))[1].append(detail)
     lines = {place.path: _line(place, details, content, option, model) for place, details in problems.values()}
-    text = f"{len(lines)} fields are wrong:\n" + "\n".join(f"  {line}" for line in lines.values())
-    wrong = ConfigError(next(iter(lines.values())) if len(lines) == 1 else text)
+    wrong = ConfigError(text_of_mistakes([*lines.values()]))
     wrong.problems = tuple(Problem(field=_field_of(path, line), message=line) for path, line in lines.items())
     return wrong
 

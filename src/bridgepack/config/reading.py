@@ -32,6 +32,8 @@ _MAX_KEY_CHARACTERS = 1_000
 #: Maximum characters read of a file with a similar name, to see what it holds.
 _BEGINNING_CHARACTERS = 1 << 16
 RECIPE_SUFFIX = "_recipe"
+#: Where `tomllib` says the line, which its errors have as data from Python 3.14 on.
+_TOML_LINE = re.compile(r"\(at line (\d+), column \d+\)$")
 #: What ruamel.yaml says of a duplicate key beside the key and the lines.
 _OF_DUPLICATES = re.compile(r' with value ".*" \(original value: ".*"\)| To suppress this check see: .*')
 FORMS = "FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION or a name from `bridgepack recipes list`"
@@ -119,7 +121,8 @@ def read_sections(path: Path, *, content: str = "recipe", fields: str = "name, d
         try:
             values = tomllib.loads(text) if path.suffix.lower() == ".toml" else _parse_yaml(text, str(path))
         except (ValueError, RecursionError) as error:
-            raise ConfigError(f"{content} {str(path)!r} is not TOML: {_reason(error)}. Correct that line.") from None
+            text, mark = f"{content} {str(path)!r} is not TOML: {_reason(error)}.", _TOML_LINE.search(str(error))
+            raise _at_line(f"{text} Correct that line.", int(mark[1]) if mark else None) from None
         _refuse_oversized(values, str(path))
         if not isinstance(values, Mapping):
             state = "empty" if values is None else f"{kind_of(values)}"
@@ -129,14 +132,19 @@ def read_sections(path: Path, *, content: str = "recipe", fields: str = "name, d
 
 @contextlib.contextmanager
 def written_in(path: Path) -> Iterator[None]:
-    """Add the file to errors raised inside, and the line if their text names one."""
+    """Add the file to errors raised inside."""
     try:
         yield
     except ConfigError as error:
-        lines = [] if error.problems else re.findall(r"\bline (\d+)", str(error))
-        problems = error.problems or (Problem(message=str(error), line=int(lines[-1]) if lines else None),)
+        problems = error.problems or (Problem(message=str(error)),)
         error.problems = tuple(replace(problem, file=problem.file or str(path)) for problem in problems)
         raise
+
+
+def _at_line(message: str, line: int | None) -> ConfigError:
+    error = ConfigError(message)
+    error.problems = () if line is None else (Problem(message=message, line=line),)
+    return error
 
 
 def _neighbours(path: Path, mark: str = "") -> str:
@@ -168,9 +176,7 @@ def _parse_yaml(text: str, where: str) -> Any:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         line = None if mark is None else int(mark.line) + 1
         place = "" if line is None or f"line {line}," in message[:300] else f" (line {line})"
-        wrong = ConfigError(f"{where} is not YAML: {message[:300]}{place}. Correct it.")
-        wrong.problems = (Problem(message=str(wrong), line=line),)
-        raise wrong from None
+        raise _at_line(f"{where} is not YAML: {message[:300]}{place}. Correct it.", line) from None
     return values
 
 
@@ -284,4 +290,6 @@ def run_user_code(step: Callable[[], Any], where: str) -> Any:
     except ValidationError as error:
         raise config_error(error, SFTRecipe) from None
     except (Exception, SystemExit) as error:
-        raise ConfigError(f"recipe {where!r} failed: {type(error).__name__}: {error}. Correct its code.") from error
+        line = error.lineno if isinstance(error, SyntaxError) and error.filename == where else None
+        text = f"recipe {where!r} failed: {type(error).__name__}: {error}. Correct its code."
+        raise _at_line(text, line) from error

@@ -64,6 +64,11 @@ def paths_in(text: str) -> tuple[str, ...]:
     return text.paths if isinstance(text, Message) else ()
 
 
+def literals_in(text: str) -> list[str]:
+    """Return the literal parts of a text, such as the places that `join` made one of."""
+    return [part for part in text.parts if isinstance(part, str)] if isinstance(text, Message) else [text]
+
+
 def setting(*paths: str) -> Message:
     """Return the message that is the name of a setting of the host, or of several."""
     return Message(SettingNames(paths)) if paths else Message()

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from bridgepack import __version__
 from bridgepack.bridge.locations import SETTINGS_SUFFIXES, line_of
-from bridgepack.errors import Problem
+from bridgepack.errors import Problem, text_of_mistakes
 from bridgepack.records import Finding, HostVerdict
 from bridgepack.records.words import count_text
 from bridgepack.reporting.results.checks import check_blocks
@@ -66,15 +66,15 @@ def problems_of(error: BaseException, target: str = "") -> tuple[Problem, ...]:
 
 def text_with_lines(error: BaseException) -> str:
     """Return the text of an error, each problem of a file after the file and its line there."""
-    text = str(error)
-    for problem in problems_of(error):
-        line = "" if problem.line is None else f":{problem.line}"
-        is_said = line == "" and problem.file in problem.message
-        place = f"{problem.file}{line}: " if problem.file and not is_said else ""
-        if text == problem.message:
-            return place + text
-        text = text.replace(f"\n  {problem.message}", f"\n  {place}{problem.message}", 1)
-    return text
+    text, problems = str(error), problems_of(error)
+    is_told_by_problems = text == text_of_mistakes([problem.message for problem in problems])
+    return text_of_mistakes([_with_place(problem) for problem in problems]) if is_told_by_problems else text
+
+
+def _with_place(problem: Problem) -> str:
+    line = "" if problem.line is None else f":{problem.line}"
+    is_said = line == "" and problem.file in problem.message
+    return f"{problem.file}{line}: {problem.message}" if problem.file and not is_said else problem.message
 
 
 def _locate(problem: Problem, file: str) -> Problem:

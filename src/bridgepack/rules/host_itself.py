@@ -30,5 +30,5 @@ def refused_by_the_host_itself(verdict: HostVerdict) -> Found:
         accepted_values = f"what {host} accepts on {verdict.world_size} GPUs ({verdict.place})"
         if not verdict.place:
             accepted_values = f"what {host} can be given ({verdict.stage})"
-        where = join(map(setting, verdict.where)) if verdict.place else place(", ".join(verdict.where))
+        where = join(map(setting, verdict.where)) if verdict.place else join(map(place, verdict.where))
         yield wrong(where or place("the run"), verdict.reason, accepted_values)

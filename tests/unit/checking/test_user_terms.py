@@ -44,3 +44,15 @@ def test_gpus_that_do_not_divide_are_at_the_size_in_the_way(sizes: dict[str, int
 
     assert (finding.severity, finding.where, finding.line) == ("error", f"parallelism.{field}", 1)
     assert finding.found.startswith("8 GPUs with ")
+
+
+def test_a_key_with_a_comma_is_on_its_own_line(tmp_path: Path) -> None:
+    model = {"name": "qwen3_8b_sft_config"}
+    recipe = {**RECIPE, "model": model, "bridge_overrides": {"model": {"num_layers": 3, "a, b": 1}}}
+    file = tmp_path / "mine.yaml"
+    file.write_text(json.dumps(recipe, indent=1), encoding="utf-8")
+    line = next(number for number, text in enumerate(file.read_text().splitlines(), 1) if '"a, b"' in text)
+
+    (finding,) = (item for item in check_target(file, CheckOptions()).findings if "a, b" in item.where)
+
+    assert (finding.where, finding.line) == ("bridge_overrides.model.a, b", line)
