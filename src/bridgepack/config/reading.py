@@ -121,8 +121,9 @@ def read_sections(path: Path, *, content: str = "recipe", fields: str = "name, d
         try:
             values = tomllib.loads(text) if path.suffix.lower() == ".toml" else _parse_yaml(text, str(path))
         except (ValueError, RecursionError) as error:
-            text, mark = f"{content} {str(path)!r} is not TOML: {_reason(error)}.", _TOML_LINE.search(str(error))
-            raise _at_line(f"{text} Correct that line.", int(mark[1]) if mark else None) from None
+            line = _TOML_LINE.search(str(error))
+            message = f"{content} {str(path)!r} is not TOML: {_reason(error)}. Correct that line."
+            raise _at_line(message, int(line[1]) if line else None) from None
         _refuse_oversized(values, str(path))
         if not isinstance(values, Mapping):
             state = "empty" if values is None else f"{kind_of(values)}"

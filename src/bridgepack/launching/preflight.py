@@ -29,7 +29,8 @@ from bridgepack.config.errors import quote
 from bridgepack.config.load import parse_overrides
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError, LaunchRefusedError
-from bridgepack.reporting.formats import render_report
+from bridgepack.reporting.results.checks import check_blocks
+from bridgepack.reporting.screen import screen
 
 # nemo-run 0.11 parses `Optional[X]` on its command line, but not `X | None`.
 OptionalText = Optional[str]  # noqa: UP045
@@ -138,9 +139,8 @@ class PreflightPlugin(Plugin):  # type: ignore[misc]
         place_name = f"{target.place}, on {world_size} GPU{'s' if world_size > 1 else ''}"
         if report.fails(strict=self.strict):
             raise LaunchRefusedError(f"nothing was submitted: the check of {place_name} fails.", report, _OPTIONS)
-        text = render_report(report).rstrip("\n")
-        summary = text.rpartition("\n\n")[2]
-        say(f"preflight: {place_name}\n{text if report.num_warnings else summary}")
+        *blocks, verdict = check_blocks(report, shows_advice=False)
+        say(f"preflight: {place_name}\n{screen([*blocks, verdict] if report.num_warnings else [verdict])}")
 
 
 with_types(PreflightPlugin.__init__)

@@ -180,6 +180,4 @@ def _part_of(prove: Callable[[], PartReport]) -> PartProof:
         report = prove()
     except BridgepackError as error:
         return PartProof(outcome="could not run", detail=str(error))
-    name = report.artifact if isinstance(report, VerifyReport) else report.target
-    detail = report.headline().removeprefix(f"{name}: ")
-    return PartProof(outcome=_OUTCOMES[report.outcome], detail=detail, report=report)
+    return PartProof(outcome=_OUTCOMES[report.outcome], detail=report.summary(), report=report)

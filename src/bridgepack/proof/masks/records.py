@@ -134,9 +134,13 @@ class MaskReport(ComparedRows):
     notes: tuple[str, ...] = ()
 
     def headline(self) -> str:
-        """Return what came out, in one line."""
+        """Return what came out of which target, in one line."""
+        return f"{self.target}: {self.summary()}"
+
+    def summary(self) -> str:
+        """Return what came out, without the target."""
         agreement = f"{self.num_agreed:,} of {count_text(self.num_sequences, 'sequence')} confirmed"
-        return f"{self.target}: {self.outcome}; {agreement}, {self.num_with_findings:,} with findings"
+        return f"{self.outcome}; {agreement}, {self.num_with_findings:,} with findings"
 
     @property
     def outcome(self) -> Outcome:

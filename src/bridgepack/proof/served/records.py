@@ -43,11 +43,15 @@ class ServedReport(ComparedRows):
     lost_flags: tuple[LostFlags, ...] = ()
 
     def headline(self) -> str:
-        """Return what came out, in one line."""
+        """Return what came out of which target, in one line."""
+        return f"{self.target}: {self.summary()}"
+
+    def summary(self) -> str:
+        """Return what came out, without the target."""
         num_differing = sum(count.num_answers for count in self.record.differing)
         tokens = ", ".join(f"{token.token!r} loses its flags" for token in self.lost_flags)
         counts = f"{num_differing:,} of {count_text(self.record.num_answers, 'answer')} differ"
-        return f"{self.target}: {self.outcome}; {counts}{f'; {tokens}' if tokens else ''}"
+        return f"{self.outcome}; {counts}{f'; {tokens}' if tokens else ''}"
 
     @property
     def outcome(self) -> Literal["equal", "differs", "could not run"]:

@@ -80,9 +80,13 @@ class VerifyReport(Result):
     notes: tuple[str, ...] = ()
 
     def headline(self) -> str:
-        """Return what came out, in one line."""
+        """Return what came out of which target, in one line."""
+        return f"{self.artifact}: {self.summary()}"
+
+    def summary(self) -> str:
+        """Return what came out, without the target."""
         amount = f"{self.num_packs_compared:,} of {count_text(self.num_packs, 'pack')} compared"
-        return f"{self.artifact}: {self.outcome}; {amount}, {self.num_packs_different:,} differ"
+        return f"{self.outcome}; {amount}, {self.num_packs_different:,} differ"
 
     @property
     def outcome(self) -> Outcome:
