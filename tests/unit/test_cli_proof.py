@@ -131,7 +131,15 @@ def test_diff(artifact: Path, tmp_path: Path, command: Command) -> None:
         (("trace", "--rank", "1", "--pack", "1"), "--rank needs --step"),
         (("trace", "--step", "0"), "'0' is not a whole number of at least 1."),
         (("trace", "--step", "1_0"), "'1_0' is not a whole number of at least 1."),
-        (("trace", "--step", "1", "--world-size", "3"), "train.global_batch_size is 4; allowed: multiples of"),
+        (("trace", "--step", "1", "--world-size", "3"), "batch.global_batch_size is 4; allowed: multiples of"),
+        (
+            ("trace", "--step", "1", "--set", "batch.global_batch_size=64"),
+            "batch.global_batch_size is 64; allowed: ",
+        ),
+        (
+            ("trace", "--step", "1", "--set", "bridge_overrides.dataset.seed=-1"),
+            "bridge_overrides.dataset.seed is -1; allowed: 0 to 4294967295",
+        ),
         (("trace", "--step", "1", "--bridge-version", "new"), "new"),
         (("trace", "--step", "1", "--set", "batch.size=3"), "batch.size"),
         (("trace", "--step", "1", "--recipe", "no-such.yaml"), "no-such.yaml"),

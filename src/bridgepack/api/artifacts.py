@@ -13,6 +13,7 @@ from bridgepack.proof.packs import RunOptions, TracedRun, opened_artifact, recor
 from bridgepack.proof.trace.records import PackTrace, SourceTrace, StepTrace
 from bridgepack.proof.trace.trace import parse_source, trace_pack, trace_source, trace_step
 from bridgepack.records import TRAIN
+from bridgepack.records.messages import user_paths_in_errors
 
 
 @overload
@@ -89,9 +90,10 @@ def trace(
     if rank is not None and step is None:
         raise ConfigError(f"rank is {rank}; the packs of a rank depend on the step. Give step too.")
     traced_run = TracedRun(opened_artifact(artifact_place(artifact)), stated_options(RunOptions, run, "trace"))
-    if source is not None:
-        return trace_source(traced_run, *parse_source(source), limit=limit)
-    if step is None:
-        assert pack is not None
-        return trace_pack(traced_run, split, pack, limit=limit)
-    return trace_step(traced_run, split, step, rank=rank, pack=pack)
+    with user_paths_in_errors(traced_run.user_path):
+        if source is not None:
+            return trace_source(traced_run, *parse_source(source), limit=limit)
+        if step is None:
+            assert pack is not None
+            return trace_pack(traced_run, split, pack, limit=limit)
+        return trace_step(traced_run, split, step, rank=rank, pack=pack)

@@ -159,8 +159,12 @@ def _training_values(values: _Values, num_samples: int) -> dict[str, Any]:
     epochs, loader = values.value("train.num_epochs"), _loader(values)
     if epochs is not None and loader != "batch":
         raise ConfigError(
-            f"train.num_epochs is {epochs} with dataset.dataloader_type {loader}; allowed: batch, as only its loader "
-            "counts epochs, and training does not start. Set one of them."
+            say(
+                "{train.num_epochs} is {epochs} with {dataset.dataloader_type} {loader}; allowed: batch, as only its "
+                "loader counts epochs, and training does not start. Set one of them.",
+                epochs=epochs,
+                loader=loader,
+            )
         )
     drops_last = epochs is None and values.flag("dataset.drop_last", default=values.host_default("dataset.drop_last"))
     return {"drop_last": drops_last, "num_steps": _num_steps(values, num_samples)}
@@ -208,7 +212,7 @@ def _seed(values: _Values, max_samples: int | None) -> int:
     if values.flat.get("dataset.seed", seed) is None:
         if max_samples is not None:
             raise ConfigError(
-                "dataset.seed is null with a limit of packs, so each rank draws different ones. Set a seed."
+                say("{dataset.seed} is null with a limit of packs, so each rank draws different ones. Set a seed.")
             )
         return values.integer("rng.seed", values.host_default("rng.seed"))
     return values.integer("dataset.seed", seed)
@@ -226,7 +230,9 @@ def _num_steps(values: _Values, num_samples: int) -> int | None:
     if epochs is not None:
         num_steps = epochs * math.ceil(num_samples / size)
         if not math.isfinite(num_steps):
-            raise ConfigError(f"train.num_epochs is {epochs}; allowed: finite numbers. Set it to 1.")
+            raise ConfigError(
+                say("{train.num_epochs} is {epochs}; allowed: finite numbers. Set it to 1.", epochs=epochs)
+            )
         return math.ceil(num_steps)
     if samples is not None:
         return samples // size

@@ -26,7 +26,7 @@ from bridgepack.planning.estimate import cost_of
 from bridgepack.planning.shape import ModelShape, model_shape, shape_of_run
 from bridgepack.proof.packs import recorded_recipe
 from bridgepack.records import TRAIN, BalanceRecord, RunConfig, StepRatios, Waiting
-from bridgepack.records.messages import join, say, with_user_paths
+from bridgepack.records.messages import join, say, user_paths_in_errors
 from bridgepack.replay.settings import ReplaySettings
 
 #: Cost of a token, and windows, as in `BalanceRecord`.
@@ -55,13 +55,11 @@ def balance_for(recipe: SFTRecipe) -> BalanceRecord | None:
             "for its ranks. Set it, or set packing.balance.kind to none.",
             field="parallelism.num_gpus",
         )
-    try:
+    with user_paths_in_errors(lambda path: config_of_recipe(recipe).user_path(path)):
         settings = replay_settings(recipe, num_packs={TRAIN: _MANY}, world_size=None, version=recipe.release.bridge)
         why_not = _why_not(settings)
         if why_not is not None:
             raise ConfigError(join([why_not, "Set packing.balance.kind to none."], ". "))
-    except ConfigError as error:
-        raise ConfigError(with_user_paths(error.args[0], config_of_recipe(recipe).user_path)) from None
     if balance.kind == "within_batch" and settings.global_batch_size == settings.topology.data_parallel_size:
         raise ConfigError(
             f"packing.balance.kind is within_batch, and each of the {settings.global_batch_size} packs of a step has a "

@@ -23,7 +23,7 @@ from bridgepack.planning.limits import limits_of
 from bridgepack.planning.online import OnlinePacking
 from bridgepack.planning.search import Search
 from bridgepack.planning.shape import ModelShape, model_shape
-from bridgepack.records.messages import with_user_paths
+from bridgepack.records.messages import user_paths_in_errors
 from bridgepack.records.results import Result
 
 #: Pack sizes that are compared, in addition to the recipe's.
@@ -252,11 +252,8 @@ def _plan_values(wish: Wish) -> tuple[dict[str, Any], float]:
     """Return the values of the best plan, and its memory per GPU in GB."""
     values: dict[str, Any] = {"model": {"name": wish.model}, "tokenizer": {"name_or_path": wish.model}}
     recipe = recipe_for(wish, values)
-    try:
+    with user_paths_in_errors(lambda path: "--model" if path == "model.name" else path):
         model_shape(recipe)
-    except ConfigError as error:
-        option = {"model.name": "--model"}
-        raise ConfigError(with_user_paths(error.args[0], lambda path: option.get(path, path))) from None
     runtime = np.full(_NUM_SEQUENCES, max(wish.seq_length // _PER_PACK, 1))
     lengths = Lengths(runtime=runtime, share=1 / _NUM_SEQUENCES, origin="")
     gpu = gpu_by_name(DEFAULT_GPU)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bridgepack.bridge.recipe import config_of_recipe
 from bridgepack.bridge.replay_settings import evaluation_schedule, replay_settings, stated_world_size
 from bridgepack.bridge.targets import load_target
 from bridgepack.config.load import load_recipe
@@ -146,6 +147,11 @@ class TracedRun:
     def has_world_size(self) -> bool:
         """Whether the number of the run's processes is known."""
         return self.options.world_size is not None or stated_world_size(self.source) is not None
+
+    def user_path(self, path: str) -> str:
+        """Return the name that a setting of the host has in the recipe or the config."""
+        config = config_of_recipe(self.source) if isinstance(self.source, SFTRecipe) else self.source
+        return config.user_path(path)
 
     def order(self, split: str) -> PackOrder:
         """Return the order of a split's packs.

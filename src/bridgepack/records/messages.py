@@ -1,10 +1,13 @@
 """Texts that know which of their parts are settings, so that a reader sees the names that the user's file has."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from string import Formatter
 from typing import Any
+
+from bridgepack.errors import BridgepackError
 
 #: Between several settings of one reference in a template.
 _AND = " & "
@@ -57,6 +60,16 @@ def _text(parts: Iterable[str | SettingNames], user_path: Callable[[str], str]) 
 def with_user_paths(text: str, user_path: Callable[[str], str]) -> str:
     """Return a text with the user's name of each setting that it names; a text that is no message stays as it is."""
     return _text(text.parts, user_path) if isinstance(text, Message) else text
+
+
+@contextmanager
+def user_paths_in_errors(user_path: Callable[[str], str]) -> Iterator[None]:
+    """Name settings as the user does in errors that are raised inside."""
+    try:
+        yield
+    except BridgepackError as error:
+        error.args = tuple(with_user_paths(text, user_path) for text in error.args)
+        raise
 
 
 def paths_in(text: str) -> tuple[str, ...]:

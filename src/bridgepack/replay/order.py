@@ -11,6 +11,7 @@ import numpy as np
 
 from bridgepack.errors import ConfigError
 from bridgepack.geometry import IntArray
+from bridgepack.records.messages import say
 from bridgepack.replay.samplers import FILLER, make_sampler, shuffled_epochs
 from bridgepack.replay.settings import ReplaySettings
 
@@ -96,8 +97,12 @@ class PackOrder:
             draws = list(draws[0].reshape(-1, self.settings.micro_batch_size))
         if not all(map(len, draws)):
             raise ConfigError(
-                f"dataset.drop_last is false with dataloader_type single; the last packs give data-parallel rank "
-                f"{data_parallel_rank} nothing at step {step}, and Megatron-Bridge stops. Set drop_last to true."
+                say(
+                    "{dataset.drop_last} is false with {dataset.dataloader_type} single; the last packs give "
+                    "data-parallel rank {rank} nothing at step {step}, and Megatron-Bridge stops. Set it to true.",
+                    rank=data_parallel_rank,
+                    step=step,
+                )
             )
         return tuple(self._packs_of(draw) for draw in draws)
 

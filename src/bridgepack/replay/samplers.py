@@ -14,6 +14,7 @@ import numpy as np
 
 from bridgepack.errors import ConfigError
 from bridgepack.geometry import IntArray
+from bridgepack.records.messages import say, setting
 from bridgepack.replay.settings import ReplaySettings
 
 #: From this size, torch draws 64 bits per element.
@@ -127,10 +128,15 @@ class Sampler(ABC):
         num_draws = self._num_draws(rank, num_consumed)
         if num_draws == 0:
             raise ConfigError(
-                f"train.global_batch_size is {self._settings.global_batch_size}; megatron-bridge "
-                f"{self._settings.version} hangs with {num_consumed} of {self._settings.num_samples} packs consumed: "
-                "its sampler has no batch left and is asked forever. Resume from another checkpoint, or with the "
-                "batch size of this one."
+                say(
+                    "{train.global_batch_size} is {size}; megatron-bridge {version} hangs with {num_consumed} of "
+                    "{total} packs consumed: its sampler has no batch left and is asked forever. Resume from another "
+                    "checkpoint, or with the batch size of this one.",
+                    size=self._settings.global_batch_size,
+                    version=self._settings.version,
+                    num_consumed=num_consumed,
+                    total=self._settings.num_samples,
+                )
             )
         return Pass(consumed=num_consumed, first_draw=first_draw, num_draws=num_draws)
 
@@ -195,17 +201,26 @@ class SequentialSampler(Sampler):
         num_left = self._settings.num_samples - num_consumed
         if num_left <= 0:
             raise ConfigError(
-                f"{num_consumed} packs are consumed and the run has {self._settings.num_samples}; Megatron-Bridge "
-                "stops: dataloader_type single reads them only once. Set it to batch."
+                say(
+                    "{num_consumed} packs are consumed and the run has {total}; Megatron-Bridge stops: "
+                    "{dataset.dataloader_type} single reads them only once. Set it to batch.",
+                    num_consumed=num_consumed,
+                    total=self._settings.num_samples,
+                )
             )
         unit = self._settings.packs_per_pass
         if self._settings.drop_last:
             return num_left // unit
         if self._settings.host.refuses_uneven_rest and self._data_parallel_size > 1 and num_left % unit:
             raise ConfigError(
-                f"dataset.drop_last is false with dataloader_type single; Megatron-Bridge refuses {num_left} packs, as "
-                f"{unit} at a time do not share them among {self._data_parallel_size} data-parallel ranks evenly. Set "
-                "drop_last to true."
+                say(
+                    "{dataset.drop_last} is false with {dataset.dataloader_type} single; Megatron-Bridge refuses "
+                    "{num_left} packs, as {unit} at a time do not share them among {ranks} data-parallel ranks evenly. "
+                    "Set it to true.",
+                    num_left=num_left,
+                    unit=unit,
+                    ranks=self._data_parallel_size,
+                )
             )
         return -(-num_left // unit)
 
@@ -214,8 +229,11 @@ class SequentialSampler(Sampler):
 
     def _consumed_after(self, last: Pass) -> int:
         raise ConfigError(
-            f"dataset.dataloader_type is single; Megatron-Bridge stops after {last.next_draw} micro batches per rank, "
-            "having read the packs once. Set it to batch, or ask for fewer steps."
+            say(
+                "{dataset.dataloader_type} is single; Megatron-Bridge stops after {num_draws} micro batches per rank, "
+                "having read the packs once. Set it to batch, or ask for fewer steps.",
+                num_draws=last.next_draw,
+            )
         )
 
     def _samples_of(self, rank: int, pass_read: Pass) -> IntArray:
@@ -257,15 +275,26 @@ class CyclicSampler(Sampler):
         unit, total = self._settings.packs_per_pass, self._settings.num_samples
         if total < unit:
             raise ConfigError(
-                f"train.micro_batch_size is {self._settings.micro_batch_size} on {self._data_parallel_size} "
-                f"data-parallel ranks, {unit} packs at a time; allowed: at most the number of packs, {total}. "
-                "Training cannot start: lower it, or give more packs."
+                say(
+                    "{train.micro_batch_size} is {size} on {ranks} data-parallel ranks, {unit} packs at a time; "
+                    "allowed: at most the number of packs, {total}. Training cannot start: lower it, or give more "
+                    "packs.",
+                    size=self._settings.micro_batch_size,
+                    ranks=self._data_parallel_size,
+                    unit=unit,
+                    total=total,
+                )
             )
         epoch, offset = divmod(num_consumed, total // unit * unit)
         if offset % unit:
             raise ConfigError(
-                f"{num_consumed} packs are consumed; allowed with dataloader_type cyclic: a multiple of "
-                f"micro_batch_size x data-parallel size, {unit}, in the epoch. Resume with the checkpoint's sizes."
+                say(
+                    "{num_consumed} packs are consumed; allowed with {dataset.dataloader_type} cyclic: a multiple of "
+                    "{train.micro_batch_size} x data-parallel size, {unit}, in the epoch. Resume with the checkpoint's "
+                    "sizes.",
+                    num_consumed=num_consumed,
+                    unit=unit,
+                )
             )
         return epoch, offset
 
@@ -301,7 +330,11 @@ def _check_supply(settings: ReplaySettings) -> None:
     if is_looked_at and settings.drop_last and settings.num_samples < settings.global_batch_size:
         name = "validation.eval_global_batch_size" if settings.is_evaluation else "train.global_batch_size"
         raise ConfigError(
-            f"{name} is {settings.global_batch_size}; allowed: at most the number of packs, {settings.num_samples}. "
-            "Training cannot start: lower the batch (in a recipe batch.global_batch_size or batch.tokens_per_step), or "
-            "build more packs."
+            say(
+                "{name} is {size}; allowed: at most the number of packs, {num_packs}. Training cannot start: lower it "
+                "(a recipe's batch.tokens_per_step, if that sets it), or build more packs.",
+                name=setting(name),
+                size=settings.global_batch_size,
+                num_packs=settings.num_samples,
+            )
         )

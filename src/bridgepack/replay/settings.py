@@ -137,11 +137,16 @@ class ReplaySettings:
                 raise ConfigError(f"{name} is {value!r}; allowed: whole numbers from 0.")
         if self.loader not in LOADERS:
             raise ConfigError(
-                f"dataset.dataloader_type is {self.loader!r}; allowed: {', '.join(LOADERS)}. An external loader has "
-                "its own order, which bridgepack does not know."
+                say(
+                    "{dataset.dataloader_type} is {loader!r}; allowed: {loaders}. An external loader has its own "
+                    "order, which bridgepack does not know.",
+                    loader=self.loader,
+                    loaders=", ".join(LOADERS),
+                )
             )
         if not 0 <= self.seed <= _MAX_NUMPY_SEED:
-            raise ConfigError(f"dataset.seed is {self.seed}; allowed: 0 to {_MAX_NUMPY_SEED}, NumPy's seeds.")
+            template = "{dataset.seed} is {seed}; allowed: 0 to {most}, NumPy's seeds."
+            raise ConfigError(say(template, seed=self.seed, most=_MAX_NUMPY_SEED))
         self._check_batches()
 
     @property

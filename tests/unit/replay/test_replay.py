@@ -125,7 +125,10 @@ def test_settings_that_the_host_refuses(changes: dict[str, Any], message: str) -
         ({"num_packs": 1, "loader": "single"}, "train.global_batch_size is 2"),
         ({"num_packs": 1, "loader": "cyclic", "is_evaluation": True}, "2 packs at a time"),
         ({"loader": "single", "resume_step": 3}, "6 packs are consumed and the run has 5"),
-        ({"loader": "cyclic", "consumed_packs": 1}, "1 packs are consumed; allowed with dataloader_type cyclic"),
+        (
+            {"loader": "cyclic", "consumed_packs": 1},
+            "1 packs are consumed; allowed with dataset.dataloader_type cyclic",
+        ),
     ],
 )
 def test_runs_that_do_not_get_to_a_first_step(changes: dict[str, Any], message: str) -> None:
@@ -166,7 +169,7 @@ def test_an_uneven_rest_is_refused_since_0_7(num_packs: int, is_refused: bool) -
     settings: dict[str, Any] = {"loader": "single", "drop_last": False, "num_packs": num_packs}
     assert PackOrder(_settings(**settings)).packs_at(1, 0).tolist() == [0]
     if is_refused:
-        with pytest.raises(ConfigError, match=r"refuses 5 packs, as 2 at a time .* Set drop_last to true"):
+        with pytest.raises(ConfigError, match=r"refuses 5 packs, as 2 at a time .* Set it to true"):
             PackOrder(_settings(**settings, version="0.7.0"))
     else:
         assert PackOrder(_settings(**settings, version="0.7.0")).packs_at(3, 1).tolist() == [5]
