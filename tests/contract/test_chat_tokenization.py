@@ -34,7 +34,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jinja2.exceptions import TemplateError
 from transformers import AutoTokenizer
@@ -48,6 +48,7 @@ from bridgepack.errors import RowError
 from bridgepack.records import DropReason, LostKind
 from tests.support.carried_text import carried, faults
 from tests.support.conversations import rows
+from tests.support.examples import examples
 from tests.support.installed_host import host_release
 from tests.support.lost_flags import cured, with_flags
 from tests.support.read_rows import given_row, read_row
@@ -200,7 +201,7 @@ def test_plain_conversation(family_pairs: Pairs, mode: str) -> None:
 settings_of_pairs = st.tuples(st.sampled_from(LOSS_MODES), st.sampled_from((True, True, True, False)))
 
 
-@settings(deadline=None)
+@examples(1)
 @given(row=rows(), chosen=settings_of_pairs)
 def test_hostile_conversations(family_pairs: Pairs, row: Row, chosen: tuple[str, bool]) -> None:
     pair = family_pairs[chosen]
@@ -400,7 +401,7 @@ def pair_that_needs_a_user(bridge: ModuleType, tmp_path_factory: pytest.TempPath
     return ChatPair(folder, loss_mode="assistant", masks_control_tokens=False)
 
 
-@settings(deadline=None, max_examples=200)
+@examples(2)
 @given(row=rows())
 def test_hostile_prefixes_that_the_template_refuses(pair_that_needs_a_user: ChatPair, row: Row) -> None:
     pair = pair_that_needs_a_user

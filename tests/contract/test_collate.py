@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bridgepack.data.artifact.bridge_metadata import (
@@ -20,6 +20,7 @@ from bridgepack.data.artifact.bridge_metadata import (
 from bridgepack.errors import ArtifactError
 from bridgepack.records import PackedRow, SplitStatistics
 from bridgepack.replay.collate import CollateMetadata, CollateSettings, predict_batch
+from tests.support.examples import examples
 from tests.support.host_datasets import assert_same_batch, assert_same_batches, open_host_dataset
 from tests.support.installed_host import host_release
 from tests.support.packed_rows import EOS_TOKEN_ID, packed_rows, random_rows, write_shard
@@ -113,7 +114,7 @@ def _drawn_rows(draw: st.DrawFn) -> tuple[list[PackedRow], int, int]:
     return draw(st.lists(row, min_size=1, max_size=5)), packed_sequence_size, multiple
 
 
-@settings(deadline=None, max_examples=200)
+@examples(2)
 @given(drawn=_drawn_rows(), padding=st.sampled_from(PADDINGS), pad_seq_length_to_mult=st.integers(1, 128))
 def test_any_valid_rows(
     host_tokenizer: Any,
@@ -140,7 +141,7 @@ def test_any_valid_rows(
     assert_same_batch(predict_batch(rows, collate_settings), host_batch)
 
 
-@settings(deadline=None, max_examples=200)
+@examples(2)
 @given(lengths=st.lists(st.integers(1, 100), min_size=1, max_size=200), packed_sequence_size=st.integers(100, 300))
 def test_metadata_entry_is_the_host_s(lengths: list[int], packed_sequence_size: int) -> None:
     from megatron.bridge.data.packing.algorithms import create_packing_strategy

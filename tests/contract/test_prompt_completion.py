@@ -19,11 +19,12 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bridgepack.errors import RowError, TokenizerError
 from tests.support.conversations import json_values, texts
+from tests.support.examples import examples
 from tests.support.installed_host import host_release
 from tests.support.upstream_preprocessing import PromptCompletionPair, agreement, assert_same_rows, strided
 from tests.zoo.tokenizers import CHATML, NOT_SPACE_SENSITIVE, write_tokenizer
@@ -112,11 +113,13 @@ def _row_of_its_layout(row: Mapping[str, Any]) -> Mapping[str, Any]:
     return row
 
 
-@settings(deadline=None, max_examples=300)
+@examples(3)
 @given(row=st.one_of(pairs, columns, odd_columns), chosen=st.sampled_from([*_every_settings()]))
 def test_hostile_rows(folder: Path, row: Mapping[str, Any], chosen: Settings) -> None:
     pair = PromptCompletionPair(folder, **GSM8K, **chosen)
     (ours,) = pair.ours([row])
+    # a number is text here, and refused by the host
+    row = {name: json.dumps(value) if type(value) in (int, float) else value for name, value in row.items()}
     row = _row_of_its_layout(row)
     theirs = pair.host(row)
 

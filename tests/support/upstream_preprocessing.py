@@ -161,7 +161,7 @@ class PromptCompletionPair:
             return RowError("too_short", f"{len(ids)} tokens")
         refuses = host_release().refuses_untrained_completions and settings.loss_mode == "completion"
         has_columns = {settings.prompt_column, settings.completion_column} <= row.keys()
-        completion = row[settings.completion_column if has_columns else "completion"]
+        completion = str(row[settings.completion_column if has_columns else "completion"])
         has_completion = bool(completion.strip(" ") if settings.strip_whitespace else completion)
         if refuses and has_completion and not any(mask[1:]):
             return RowError(DropReason.NO_TRAINED_TOKEN, f"{len(ids)} tokens")

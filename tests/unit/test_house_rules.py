@@ -167,6 +167,22 @@ def test_names_say_what_they_hold() -> None:
     assert num_checked > 20_000
 
 
+def test_examples_are_multiples_of_the_profile() -> None:
+    """The quick tests draw a quarter of what CI draws, of every test: none says a number of its own."""
+    numbers, num_checked = [], 0
+    for path in sorted((PROJECT / "tests").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
+                num_checked += 1
+                keywords = [keyword for keyword in node.keywords if keyword.arg == "max_examples"]
+                is_of_hypothesis = ast.unparse(node.func).endswith("settings")
+                if is_of_hypothesis and any(isinstance(keyword.value, ast.Constant) for keyword in keywords):
+                    numbers.append(f"{path.relative_to(PROJECT)}:{node.lineno}")
+
+    assert numbers == []  # write @examples(MULTIPLE), of tests/support/examples.py
+    assert num_checked > 10_000
+
+
 def _sentences_asserted_in(test: ast.FunctionDef) -> Iterator[str]:
     """Yield texts with five words in a row in what a test asserts, or asks of an error's message."""
     for node in ast.walk(test):
