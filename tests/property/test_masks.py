@@ -16,7 +16,8 @@ from bridgepack.proof.masks.chats import MARKS, PREFIXES
 from bridgepack.proof.masks.prefixes import NO_PROMPT
 from tests.support.conversations import CONTROL_TOKENS, rows
 from tests.support.examples import examples
-from tests.support.judged_masks import JUDGED_FAMILIES, PROMPTED, Judged
+from tests.support.judged_masks import Judged
+from tests.zoo.judged import JUDGED_FAMILIES, PROMPTED
 from tests.zoo.tokenizers import AMBIGUOUS, Family
 
 #: Families whose mask, Megatron-Bridge's too, loses part of an answer that holds the template's own control tokens.

@@ -5,6 +5,7 @@ from pathlib import Path
 from tests.support import small_builds as small
 from tests.support import thoughtful
 from tests.support.thoughtful import said
+from tests.zoo import exchanges
 from tests.zoo.tokenizers import write_tokenizer
 
 
@@ -80,6 +81,6 @@ def cut(folder: Path) -> Path:
 def _thoughtful(folder: Path, rows: list[list[small.Row]], **sections: small.Row) -> Path:
     folder.mkdir(exist_ok=True)
     thoughtful.write_rows(folder / "train.jsonl", rows)
-    tokenizer = write_tokenizer(folder / "tokenizer", thoughtful.FAMILIES["exchanges"])
+    tokenizer = write_tokenizer(folder / "tokenizer", exchanges.FAMILIES["exchanges"])
     small.write_recipe(folder / "recipe.yaml", small.small_recipe("train.jsonl", tokenizer, **sections))
     return folder

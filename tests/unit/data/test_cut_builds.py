@@ -26,6 +26,7 @@ from tests.support import small_builds as small
 from tests.support import thoughtful
 from tests.support.thoughtful import said
 from tests.unit.data.test_split_builds import _assert_adds_up
+from tests.zoo import exchanges
 from tests.zoo.tokenizers import write_tokenizer
 
 CUTS = ["truncate_history", "split_exchanges"]
@@ -34,7 +35,7 @@ SYSTEM = said("system", "answer in one line")
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tokenizer(tmp_path_factory.mktemp("exchanges"), thoughtful.FAMILIES["exchanges"])
+    return write_tokenizer(tmp_path_factory.mktemp("exchanges"), exchanges.FAMILIES["exchanges"])
 
 
 def _exchange(number: int, num_words: int = 1) -> list[thoughtful.Message]:

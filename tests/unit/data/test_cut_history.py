@@ -26,6 +26,7 @@ from tests.support import thoughtful
 from tests.support.messages import mentions
 from tests.support.read_rows import encode_rows
 from tests.support.thoughtful import call, said
+from tests.zoo import exchanges
 from tests.zoo.tokenizers import write_tokenizer
 
 SYSTEM = said("system", "answer in one line")
@@ -41,7 +42,7 @@ CHAT = {"kind": "chat", "over_long": "truncate_history"}
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tokenizer(tmp_path_factory.mktemp("exchanges"), thoughtful.FAMILIES["exchanges"])
+    return write_tokenizer(tmp_path_factory.mktemp("exchanges"), exchanges.FAMILIES["exchanges"])
 
 
 def _encoded(tokenizer: Path, messages: Any, longest: int, **settings: Any) -> list[Encoded] | RowError:

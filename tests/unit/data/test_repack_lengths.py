@@ -20,6 +20,7 @@ from tests.support import small_builds as small
 from tests.support import thoughtful
 from tests.support.messages import mentions
 from tests.support.thoughtful import said
+from tests.zoo import exchanges
 from tests.zoo import tokenizers as families
 from tests.zoo.tokenizers import write_tokenizer
 
@@ -29,7 +30,7 @@ SYSTEM = said("system", "answer in one line")
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tokenizer(tmp_path_factory.mktemp("exchanges"), thoughtful.FAMILIES["exchanges"])
+    return write_tokenizer(tmp_path_factory.mktemp("exchanges"), exchanges.FAMILIES["exchanges"])
 
 
 def _conversation(number: int, num_exchanges: int) -> list[thoughtful.Message]:
@@ -131,7 +132,7 @@ def test_what_nobody_reads_is_counted_as_by_a_build(tmp_path: Path, tokenizer: P
         tmp_path / "picky",
         families.Family(
             name="picky",
-            template=thoughtful.EXCHANGES.replace(
+            template=exchanges.EXCHANGES.replace(
                 "{%- for message in messages -%}",
                 "{%- if messages | length == 5 -%}{{- raise_exception('five turns') -}}{%- endif -%}"
                 "{%- for message in messages -%}",

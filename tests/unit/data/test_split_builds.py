@@ -33,6 +33,7 @@ from tests.support import small_builds as small
 from tests.support import thoughtful
 from tests.support.messages import mentions
 from tests.support.thoughtful import AGENT, PLAIN, TWO_THOUGHTS, said
+from tests.zoo import exchanges
 from tests.zoo.tokenizers import write_tokenizer
 
 CHAT = {"kind": "chat", "split_conversations": "when_context_differs"}
@@ -42,7 +43,7 @@ LONG = [*TWO_THOUGHTS, said("user", "three"), said("assistant", "word " * 60, re
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tokenizer(tmp_path_factory.mktemp("exchanges"), thoughtful.FAMILIES["exchanges"])
+    return write_tokenizer(tmp_path_factory.mktemp("exchanges"), exchanges.FAMILIES["exchanges"])
 
 
 def _numbered(number: int, num_answers: int = 2) -> list[thoughtful.Message]:

@@ -17,6 +17,7 @@ from tests.support import thoughtful
 from tests.support.messages import mentions
 from tests.support.read_rows import encode_rows
 from tests.support.thoughtful import AGENT, PLAIN, TWO_THOUGHTS, said
+from tests.zoo import exchanges
 from tests.zoo.tokenizers import FAMILIES, Family, write_tokenizer
 
 WHEN = "when_context_differs"
@@ -25,11 +26,11 @@ SPLIT = {"split_conversations": WHEN}
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return {name: write_tokenizer(tmp_path_factory.mktemp(name), one) for name, one in thoughtful.FAMILIES.items()}
+    return {name: write_tokenizer(tmp_path_factory.mktemp(name), one) for name, one in exchanges.FAMILIES.items()}
 
 
 def _encoded(folder: Path, messages: Any, name: str = "exchanges", **settings: Any) -> list[Encoded] | RowError:
-    markers = thoughtful.FAMILIES[name].assistant_markers if name in thoughtful.FAMILIES else {}
+    markers = exchanges.FAMILIES[name].assistant_markers if name in exchanges.FAMILIES else {}
     chat = {**SPLIT, **({"assistant_markers": dict(markers)} if markers else {}), **settings}
     encoder = chat_encoder(load_tokenizer(TokenizerConfig(name_or_path=str(folder))), ChatPreprocessing(**chat))
     (made,) = encode_rows(encoder, [{"messages": messages}])
@@ -108,10 +109,10 @@ def test_turns_of_weight_0_get_no_piece_and_stay_untrained(folders: dict[str, Pa
 
 
 def test_a_row_of_which_the_template_refuses_a_part_is_dropped_with_its_reason(tmp_path: Path) -> None:
-    refusing = thoughtful.EXCHANGES.replace(
+    refusing = exchanges.EXCHANGES.replace(
         "{%- set seen", "{%- if messages | length < 3 -%}{{- raise_exception('too few') -}}{%- endif -%}{%- set seen", 1
     )
-    family = thoughtful.families.Family(name="refusing", template=refusing)
+    family = exchanges.families.Family(name="refusing", template=refusing)
 
     made = _encoded(write_tokenizer(tmp_path, family), TWO_THOUGHTS, "refusing")
 

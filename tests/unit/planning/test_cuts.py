@@ -17,6 +17,7 @@ from tests.support import small_builds as small
 from tests.support import thoughtful
 from tests.support.messages import mentions
 from tests.support.thoughtful import said
+from tests.zoo import exchanges
 from tests.zoo.tokenizers import write_tokenizer
 
 CUTS = ["truncate_history", "split_exchanges"]
@@ -24,7 +25,7 @@ CUTS = ["truncate_history", "split_exchanges"]
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tokenizer(tmp_path_factory.mktemp("exchanges"), thoughtful.FAMILIES["exchanges"])
+    return write_tokenizer(tmp_path_factory.mktemp("exchanges"), exchanges.FAMILIES["exchanges"])
 
 
 def _recipe(folder: Path, tokenizer: Path, action: str, size: int) -> Any:

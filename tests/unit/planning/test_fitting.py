@@ -30,6 +30,7 @@ from tests.support.small_builds import (
     write_json_lines,
 )
 from tests.support.thoughtful import TWO_THOUGHTS
+from tests.zoo import exchanges
 from tests.zoo.endless import GLM
 from tests.zoo.families import write_tokenizer
 from tests.zoo.tokenizers import write_tokenizer as write_family
@@ -237,7 +238,7 @@ def test_answers_are_trained_as_they_are_served_at_the_least_cost(
     tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch, family: str, is_split: bool
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    folder = write_family(tmp_path / "tokenizer", thoughtful.FAMILIES[family])
+    folder = write_family(tmp_path / "tokenizer", exchanges.FAMILIES[family])
     turns = [[{**turn, "content": f"{number} {turn['content']}"} for turn in TWO_THOUGHTS] for number in range(60)]
     thoughtful.write_rows(tmp_path / "rows.jsonl", turns)
 

@@ -19,7 +19,7 @@ from bridgepack.proof.masks.judges import COLUMNS, DECODED, PARTS
 from bridgepack.proof.masks.masks import MaskOptions
 from bridgepack.proof.masks.prefixes import OTHER_PROMPT, PROMPT_GOES_ON
 from bridgepack.proof.masks.thoughts import lost_parts
-from tests.support.judged_masks import MISTRAL, PROMPTED, Judged
+from tests.support.judged_masks import Judged
 from tests.support.messages import mentions
 from tests.support.small_builds import (
     build,
@@ -31,6 +31,7 @@ from tests.support.small_builds import (
     write_json_lines,
 )
 from tests.zoo.families import write_tokenizer as write_quirks_tokenizer
+from tests.zoo.judged import MISTRAL, PROMPTED
 from tests.zoo.prompted import SEED_OSS
 from tests.zoo.tokenizers import CHATML, FAMILIES, NOT_SPACE_SENSITIVE, THINKING, Family, write_tokenizer
 
