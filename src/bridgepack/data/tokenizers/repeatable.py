@@ -54,18 +54,18 @@ def refuse_random(*_: Any, **__: Any) -> Any:
     raise TemplateError(f"it uses `{RANDOM_FILTER}` or `{RANDOM_TEXT}`, which gives another text in every run")
 
 
-def date_text(form: str) -> str:
-    """Return today's date in a form of strftime, for templates that ask for `strftime_now`.
+def date_text(date_format: str) -> str:
+    """Return today's date in a format of strftime, for templates that ask for `strftime_now`.
 
     Raises:
-        TemplateError: the form has the time of day, too.
+        TemplateError: the format has the time of day, too.
     """
     now = datetime.now()
-    text = now.strftime(form)
-    if any(datetime.combine(now, moment).strftime(form) != text for moment in (time.min, time.max)):
+    text = now.strftime(date_format)
+    if any(datetime.combine(now, moment).strftime(date_format) != text for moment in (time.min, time.max)):
         raise TemplateError(
-            f"it writes the time of day, strftime_now({form!r}), which is another one in every run; set template_date "
-            "of the tokenizer, whose time is 0:00"
+            f"it writes the time of day, strftime_now({date_format!r}), which is another one in every run; set "
+            "template_date of the tokenizer, whose time is 0:00"
         )
     return text
 
