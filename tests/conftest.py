@@ -162,6 +162,15 @@ def nemo_home(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
+def asks_in_forks(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the processes that bridgepack starts to ask the host become forks of one that has it imported."""
+    host_forks.hold()
+    folder = tmp_path_factory.mktemp("site")
+    host_forks.write_site(folder)
+    monkeypatch.syspath_prepend(str(folder))
+
+
+@pytest.fixture
 def command(capsys: pytest.CaptureFixture[str]) -> Any:
     """Return what runs the command in this process: arguments -> exit code, output and errors, never a traceback."""
     from bridgepack.cli import main

@@ -1,6 +1,5 @@
 """A new release is one file: check, --fix, to_bridge, trace and the guard follow it, and 0.6 stays as it is."""
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from bridgepack.canaries.cpu import ENVIRONMENT
 from bridgepack.config.write import recipe_to_yaml
 from bridgepack.host.roots import CANONICAL
 from tests.support.guarded_runs import RunRequest
+from tests.support.host_forks import asked
 from tests.support.planted_release import (
     NEW_FIELD,
     NEW_NAME,
@@ -25,7 +25,6 @@ from tests.support.planted_release import (
     Planted,
     plant,
 )
-from tests.support.processes import run_module
 from tests.support.small_builds import build, conversations_recipe, write_conversations
 from tests.support.tiny_recipes import ON_CPU, VOCAB_SIZE, write_weights
 
@@ -33,7 +32,7 @@ pytestmark = [pytest.mark.bridge, pytest.mark.full]
 
 SPECS = "offline_packing_specs"
 #: Saves the config that the planted host makes of a recipe, and prints what is made of it live, with its packs and with
-#: its packing off; in one process, as it imports the host.
+#: its packing off; in a process that has the host.
 TO_BRIDGE = """
 import json, sys
 from bridgepack.api import load_recipe
@@ -190,9 +189,9 @@ def test_a_field_that_no_facts_record_is_known_from_the_host_s_own_classes(plant
 
     _, without = _bridgepack(planted, folder, *words)
     assert [finding["where"] for finding in without["findings"]] == [f"dataset.{NEW_FIELD}"]
-    asked = planted.run("-m", "bridgepack", *words, "--real-validate", folder=folder, has_host=True)
-    assert json.loads(asked.stdout)["findings"] == []
-    assert json.loads(asked.stdout)["rules_run"] == ["BP935"]
+    ran = planted.run("-m", "bridgepack", *words, "--real-validate", folder=folder, has_host=True)
+    assert json.loads(ran.stdout)["findings"] == []
+    assert json.loads(ran.stdout)["rules_run"] == ["BP935"]
 
 
 def test_the_planted_host_says_itself_what_it_takes_and_where_it_refuses(planted: Planted, folder: Path) -> None:
@@ -200,8 +199,8 @@ def test_the_planted_host_says_itself_what_it_takes_and_where_it_refuses(planted
     of_saved = ("check", "run_config.yaml", "--world-size", 2, "--trust-config", "pathlib")
 
     def verdict(*words: object, version: str = VERSION) -> dict[str, Any]:
-        asked = ("--bridge-version", version, "--real-validate", "--json")
-        found = planted.run("-m", "bridgepack", *words, *asked, folder=folder, has_host=True)
+        options = ("--bridge-version", version, "--real-validate", "--json")
+        found = planted.run("-m", "bridgepack", *words, *options, folder=folder, has_host=True)
         assert found.stdout, found.stderr
         return dict(json.loads(found.stdout)["real_validate"])
 
@@ -269,10 +268,6 @@ def test_the_guard_lets_the_planted_host_train_to_its_end(planted: Planted, fold
         ),
         log=str(folder / "logs"),
     )
-    (folder / "requests.json").write_text(json.dumps([dataclasses.asdict(run)]))
-    variables = {**ENVIRONMENT, "MEGATRON_CONFIG_LOCK_DIR": str(folder), "HF_HOME": str(folder / "hf-home")}
-    places = (folder / "requests.json", folder / "results.json")
-    run_module("tests.support.guarded_runs", *places, first=(planted.bridgepack, planted.host), **variables)
-
-    (result,) = json.loads((folder / "results.json").read_text())
+    variables = {**ENVIRONMENT, **planted.variables(), "MEGATRON_CONFIG_LOCK_DIR": str(folder)}
+    (result,) = asked("tests.support.guarded_runs", [run], folder, limit_s=300, **variables)
     assert result["exit_codes"] == [0, 0], "\n".join(result["outputs"])[-6000:]

@@ -148,14 +148,16 @@ def verdict_on(target: Any, **overrides: Any) -> HostVerdict:
 
 @pytest.mark.full
 def test_a_process_of_its_own_judges_and_leaves_nothing(
-    home: Path, host: None, upstream_recipes: dict[str, Any]
+    home: Path, host: None, upstream_recipes: dict[str, Any], request: pytest.FixtureRequest
 ) -> None:
+    """The first process imports the host itself, the second is a fork of one that has it."""
     verdict = verdict_on(with_overrides(logger={"comet_project": "a"}))
     assert verdict.reason.startswith("ValueError: Set logger.comet_experiment_name ")
     assert verdict.where == ("logger.comet_experiment_name",)
     assert verdict.seconds is not None
     assert verdict.seconds > 1
 
+    request.getfixturevalue("asks_in_forks")
     [name] = [name for name in upstream_recipes if name.endswith(f".{DENSE}")]
     live = verdict_on(load_recipe_config(upstream_recipes[name]), **{"model.context_parallel_size": 2})
     assert live.reason.startswith("AssertionError: world size (1) is not divisible by total_model_size")

@@ -1,10 +1,9 @@
 """Rows of SECURITY.md's table whose lines start jobs, shown by what is planted; `test_canary.py` has the other.
 
-Each of the five lines starts processes of its own, two of which import the host.
+Each of the five lines starts processes of its own; those that ask the host are forks of one that has it.
 """
 
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -12,9 +11,9 @@ from tests.support.planted_world import done_and_expected
 from tests.support.small_builds import Command
 
 
+@pytest.mark.usefixtures("asks_in_forks")
 @pytest.mark.parametrize("name", ["check --real-validate", "launch"])
 def test_each_cell_is_what_happens(
-    bridge: ModuleType,
     name: str,
     chatml_tokenizer: Path,
     tmp_path: Path,

@@ -4,4 +4,5 @@ import runpy
 import sys
 
 if __name__ == "__main__":
-    runpy.run_path(sys.argv[1], run_name="__main__")
+    del sys.argv[0]
+    runpy.run_path(sys.argv[0], run_name="__main__")

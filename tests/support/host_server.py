@@ -54,7 +54,7 @@ class _Server:
 
     def _hear(self, connection: socket.socket) -> None:
         """Start the fork that a connection asks for; end it where the connection has ended."""
-        data, descriptors, _, _ = socket.recv_fds(connection, _MAX_REQUEST_BYTES, 2)
+        data, descriptors, _, _ = socket.recv_fds(connection, _MAX_REQUEST_BYTES, 3)
         if data:
             request = json.loads(data)
             test = request["variables"].get("PYTEST_CURRENT_TEST", "(forks of the host)").partition("::")[0]
@@ -91,16 +91,18 @@ class _Server:
             cpu_seconds.write(process.name, "", spent_s, after.elapsed - before.elapsed)
 
 
-def _run(request: Mapping[str, Any], outputs: Sequence[int]) -> None:
+def _run(request: Mapping[str, Any], descriptors: Sequence[int]) -> None:
     die_with_parent()
-    os.dup2(outputs[0], 1)
-    os.dup2(outputs[1], 2)
+    for number, descriptor in enumerate(descriptors):
+        os.dup2(descriptor, number)
     # The server's own remember whether they can seek.
+    sys.stdin = os.fdopen(0, closefd=False)
     sys.stdout, sys.stderr = (os.fdopen(number, "w", buffering=1, closefd=False) for number in (1, 2))
     os.environ.clear()
     os.environ.update(request["variables"])
     os.chdir(request["folder"])
-    sys.path[0] = request["folder"]
+    first = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    sys.path[:1] = [request["folder"], *(place for place in first if place not in sys.path)]
     sys.argv[1:] = request["arguments"]
     runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
 

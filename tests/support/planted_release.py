@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +20,7 @@ from pathlib import Path
 import bridgepack
 from bridgepack.host import RELEASES, release_of
 from bridgepack.host.roots import CANONICAL
+from tests.support import host_forks
 from tests.support.installed_host import host_version
 
 #: The release after the newest.
@@ -67,26 +69,45 @@ class Planted:
     """Folders that stand first on the path of a process."""
 
     bridgepack: Path  #: with the copy of bridgepack
-    host: Path  #: with the planted host
+    host: Path  #: with the planted host, and what makes forks of the processes that ask it
 
     def run(self, *words: object, folder: Path, has_host: bool = False) -> subprocess.CompletedProcess[str]:
-        """Run Python with some words in a folder, over the copy of bridgepack and, if asked, over the planted host."""
-        first = [self.bridgepack, *([self.host] if has_host else [])]
-        paths = os.pathsep.join(map(str, [*first, PROJECT, *filter(None, sys.path)]))
+        """Run `-m MODULE` or a script in a folder, over the copy of bridgepack; over the planted host in a fork."""
+        places = {"HF_HOME": str(folder / "hf-home"), "XDG_CACHE_HOME": str(folder)}
+        if has_host:
+            return self._run_forked([*map(str, words)], folder, {**os.environ, **self.variables(), **places})
+        paths = os.pathsep.join(map(str, [self.bridgepack, PROJECT, *filter(None, sys.path)]))
         return subprocess.run(
             [sys.executable, *map(str, words)],
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": paths, "HF_HOME": str(folder / "hf-home"), "XDG_CACHE_HOME": str(folder)},
+            env={**os.environ, "PYTHONPATH": paths, **places},
             capture_output=True,
             text=True,
             timeout=400,
             check=False,
         )
 
+    def variables(self) -> dict[str, str]:
+        """Return those of forks of a process that has both first on its path and the planted host imported."""
+        return {host_forks.FIRST: os.pathsep.join(map(str, (self.bridgepack, self.host)))}
+
+    def _run_forked(
+        self, words: list[str], folder: Path, variables: dict[str, str]
+    ) -> subprocess.CompletedProcess[str]:
+        module, *arguments = words[1:] if words[0] == "-m" else ["tests.support.forked_script", *words]
+        with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+            outputs = (output.fileno(), errors.fileno())
+            code = host_forks.run_forked(module, arguments, variables, outputs, folder=folder, limit_s=400)
+            for file in (output, errors):
+                file.seek(0)
+            return subprocess.CompletedProcess(words, code, output.read(), errors.read())
+
 
 def plant(folder: Path) -> Planted:
     """Write both into a folder."""
-    return Planted(bridgepack=_copy_of_bridgepack(folder / "src"), host=_host(folder / "host"))
+    planted = Planted(bridgepack=_copy_of_bridgepack(folder / "src"), host=_host(folder / "host"))
+    host_forks.write_site(planted.host)
+    return planted
 
 
 def _copy_of_bridgepack(folder: Path) -> Path:

@@ -208,6 +208,7 @@ def test_a_dry_launch_prints_what_its_function_returns(command: Command) -> None
 @pytest.mark.bridge
 @pytest.mark.full
 @pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("asks_in_forks")
 def test_the_canary_prints_what_its_function_returns(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,7 +73,11 @@ def log(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch)
         "launch mine.py --cluster local --set batch.micro_batch_size=2",
     ],
 )
-def test_each_command_runs_a_recipe_s_code_once(log: Log, command: Command, words: str) -> None:
+def test_each_command_runs_a_recipe_s_code_once(
+    log: Log, command: Command, words: str, request: pytest.FixtureRequest
+) -> None:
+    if "training" in words:
+        request.getfixturevalue("asks_in_forks")
     command(*words.split())
 
     assert log.lines() == _ONCE
