@@ -1,11 +1,13 @@
 """Environment and fixtures of every test."""
 
 import gc
+import importlib
 import os
 import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +111,21 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.section("processes that tests left")
         for leftover in leftovers:
             terminalreporter.line(str(leftover))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Import the files of a whole run in another order in each worker, so that each file is compiled by one of them."""
+    config = session.config
+    if not hasattr(config, "workerinput") or config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
+        return
+    paths = sorted((PROJECT / "tests").rglob("test_*.py"))
+    first = len(paths) * int(config.workerinput["workerid"].removeprefix("gw")) // config.workerinput["workercount"]
+    for path in [*paths[first:], *paths[:first]]:
+        for name in ("conftest", path.stem):
+            place = path.with_name(f"{name}.py").relative_to(PROJECT)
+            with suppress(Exception, pytest.skip.Exception):  # collecting the file tells it
+                importlib.import_module(".".join(place.with_suffix("").parts))
 
 
 @pytest.hookimpl(tryfirst=True)
