@@ -169,25 +169,61 @@ def memory_of(
     `pack_tokens` are runtime tokens, `num_micro` packs per optimiser step on each copy of the model. `is_full` says
     whether all weights are trained; adapters are small and not counted.
     """
-    stages, bytes_of = layout.pipeline, states or States()
-    loads = loads_of(shape, stages, layout.layers, layout.modules)
-    own_bytes, shared_bytes = (bytes_of.own, bytes_of.shared) if is_full else (bytes_of.frozen, 0.0)
-    dense = loads.weights / layout.tensor
-    dense[0] += shape.embedding / layout.tensor
-    if stages > 1 or not shape.has_tied_embeddings:
-        dense[-1] += shape.embedding / layout.tensor
-    sharing = max(layout.data * layout.tensor * layout.context // layout.expert, 1)
-    state_bytes = dense * (own_bytes + shared_bytes / (layout.data * layout.context))
-    state_bytes += loads.routed / layout.expert * (own_bytes + shared_bytes / sharing)
-    hidden_size, tokens = shape.hidden_size, pack_tokens / layout.context
-    of_pack, of_layer = _kept_bytes(loads, layout, hidden_size)
-    activation_bytes = tokens * (of_pack * _in_flight(layout, num_micro) + of_layer)
-    activation_bytes[0] += tokens / layout.tensor * hidden_size * min(stages, num_micro)
-    logits = np.zeros(stages)
-    logits[-1] = tokens / layout.tensor * (shape.logit_bytes * shape.vocab_size + _OUTPUT_INPUT * hidden_size)
-    fullest = int((state_bytes + activation_bytes + logits).argmax())
-    of_fullest = (float(part[fullest]) / 1e9 for part in (state_bytes, activation_bytes, logits))
-    return Memory(**dict(zip(("states_gb", "activations_gb", "logits_gb"), of_fullest, strict=True)))
+    return StageBytes.of(shape, layout, is_full=is_full, states=states).memory(pack_tokens, num_micro)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageBytes:
+    """What the pipeline ranks of a layout keep; arrays of shape [pipeline], float64."""
+
+    layout: Layout
+    states: FloatArray  #: weights, gradients and optimiser states
+    of_pack: FloatArray  #: for a token of each pack in flight
+    of_layer: FloatArray  #: for a token, while it recomputes
+    of_embedding: float  #: for a token of each pack in flight, on the first rank
+    of_logits: float  #: for a token, on the last rank
+    in_flight: FloatArray  #: packs whose activations are kept at a time, of however many
+
+    @classmethod
+    def of(
+        cls, shape: ModelShape, layout: Layout, *, is_full: bool = True, states: States | None = None
+    ) -> "StageBytes":
+        """Return it for a model; the arguments are those of `memory_of`."""
+        bytes_of = states or States()
+        loads = loads_of(shape, layout.pipeline, layout.layers, layout.modules)
+        own_bytes, shared_bytes = (bytes_of.own, bytes_of.shared) if is_full else (bytes_of.frozen, 0.0)
+        dense = loads.weights / layout.tensor
+        dense[0] += shape.embedding / layout.tensor
+        if layout.pipeline > 1 or not shape.has_tied_embeddings:
+            dense[-1] += shape.embedding / layout.tensor
+        sharing = max(layout.data * layout.tensor * layout.context // layout.expert, 1)
+        state_bytes = dense * (own_bytes + shared_bytes / (layout.data * layout.context))
+        state_bytes += loads.routed / layout.expert * (own_bytes + shared_bytes / sharing)
+        of_pack, of_layer = _kept_bytes(loads, layout, shape.hidden_size)
+        return cls(
+            layout=layout,
+            states=state_bytes,
+            of_pack=of_pack,
+            of_layer=of_layer,
+            of_embedding=shape.hidden_size / layout.tensor,
+            of_logits=(shape.logit_bytes * shape.vocab_size + _OUTPUT_INPUT * shape.hidden_size) / layout.tensor,
+            in_flight=_in_flight(layout),
+        )
+
+    def memory(self, pack_tokens: int, num_micro: int) -> Memory:
+        """Return the memory of the fullest GPU; the arguments are those of `memory_of`."""
+        tokens = pack_tokens / self.layout.context
+        activation_bytes = tokens * (self.of_pack * np.minimum(self.in_flight, num_micro) + self.of_layer)
+        activation_bytes[0] += tokens * self.of_embedding * min(self.layout.pipeline, num_micro)
+        total = self.states + activation_bytes
+        logit_bytes = tokens * self.of_logits
+        total[-1] += logit_bytes
+        fullest = int(total.argmax())
+        return Memory(
+            states_gb=float(self.states[fullest]) / 1e9,
+            activations_gb=float(activation_bytes[fullest]) / 1e9,
+            logits_gb=logit_bytes / 1e9 if fullest == self.layout.pipeline - 1 else 0.0,
+        )
 
 
 def _kept_bytes(loads: Loads, layout: Layout, hidden_size: int) -> tuple[FloatArray, FloatArray]:
@@ -200,15 +236,15 @@ def _kept_bytes(loads: Loads, layout: Layout, hidden_size: int) -> tuple[FloatAr
     return (loads.activations - loads.unsplit) / split + loads.unsplit / input_split, loads.again / split
 
 
-def _in_flight(layout: Layout, num_micro: int) -> FloatArray:
-    """Return the packs whose activations each pipeline rank keeps at a time; shape [pipeline], float64.
+def _in_flight(layout: Layout) -> FloatArray:
+    """Return the packs whose activations each pipeline rank keeps at a time, of enough; shape [pipeline], float64.
 
     Source: megatron/core/pipeline_parallel/schedules.py of 0.19.2, `get_pp_rank_microbatches`.
     """
     later = np.arange(layout.pipeline - 1, -1, -1, dtype=np.float64)
     if layout.virtual > 1:
         later = (2 * later + (layout.virtual - 1) * layout.pipeline) / layout.virtual
-    return np.minimum(later + 1 / layout.virtual, num_micro)
+    return later + 1 / layout.virtual
 
 
 def layouts(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from bridgepack.errors import ConfigError
 from bridgepack.planning.balance import balance_for
 from bridgepack.planning.candidate import Candidate
 from bridgepack.planning.estimate import Arithmetic, Speed, Waiting, Work, cost_of, waiting_of
-from bridgepack.planning.layout import Gpu, Layout, Memory, States, layouts, memory_of
+from bridgepack.planning.layout import Gpu, Layout, Memory, StageBytes, States, layouts
 from bridgepack.planning.lengths import Lengths, PackedLengths, pack_lengths
 from bridgepack.planning.limits import Limits, limits_of
 from bridgepack.planning.online import OnlinePacking, grouped_online, packed_online
@@ -174,9 +174,11 @@ class Search:
     def memory(self, layout: Layout, size: int) -> Memory:
         """Return the memory of the fullest GPU in a layout with packs of a size."""
         num_micro = self._batch(layout, size) // layout.data
-        return memory_of(
-            self.shape, layout, pack_tokens=size, num_micro=num_micro, is_full=self._is_full, states=self._states
-        )
+        return self._stage_bytes(layout).memory(size, num_micro)
+
+    @cached_property
+    def _stage_bytes(self) -> Callable[[Layout], StageBytes]:
+        return cache(lambda layout: StageBytes.of(self.shape, layout, is_full=self._is_full, states=self._states))
 
     @cached_property
     def _values(self) -> Mapping[str, Any]:
@@ -235,8 +237,10 @@ class Search:
             return copies
         return max(round(self._step_tokens / size / copies), 1) * copies
 
-    def _arithmetic(self, layout: Layout) -> Arithmetic:
-        return Arithmetic(shape=self.shape, gpu=self.gpu, layout=layout, is_full=self._is_full, speed=self.speed)
+    @cached_property
+    def _arithmetic(self) -> Callable[[Layout], Arithmetic]:
+        facts: dict[str, Any] = {"shape": self.shape, "gpu": self.gpu, "is_full": self._is_full, "speed": self.speed}
+        return cache(lambda layout: Arithmetic(layout=layout, **facts))
 
     def _rough_s(self, layout: Layout, size: int, mean: Work) -> float:
         """Return the seconds per token on all GPUs with mean packs, without waiting and padding."""
