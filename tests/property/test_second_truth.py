@@ -14,9 +14,10 @@ import pytest
 
 from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.errors import RowError
+from bridgepack.records.rows import ReadRow
 from tests.support.carried_text import Carried, carried, conversation_reader, faults
 from tests.support.judged_masks import Judged
-from tests.support.read_rows import read_row
+from tests.support.read_rows import encode_examples, read_row
 from tests.zoo.families import Family, write_tokenizer
 from tests.zoo.prompted import BLOCKS, PROMPTED_FAMILIES, QWEN_35
 
@@ -52,6 +53,12 @@ def rows(kind: str) -> list[Row]:
     first_of_shape = {tuple(map(_shape, messages)): place for place, messages in reversed([*enumerate(drawn)])}
     places = sorted({*range(_NUM_OF_ANY_SHAPE), *first_of_shape.values()})
     return [{"messages": drawn[place]} for place in places]
+
+
+@cache
+def reads(kind: str) -> list[ReadRow]:
+    """Return the rows as every family reads them; nobody changes them."""
+    return [read_row(row) for row in rows(kind)]
 
 
 def _shape(message: Row) -> tuple[Any, ...]:
@@ -113,7 +120,7 @@ def agreement(folder: Path, family: Family) -> dict[bool, Counter[tuple[str, str
     }
     found = {masks: Counter[tuple[str, str]]() for masks in judges}
     for kind in KINDS:
-        sequences = {masks: judged.encode_all(rows(kind)) for masks, judged in judges.items()}
+        sequences = {masks: encode_examples(judged.encoder.encoder, reads(kind)) for masks, judged in judges.items()}
         for place, row in enumerate(rows(kind)):
             chat: Carried | None = None
             for masks, judged in judges.items():
@@ -123,7 +130,7 @@ def agreement(folder: Path, family: Family) -> dict[bool, Counter[tuple[str, str
                     continue
                 if chat is None:  # the setting changes no text
                     reader = conversation_reader(judged.tokenizer)
-                    chat = carried(judged.tokenizer, reader.read(read_row(row)).messages)
+                    chat = carried(judged.tokenizer, reader.read(reads(kind)[place]).messages)
                 found[masks][kind, _outcome(judged, row, chat, made)] += 1
     return found
 

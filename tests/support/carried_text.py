@@ -35,6 +35,8 @@ class Carried(NamedTuple):
     text: str
     #: position in the text -> message that wrote this character
     writers: Mapping[int, int]
+    #: tokens of the text, with their places
+    encoding: Any
 
 
 def conversation_reader(tokenizer: ChatTokenizer) -> ConversationReader:
@@ -59,7 +61,7 @@ def carried(tokenizer: ChatTokenizer, messages: Sequence[Message], tools: Any = 
             character = chr(place % _SIZE)
         letters.append(character)
     text = "".join(letters)
-    return Carried(text, writers) if text == whole else None
+    return Carried(text, writers, *tokenizer.encode_with_places([text])) if text == whole else None
 
 
 def _carry(value: Any, index: int, key: str = "") -> Any:
@@ -92,11 +94,10 @@ def faults(tokenizer: ChatTokenizer, chat: Carried, made: Encoded, trained: Sequ
     trained may be untrained in an answer that is reported for them.
     """
     told = {loss.kind for loss in made.losses}
-    (encoding,) = tokenizer.encode_with_places([chat.text])
-    assert list(encoding.ids) == made.ids
+    assert list(chat.encoding.ids) == made.ids
     exempt_ids = frozenset(tokenizer.never_trained_ids if "injected_turn" in told else ())
     is_trained, is_exempt = [False] * len(chat.text), [False] * len(chat.text)
-    for token, (start, stop), bit in zip(made.ids, encoding.offsets, made.mask, strict=True):
+    for token, (start, stop), bit in zip(made.ids, chat.encoding.offsets, made.mask, strict=True):
         if bit:
             is_trained[start:stop] = [True] * (stop - start)
         if exempt_ids:
@@ -106,8 +107,10 @@ def faults(tokenizer: ChatTokenizer, chat: Carried, made: Encoded, trained: Sequ
             continue
         shown = repr(chat.text[max(0, place - 20) : place + 20])
         yield f"message {message + 1} is {'' if is_trained[place] else 'not '}trained: {shown}"
+    first_places = {writer: place for place, writer in reversed(chat.writers.items())}
+    last_places = {writer: place for place, writer in chat.writers.items()}
     for message in trained:
-        last = max((place for place, writer in chat.writers.items() if writer == message), default=None)
-        following = min((place for place, writer in chat.writers.items() if writer > message), default=len(chat.text))
+        last = last_places.get(message)
+        following = min((place for writer, place in first_places.items() if writer > message), default=len(chat.text))
         if last is not None and "no_end" not in told and not any(is_trained[last + 1 : following]):
             yield f"message {message + 1} has no trained end: {chat.text[last - 20 : following]!r}"
