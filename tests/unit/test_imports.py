@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from bridgepack import api
+from bridgepack.cli import bridgepack
+
 HEAVY_LIBRARIES = ("datasets", "megatron", "nemo_run", "pyarrow", "ray", "tokenizers", "torch", "transformers")
 BLOCK_HEAVY_LIBRARIES = f"""
 import sys
@@ -84,6 +87,34 @@ def test_help_answers_fast() -> None:
 def _cpu_seconds_of_children() -> float:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("inspect packed --pack 0", "report packed", "trace packed --pack 0", "trace packed --source a.jsonl:1"),
+        *("prove packed", "prove sources packed", "prove masks packed", "prove served packed"),
+        *("prove a.yaml", "prove masks a.yaml", "prove served s3://bucket/packed"),
+        *("plan a.yaml --num-gpus 8", "preview a.yaml"),
+    ],
+)
+def test_a_command_that_reads_a_tokenizer_imports_no_frameworks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    """A plain import of transformers takes torch with it, three seconds."""
+
+    class ImportedError(Exception):
+        pass
+
+    def import_transformers() -> None:
+        raise ImportedError
+
+    monkeypatch.setattr(api, "import_transformers", import_transformers)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "packed").mkdir()
+    (tmp_path / "a.yaml").write_text("name: a")
+    with pytest.raises(ImportedError):
+        bridgepack.main(words.split(), standalone_mode=False, obj=True)
 
 
 def test_transformers_reads_its_models_once_and_what_is_replaced_meanwhile_is_put_back() -> None:

@@ -96,7 +96,7 @@ def prove_all(is_whole_process: bool | None, /, target: str, **arguments: Any) -
     _check_extent(arguments, "num_packs", "num_rows")
     if target in _PARTS:
         raise click.UsageError(f"{target!r} is a part, which stands first; a folder of that name is ./{target}.")
-    if is_whole_process and Path(target).is_dir():
+    if is_whole_process:
         api.import_transformers()
     sizes = {name: arguments[name] for name in ("num_packs", "num_rows", "seed") if arguments[name] is not None}
     sizes |= {"num_packs": None, "num_rows": None, "num_workers": num_cores()} if arguments["is_all"] else {}
@@ -128,8 +128,9 @@ prove.add_command(training)
 @click.option("--scratch", type=PathOption("FOLDER"), help="Folder for --all (default: the system's temporary folder).")
 @click.option("--num-workers", type=Count(), help="Maximum worker processes for --all (default: CPU count).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
 @quiet_option
-def sources(artifact: Path | str, **arguments: Any) -> int:
+def sources(is_whole_process: bool | None, /, artifact: Path | str, **arguments: Any) -> int:
     """Rebuild packs of ARTIFACT from its sources.
 
     ARTIFACT is a folder or its URL in an object store.
@@ -138,6 +139,8 @@ def sources(artifact: Path | str, **arguments: Any) -> int:
     without them.
     """
     _check_extent(arguments, "num_packs", only_with_all=("scratch", "num_workers"))
+    if is_whole_process:
+        api.import_transformers()
     with shown_progress() as progress:
         extent = {"num_packs": arguments["num_packs"], "seed": arguments["seed"]}
         report = api.prove.sources(
@@ -232,7 +235,7 @@ def _of_rows(
 ) -> Any:
     """Return the report of a proof that reads rows of sources."""
     _check_extent(arguments, "num_rows")
-    if is_whole_process and Path(target).is_dir():
+    if is_whole_process:
         api.import_transformers()
     with shown_progress() as progress:
         extent = {"num_rows": arguments["num_rows"], "limit": arguments["limit"], "seed": arguments["seed"]}

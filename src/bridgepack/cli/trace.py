@@ -34,7 +34,8 @@ _OF_THE_RUN = ("recipe", "world_size", "context", "resume_step", "bridge_version
 @click.option("--bridge-version", metavar="VERSION", help="megatron-bridge version (default: the recipe's).")
 @click.option("--limit", type=Count(), help="Maximum sequences of --pack (default: all), read times (default: 20).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def trace(artifact: Path | str, **arguments: Any) -> int:
+@click.pass_obj
+def trace(is_whole_process: bool | None, /, artifact: Path | str, **arguments: Any) -> int:
     """Show what each rank reads at a step, or where a source row ended up.
 
     ARTIFACT is a folder or its URL in an object store. The output names the source rows and shows their text.
@@ -42,6 +43,8 @@ def trace(artifact: Path | str, **arguments: Any) -> int:
     _check_question(arguments)
     tell_if_newer(arguments["bridge_version"])
     names = ("step", "rank", "pack", "source", "split", "limit", *_OF_THE_RUN)
+    if is_whole_process and (arguments["pack"] is not None or arguments["source"] is not None):
+        api.import_transformers()
     stated_arguments = {name: arguments[name] for name in names if arguments[name] is not None}
     result = api.trace(artifact, overrides=api.parse_overrides(arguments["overrides"]), **stated_arguments)
     print_json(result.to_dict()) if arguments["as_json"] else echo(_text(result, arguments))
