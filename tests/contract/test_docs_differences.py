@@ -5,7 +5,7 @@ import json
 import logging
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from tempfile import mkdtemp
@@ -592,6 +592,34 @@ def test_a_result_that_the_template_writes_as_an_answer(tmp_path: Path) -> None:
         for ids, mask in (own, host)
     ]
     assert texts == ["<|EOT|>yes\n<|EOT|>", "seen\n<|EOT|>yes\n<|EOT|>"]
+
+
+def test_a_result_inside_the_answer_to_it(tmp_path: Path) -> None:
+    """As Gemma 4's template writes `tool_responses` of an answer."""
+    body = (
+        "{%- for call in m.tool_calls or [] -%}{{- '<|tool_call>' + call.function.name + '<tool_call|>' -}}"
+        "{%- endfor -%}{%- for item in m.tool_responses or [] -%}"
+        "{{- '<|tool_response>' + item.response + '<tool_response|>' -}}"
+        "{%- endfor -%}{{- m.content + '<turn|>' -}}"
+    )
+    header = "{{- '<|turn>model\\n' if m.role == 'assistant' else '<|turn>' + m.role + '\\n' -}}"
+    family = replace(GEMMA4_TOOLS, template=f"{{%- for m in messages -%}}{header}{body}{{%- endfor -%}}")
+    pair = ChatPair(write_tokenizer(tmp_path / "tokenizer", family), loss_mode="assistant")
+    question, answer = GOOD["messages"]
+    inner = {"tool_calls": [CALL], "tool_responses": [{"name": "look", "response": "seen"}]}
+    row = {"messages": [question, {**answer, **inner}]}
+
+    (own,), host = pair.ours([row]), pair.host(row)
+    assert not isinstance(own, RowError)
+    assert not isinstance(host, Exception)
+    assert own[0] == host[0]
+    own_text, host_text = (
+        pair.tokenizer.decode([token for token, is_trained in zip(ids, mask, strict=True) if is_trained])
+        for ids, mask in (own, host)
+    )
+    call = f"<|tool_call>{CALL['function']['name']}<tool_call|><|tool_response>"
+    assert own_text == f"{call}{answer['content']}<turn|>"
+    assert host_text == f"{call}seen<tool_response|>{answer['content']}<turn|>"
 
 
 def test_standard_columns_stand_in_for_named_ones(both: MakeBoth) -> None:

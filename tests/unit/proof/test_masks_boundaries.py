@@ -395,6 +395,45 @@ def test_a_text_behind_the_result_of_its_call(tmp_path: Path) -> None:
     assert weighted.kinds({"messages": [question, untrained, result, answer]}) == []
 
 
+#: A call and its result inside the answer to it, as Gemma 4's `tool_responses`.
+RESULT_INSIDE = replace(
+    TEXT_BEHIND_RESULT,
+    name="result-inside",
+    template=(
+        "{%- for m in messages -%}{{- '<|' + m.role + '|>' -}}"
+        "{%- for call in m.tool_calls or [] -%}{{- '[' + call.function.name + ']' -}}{{- '<|call|>' -}}{%- endfor -%}"
+        "{%- for item in m.tool_responses or [] -%}{{- 'add:' + item.response + '<|result|>' -}}{%- endfor -%}"
+        "{{- m.content + '<|end|>' -}}{%- endfor -%}"
+        "{%- if add_generation_prompt -%}{{- '<|assistant|>' -}}{%- endif -%}"
+    ),
+)
+_BLOCKS_INSIDE = RESULT_INSIDE.template
+for _text in ("{{- '[' + call.function.name + ']' -}}", "{{- m.content + '<|end|>' -}}"):
+    _block = f"{{%- generation -%}}{_text}{{%- endgeneration -%}}"
+    _BLOCKS_INSIDE = _BLOCKS_INSIDE.replace(
+        _text, f"{{%- if m.role == 'assistant' -%}}{_block}{{%- else -%}}{_text}{{%- endif -%}}"
+    )
+
+
+@pytest.mark.parametrize("settings", [{}, {"mask_generation_prompt": True}, {"loss_mode": "last_turn"}])
+@pytest.mark.parametrize("template", [RESULT_INSIDE.template, _BLOCKS_INSIDE], ids=["markers", "blocks"])
+def test_a_result_inside_its_answer(template: str, settings: dict[str, Any], tmp_path: Path) -> None:
+    """It is not trained, and a mask that trains it is noticed; what ends the call is."""
+    judged = Judged.of(tmp_path, replace(RESULT_INSIDE, template=template), **settings)
+    call = {"type": "function", "function": {"name": "add", "arguments": {}}}
+    inner = {"tool_calls": [call], "tool_responses": [{"name": "add", "response": "12 degrees"}]}
+    row = {"messages": [RESULT["messages"][0], {"role": "assistant", "content": "It is sunny.", **inner}]}
+    made = judged.encode(row)
+    assert isinstance(made, Encoded)
+    trained = [token for token, bit in zip(made.ids, made.mask, strict=True) if bit]
+
+    assert judged.tokenizer.decode(trained) == "[add]<|call|>It is sunny.<|end|>"
+    assert judged.kinds(row) == []
+    first = made.mask.index(1)
+    whole = made._replace(mask=[*made.mask[:first], *[1] * (len(made.mask) - first)])
+    assert [finding.kind for finding in judged.judge_encoded(row, whole).findings] == ["other-turn-trained"]
+
+
 #: Generation blocks that begin behind the line end of a header, as rnj-1's.
 WITH_BLOCKS = ZooFamily(
     name="blocks",

@@ -54,6 +54,13 @@ class Keys:
 
 #: Fields of a turn with its reasoning.
 REASONING = ("reasoning_content", "reasoning", "thinking")
+#: Fields of an assistant's turn with what tools returned, which templates such as Gemma 4's write within the turn; and
+#: keys of a call with the same.
+TURN_RESULTS = (
+    *("tool_responses", "tool_response", "tool_results", "tool_result", "tool_outputs", "tool_output"),
+    *("function_responses", "function_response", "observations", "observation"),
+)
+CALL_RESULTS = ("result", "results", "response", "output", "observation")
 #: A call: OpenAI's function, LangChain's, Anthropic's and Gemini's parts, ReAct's actions.
 CALL = Keys(
     what="call",

@@ -1,22 +1,25 @@
 """Finds the answers of conversations by rendering them once more, with marks around what their turns say."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
 from bridgepack.data.answers.marking import Calls, Marking, Spot, Text, free_letters, texts_within
+from bridgepack.data.answers.parts import TurnParts
 from bridgepack.data.answers.regions import Region, RegionFinder, UnplaceableError
 from bridgepack.data.templates.facts import constants_of
 from bridgepack.data.templates.markers import TurnTexts
 from bridgepack.data.tokenizers.limits import STOPPED
 from bridgepack.data.tokenizers.templates import Messages, Tools
-from bridgepack.data.tokenizers.texts import common_prefix
+from bridgepack.data.tokenizers.texts import common_prefix, without_open_tag
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
-from bridgepack.records import THOUGHT_MARKERS
+from bridgepack.records import ASSISTANT, THOUGHT_MARKERS
 
 _SHOWN = 40
+#: Words that no turn has.
+_OTHER_WORDS = "Qzeroq"
 
 
 class AnswerFinder:
@@ -36,15 +39,16 @@ class AnswerFinder:
             RowError: a render takes too much time or memory.
         """
         texts, spots = self.place(messages, tools, kwargs, render)
-        roles = [message["role"] for message in messages]
-        end_of_turns = partial(self._end_of_turns, messages, tools, kwargs, render)
+        turns = TurnParts.of(messages, texts, spots, self._tokenizer.chat_template or "")
+        roles, texts = turns.roles, turns.texts
+        end_of_turns = partial(self._end_of_turns, turns, tools, kwargs, render, spots)
         finder = RegionFinder(render, roles, texts, spots, self._around, end_of_turns)
-        turns = _last_of_joined(len(roles), finder.joined_messages())
-        if turns == list(range(len(roles))):
-            return finder.find()
-        texts = [text._replace(message=[*turns, len(roles)][text.message]) for text in texts]
-        roles = [role if turns[index] == index else "" for index, role in enumerate(roles)]
-        return RegionFinder(render, roles, texts, spots, self._around, end_of_turns).find()
+        last = _last_of_joined(len(roles), finder.joined_messages())
+        if last != list(range(len(roles))):
+            texts = [text._replace(message=[*last, len(roles)][text.message]) for text in texts]
+            roles = [role if last[index] == index else "" for index, role in enumerate(roles)]
+            finder = RegionFinder(render, roles, texts, spots, self._around, end_of_turns)
+        return [region._replace(message=turns.parts[region.message].message) for region in finder.find()]
 
     def place(
         self, messages: Messages, tools: Tools, kwargs: Mapping[str, Any], render: str
@@ -78,14 +82,31 @@ class AnswerFinder:
         raise UnplaceableError(why)
 
     def _end_of_turns(
-        self, messages: Messages, tools: Tools, kwargs: Mapping[str, Any], render: str, num_turns: int
+        self,
+        turns: TurnParts,
+        tools: Tools,
+        kwargs: Mapping[str, Any],
+        render: str,
+        spots: Sequence[Spot],
+        num_turns: int,
     ) -> int:
+        first_render = self._render_changed(turns.first(num_turns), tools, kwargs)
+        if first_render is not None and render.startswith(first_render):
+            return len(first_render)
+        if not turns.cuts_message(num_turns):
+            return -1
+        if turns.parts[num_turns].role == ASSISTANT:
+            return turns.words_start(num_turns, spots)
+        # what the answer says before a result stands in the text without results, too
+        without = self._render_changed(turns.without_results(num_turns, _OTHER_WORDS), tools, kwargs)
+        return -1 if without is None else len(without_open_tag(render[: common_prefix(render, without)]))
+
+    def _render_changed(self, messages: Messages, tools: Tools, kwargs: Mapping[str, Any]) -> str | None:
         try:
-            first_render = self._tokenizer.render_text(messages[:num_turns], tools, kwargs)
+            return self._tokenizer.render_text(messages, tools, kwargs)
         except RowError as error:
             _raise_if_stopped(error)
-            return -1
-        return len(first_render) if render.startswith(first_render) else -1
+            return None
 
     def _markings(self, letters: str) -> Iterator[Marking]:
         """Yield ways of marking: cut at thoughts, at all that the template may look for, and without arguments."""

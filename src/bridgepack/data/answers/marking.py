@@ -15,7 +15,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from bridgepack.config.layouts.keys import REASONING
+from bridgepack.config.layouts.keys import CALL_RESULTS, REASONING, TURN_RESULTS
 from bridgepack.records import ASSISTANT
 
 _TANGUT = "\U00017000-\U000187f7"
@@ -79,8 +79,8 @@ class Marking:
         """Return messages with marks."""
         return [self._message(message, index) for index, message in enumerate(messages)]
 
-    def context(self, value: Any, message: int, is_wanted: Callable[[str], object]) -> Any:
-        """Return tools or variables with marks around some of their texts, as those of a message."""
+    def context(self, value: Any, message: int, is_wanted: Callable[[str], object] = bool) -> Any:
+        """Return tools, variables or results with marks around some of their texts, as those of a message."""
         if isinstance(value, str):
             return self._put(value, message, Content.CONTEXT) if is_wanted(value) else value
         if isinstance(value, list):
@@ -125,6 +125,8 @@ class Marking:
                 copy[name] = self._put(value, index, Content.THOUGHT if is_answer else Content.CONTEXT)
             elif name == "tool_calls" and isinstance(value, list):
                 copy[name] = [self._call(call, index) for call in value]
+            elif is_answer and name in TURN_RESULTS:
+                copy[name] = self.context(value, index)
             elif name != "role":
                 self.bare += texts_within(value)
         return copy
@@ -156,7 +158,11 @@ class Marking:
             copy["arguments"] = self._arguments(arguments, index)
         else:
             self.bare += texts_within(arguments)
-        return copy if function is call else {**call, "function": copy}
+        copy |= self._results(function, index)
+        return copy if function is call else {**call, **self._results(call, index), "function": copy}
+
+    def _results(self, call: Mapping[str, Any], index: int) -> dict[str, Any]:
+        return {name: self.context(value, index) for name, value in call.items() if name in CALL_RESULTS}
 
     def _arguments(self, value: Any, index: int) -> Any:
         if isinstance(value, str):

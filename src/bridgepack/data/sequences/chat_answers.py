@@ -15,6 +15,7 @@ from itertools import chain, pairwise
 import numpy as np
 
 from bridgepack.data.answers.finder import AnswerFinder
+from bridgepack.data.answers.parts import has_results
 from bridgepack.data.answers.regions import UnplaceableError
 from bridgepack.data.answers.scan import BoolArray, ScannedTurns, find_all, scan_turns
 from bridgepack.data.answers.segments import Kind, Segment, Segments
@@ -71,6 +72,7 @@ class ChatAnswers:
                 and (not is_open or roles[index][-1] == ASSISTANT)
                 and sum(map(chats[index].text.count, self._mergeable_starts)) <= counts[index]
                 and (self._scans_calls or not _has_calls(chats[index].conversation))
+                and not _has_results_inside(chats[index].conversation)
                 and not self._has_any(chats[index].conversation, self._stops)
             )
         answers = (turns_of(roles[index]) for index in np.flatnonzero(scan.is_found).tolist())
@@ -96,7 +98,8 @@ class ChatAnswers:
             answers = token_regions(self._tokenizer, self._cutting, chat.text, ids, regions)
         except UnplaceableError as error:
             raise self._why_unknown(conversation, ids, str(error)) from None
-        are_joined = len(answers) < sum(message["role"] == ASSISTANT for message in conversation.messages)
+        num_answers = sum(message["role"] == ASSISTANT for message in conversation.messages)
+        are_joined = len({answer.message for answer in answers}) < num_answers
         if are_joined and (fault := _trained_in_part(conversation)):
             raise fault
         self._check_ends(chat, answers, are_joined=are_joined)
@@ -108,8 +111,8 @@ class ChatAnswers:
         Of answers that are joined to one, only the last has its end.
         """
         untrained_turns = chat.conversation.untrained
-        if self._takes_last_turn:
-            answers = sorted(answers)[-1:]
+        last_parts = {answer.message: answer for answer in sorted(answers)}  # what stands before a result may have none
+        answers = list(last_parts.values())[-1:] if self._takes_last_turn else list(last_parts.values())
         open_answers = [
             answer for answer in answers if answer.end == answer.stop and answer.message not in untrained_turns
         ]
@@ -158,6 +161,11 @@ def _trained_in_part(conversation: Conversation) -> RowError | None:
 
 def _has_calls(conversation: Conversation) -> bool:
     return any(message["role"] == "tool" or message.get("tool_calls") for message in conversation.messages)
+
+
+def _has_results_inside(conversation: Conversation) -> bool:
+    messages = () if conversation.is_plain else conversation.messages  # fast path
+    return any(message["role"] == ASSISTANT and has_results(message) for message in messages)
 
 
 def turns_of(roles: Sequence[str]) -> list[int]:

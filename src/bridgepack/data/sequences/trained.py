@@ -6,10 +6,14 @@ Each setting leaves out some of them. The mask is made of the rest, last (`Segme
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
+from bridgepack.data.answers.finder import AnswerFinder
+from bridgepack.data.answers.marking import Content
+from bridgepack.data.answers.regions import UnplaceableError
 from bridgepack.data.answers.segments import Kind, Segment, Segments
 from bridgepack.data.sequences.blocks import BlockAnswers
 from bridgepack.data.sequences.chat_answers import ChatAnswers, turns_of
@@ -17,11 +21,13 @@ from bridgepack.data.sequences.conversation import RenderedChat
 from bridgepack.data.sequences.generation_prompts import Answer, GenerationPrompts
 from bridgepack.data.sequences.thoughts import ReasoningMasks, Span, openings_of
 from bridgepack.data.templates.facts import TemplateFacts
+from bridgepack.data.templates.markers import TurnTexts
 from bridgepack.data.tokenizers.engines import FlatIds, join_ids
 from bridgepack.data.tokenizers.limits import TimeLimit
+from bridgepack.data.tokenizers.places import TokenPlaces
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
-from bridgepack.records import TokenArray
+from bridgepack.records import DropReason, TokenArray
 
 
 class TrainedAnswers:
@@ -53,6 +59,7 @@ class TrainedAnswers:
             self._blocks = BlockAnswers(tokenizer, self._answers, names_answers=self._takes_last_turn)
         masks_prompts = settings.mask_generation_prompt
         self._prompts = GenerationPrompts(tokenizer, settings, facts) if masks_prompts else None
+        self._finder = AnswerFinder(tokenizer, TurnTexts())
         self._reasoning: ReasoningMasks | None = None
         if settings.reasoning_loss != "keep":
             self._reasoning = ReasoningMasks(tokenizer, settings.reasoning_loss, keeps_empty=masks_prompts)
@@ -127,11 +134,30 @@ class TrainedAnswers:
 
     def _within(self, chat: RenderedChat, ids: TokenArray, answers: list[Answer]) -> tuple[list[Answer], list[Span]]:
         """Return the answers of one conversation, and which of their tokens are not trained."""
+        gaps: list[Span] = []
         if self._prompts is not None:
-            answers = self._prompts.correct(chat, ids, answers)
+            parts, answers = answers, self._prompts.correct(chat, ids, answers)
+            gaps = self._said_by_others(chat, parts, answers)
         spans = [(start, stop) for _, start, stop in answers]
         thoughts = [] if self._reasoning is None else self._reasoning.tokens(spans, chat.text)
-        return answers, [*thoughts, *openings_of(self._openings, spans, ids)]
+        return answers, [*gaps, *thoughts, *openings_of(self._openings, spans, ids)]
+
+    def _said_by_others(self, chat: RenderedChat, parts: Sequence[Answer], answers: Sequence[Answer]) -> list[Span]:
+        """Return the tokens between parts of an answer in which a tool's result stands, or another turn's text."""
+        between = [(stop, start) for (_, _, stop), (_, start, _) in pairwise(parts) if stop < start]
+        between = [gap for gap in between if any(start <= gap[0] and gap[1] <= stop for _, start, stop in answers)]
+        if not between:
+            return []
+        conversation = chat.conversation
+        inputs = conversation.messages, conversation.tools, conversation.template_kwargs
+        try:
+            texts, spots = self._finder.place(*inputs, chat.text)
+        except UnplaceableError as error:
+            detail = f"an answer has several parts, and it is unknown what stands between them ({error})"
+            raise RowError(DropReason.NO_ASSISTANT_MASK, detail) from None
+        starts = TokenPlaces.of(self._tokenizer, chat.text).starts
+        other_places = [spot.start for spot in spots if texts[spot.text].content is Content.CONTEXT]
+        return [gap for gap in between if any(starts[gap[0]] <= place < starts[gap[1]] for place in other_places)]
 
     def _without_blanks_after_eos(self, segments: Segments, input_ids: TokenArray) -> Segments:
         """Return segments whose ends stop one token behind EOS, where only white space follows.

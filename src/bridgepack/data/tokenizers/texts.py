@@ -40,3 +40,9 @@ def common_prefix(first: str, second: str) -> int:
         else:
             high = middle - 1
     return low
+
+
+def without_open_tag(text: str) -> str:
+    """Return a text without an incomplete tag at its end: "<|bot|><th" -> "<|bot|>"."""
+    place = text.rfind("<")
+    return text if place < 0 or ">" in text[place:] else text[:place]

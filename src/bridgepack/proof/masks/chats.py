@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
-from typing import Any
 
 import numpy as np
 
@@ -16,15 +14,23 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.tokenizers.limits import run_limited
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.geometry import IntArray
-from bridgepack.proof.masks.markers import NO_END, LearnedMarks, derive_from_blocks, derive_from_marks, learn_marks
+from bridgepack.proof.masks.chat import Chat
+from bridgepack.proof.masks.markers import (
+    NO_END,
+    LearnedMarks,
+    derive_from_blocks,
+    derive_from_marks,
+    learn_block_ends,
+    learn_marks,
+)
 from bridgepack.proof.masks.prefixes import derive_from_prefixes
 from bridgepack.proof.masks.prompts import as_served, leave_ends, trained_prompt
 from bridgepack.proof.masks.records import BuiltSequence, RowFinding, RowVerdict
 from bridgepack.proof.masks.renders import ASSISTANT, Rendering, Renders
+from bridgepack.proof.masks.results import has_results, leave_results
 from bridgepack.proof.masks.rows.conversation import Conversation
 from bridgepack.proof.masks.thoughts import (
     has_trimmed_openings,
-    leaves_of,
     lost_calls,
     opening_of,
     thoughts_of,
@@ -69,6 +75,9 @@ class ChatJudge:
         self._rendering = run_limited(tokenizer, Rendering, tokenizer)
         self._has_blocks = _BLOCK.search(tokenizer.chat_template or "") is not None
         self._marks = run_limited(tokenizer, learn_marks, self._rendering.text)
+        self._block_ends = settings.assistant_markers.ends if settings.assistant_markers is not None else ()
+        if self._has_blocks:
+            self._block_ends += run_limited(tokenizer, learn_block_ends, self._rendering.render_marked)
         self._never = tokenizer.never_trained_ids if settings.masks_control_tokens else frozenset()
         self._only_empty, self._keeps_empty = settings.reasoning_loss == "mask_empty", settings.mask_generation_prompt
         self._trims_openings = recipe.trims_thought_openings and has_trimmed_openings(tokenizer.chat_template or "")
@@ -103,7 +112,7 @@ class ChatJudge:
             return tokens_differ(self.names, ids, text_ids, self._tokenizer.decode)
         goes_on = self._rendering.prompt_goes_on(conversation.template_kwargs)
         renders = Renders(render, conversation.messages, text, prompt_goes_on=goes_on)
-        chat = _Chat(conversation, text, renders, bounds)
+        chat = Chat(conversation, text, render, renders, bounds)
         derivations = self._derivations(chat, blocks)
         votes = {
             name: without_tokens(token_votes(item.votes, chat.bounds), ids, self._never)
@@ -129,7 +138,7 @@ class ChatJudge:
         )
 
     def _trained_prompt(
-        self, chat: _Chat, mask: MaskArray, votes: Mapping[str, VoteArray], derivations: Mapping[str, Derivation]
+        self, chat: Chat, mask: MaskArray, votes: Mapping[str, VoteArray], derivations: Mapping[str, Derivation]
     ) -> IntArray:
         """Return the trained tokens of generation prompts, ascending."""
         turns_of_each = [item.turns for item in derivations.values() if len(item.turns) == len(chat.turns)]
@@ -144,7 +153,7 @@ class ChatJudge:
         behind = np.flatnonzero(ids == self._tokenizer.special_token_id("eos")) + 1
         return behind[behind < len(ids)]
 
-    def _judge_behind_eos(self, chat: _Chat, ids: TokenArray, votes: Mapping[str, VoteArray]) -> None:
+    def _judge_behind_eos(self, chat: Chat, ids: TokenArray, votes: Mapping[str, VoteArray]) -> None:
         """Change votes behind EOS, in place: the first token is not judged, and further white space is not trained."""
         is_blank = [not chat.text[start:stop].strip() for start, stop in chat.bounds.tolist()]
         for first in self._behind_eos(ids).tolist():
@@ -153,7 +162,7 @@ class ChatJudge:
                 item[first] = NOT_JUDGED if item[first] == TRAINED else item[first]
                 item[blanks] = NOT_JUDGED if self._settings.loss_mode == "full" else NOT_TRAINED
 
-    def _derivations(self, chat: _Chat, blocks: Sequence[Span]) -> dict[str, Derivation]:
+    def _derivations(self, chat: Chat, blocks: Sequence[Span]) -> dict[str, Derivation]:
         """Return name -> derivation; empty if everything is trained."""
         if self._settings.loss_mode == "full":
             return {}
@@ -163,7 +172,10 @@ class ChatJudge:
         }
         if self._has_blocks:
             turns = _known_turns(chat.roles, derivations)
-            derivations = {BLOCKS: derive_from_blocks(chat.text, blocks, turns, self._marks), **derivations}
+            derivations = {
+                BLOCKS: derive_from_blocks(chat.text, blocks, turns, self._marks, self._block_ends),
+                **derivations,
+            }
             leave_tokens_at([start for start, _ in blocks], derivations.values(), chat.bounds)
         answers = chat.turns
         if self._settings.mask_generation_prompt:
@@ -173,6 +185,9 @@ class ChatJudge:
         if self._settings.assistant_markers is not None and self._marks == NO_END:
             ends = self._settings.assistant_markers.ends
             derivations = {name: leave_ends(item, chat.text, ends) for name, item in derivations.items()}
+        if has_results(chat.conversation.messages):
+            results = chat.results(_known_turns(chat.roles, derivations))
+            derivations = {name: leave_results(item, results) for name, item in derivations.items()}
         excluded_turns = [turn for turn, index in enumerate(answers) if index in chat.conversation.untrained_answers]
         for name, item in derivations.items():
             item = exclude_spans(item, [item.turns[turn] if item.turns else None for turn in excluded_turns])
@@ -188,7 +203,7 @@ class ChatJudge:
 
     def _findings(
         self,
-        chat: _Chat,
+        chat: Chat,
         ids: TokenArray,
         mask: MaskArray,
         votes: Mapping[str, VoteArray],
@@ -213,7 +228,7 @@ class ChatJudge:
         yield from lost_calls(chat.text, chat.conversation.messages, map(chat.with_beginning, chat.turns, turns))
 
     def _trained_turns(
-        self, chat: _Chat, ids: TokenArray, turns: Sequence[Span | None], thoughts: IntArray
+        self, chat: Chat, ids: TokenArray, turns: Sequence[Span | None], thoughts: IntArray
     ) -> Iterator[TrainedTurn]:
         """Yield the tokens of trained turns without thoughts, for turns whose position is known."""
         placed_turns = list(zip(chat.turns, turns, strict=True))
@@ -231,7 +246,7 @@ class ChatJudge:
                 end=end[~np.isin(ids[end], never) & ~np.isin(end, left_out)],
             )
 
-    def _thoughts(self, chat: _Chat, derivations: Iterable[Derivation]) -> IntArray:
+    def _thoughts(self, chat: Chat, derivations: Iterable[Derivation]) -> IntArray:
         """Return the tokens of untrained thoughts, in every turn that a derivation knows."""
         if self._settings.reasoning_loss == "keep":
             return np.empty(0, dtype=np.int64)
@@ -243,7 +258,7 @@ class ChatJudge:
         ]
         return np.unique(np.concatenate([np.empty(0, dtype=np.int64), *tokens]))
 
-    def _trains_empty_thoughts(self, chat: _Chat, mask: MaskArray, derivations: Iterable[Derivation]) -> bool:
+    def _trains_empty_thoughts(self, chat: Chat, mask: MaskArray, derivations: Iterable[Derivation]) -> bool:
         if self._settings.reasoning_loss != "keep" or self._settings.mask_generation_prompt:
             return False
         thoughts = (thoughts_of(item.turns, chat.text, chat.answers, only_empty=True) for item in derivations)
@@ -270,62 +285,6 @@ class ChatJudge:
             "Compare the texts. If the derivations are right, set preprocessing.assistant_markers, or set "
             "tokenizer.chat_template to a template with generation blocks; Megatron-Bridge makes the same mask."
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _Chat:
-    """A conversation with its rendered text."""
-
-    conversation: Conversation
-    text: str
-    renders: Renders
-    bounds: IntArray  #: (start, stop) of each token in characters, shape [num_tokens, 2], int64
-
-    @property
-    def roles(self) -> list[str]:
-        """Roles of its messages."""
-        return [message["role"] for message in self.conversation.messages]
-
-    @property
-    def turns(self) -> list[int]:
-        """Positions of the assistant's messages."""
-        return [index for index, role in enumerate(self.roles) if role == ASSISTANT]
-
-    @property
-    def answers(self) -> list[dict[str, Any]]:
-        """The assistant's messages."""
-        return [message for message in self.conversation.messages if message["role"] == ASSISTANT]
-
-    def trained_messages(self, loss_mode: str) -> list[int]:
-        """Return the positions of the assistant's messages that the recipe trains."""
-        turns = self.turns[-1:] if loss_mode == "last_turn" else self.turns
-        return [turn for turn in turns if turn not in self.conversation.untrained_answers]
-
-    def with_beginning(self, message: int, turn: Span | None) -> Span | None:
-        """Return a turn from where its message begins: a template may write calls before the text, as Gemma 4's."""
-        before = self.renders.before(message)
-        if turn is None or before is None or not self.text.startswith(before):
-            return turn
-        return min(len(before), turn[0]), turn[1]
-
-    def words(self) -> Iterator[str]:
-        """Yield every text of its messages, calls and tool schemas."""
-        turns = [{key: value for key, value in item.items() if key != "role"} for item in self.conversation.messages]
-        leaves = leaves_of([turns, self.conversation.tools, self.conversation.template_kwargs])
-        return (leaf for leaf in leaves if isinstance(leaf, str))
-
-    def message_of(self, token: int) -> tuple[int, str] | None:
-        """Return (message of a token, from 1; its role), or None if the renders of prefixes do not tell."""
-        place, begin = int(self.bounds[token, 0]), 0
-        for index, role in enumerate(self.roles):
-            through = self.renders.before(index + 1)
-            if through is None or not self.text.startswith(through):
-                begin = len(self.text)
-            elif place < len(through):
-                return (index + 1, role) if begin <= place else None
-            else:
-                begin = len(through)
-        return None
 
 
 def _starts_of(marks: LearnedMarks | str, settings: ChatPreprocessing) -> tuple[str, ...]:

@@ -7,13 +7,13 @@ which marks are the template's.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise, product
 from typing import Any
 
-from bridgepack.data.tokenizers.texts import common_prefix
+from bridgepack.data.tokenizers.texts import common_prefix, without_open_tag
 from bridgepack.proof.masks.prefixes import NO_PROMPT, OTHER_PROMPT
 from bridgepack.proof.masks.renders import ASSISTANT, Render
 from bridgepack.proof.masks.votes import (
@@ -25,7 +25,6 @@ from bridgepack.proof.masks.votes import (
     leave_blanks,
     no_votes,
     silent,
-    without_open_tag,
 )
 from bridgepack.records import THOUGHT_MARKERS
 
@@ -127,6 +126,17 @@ def learn_marks(render: Render) -> LearnedMarks | str:
     )
 
 
+def learn_block_ends(render_marked: Callable[..., tuple[str, list[Span]] | None]) -> tuple[str, ...]:
+    """Return what a template writes behind the last generation block of a chat that ends with an answer."""
+    ends: dict[str, None] = {}
+    for answer in ({}, *_CALLS):
+        chat = render_marked([_message(USER, _WORDS[0]), {**_message(ASSISTANT, _WORDS[1]), **answer}], None, {})
+        text, blocks = chat or ("", [])
+        if blocks and (end := text[blocks[-1][1] :].rstrip()):
+            ends[end] = None
+    return tuple(ends)
+
+
 def derive_from_marks(
     text: str, messages: Sequence[Mapping[str, Any]], words: Iterable[str], marks: LearnedMarks | str
 ) -> Derivation:
@@ -159,11 +169,16 @@ def derive_from_marks(
 
 
 def derive_from_blocks(
-    text: str, blocks: Sequence[Span], turns: Sequence[Span | None], marks: LearnedMarks | str
+    text: str,
+    blocks: Sequence[Span],
+    turns: Sequence[Span | None],
+    marks: LearnedMarks | str,
+    ends: Sequence[str] = (),
 ) -> Derivation:
     """Return the derivation of a conversation by the template's own generation blocks.
 
-    Does not judge a turn's end after its block: some templates put it inside, some outside. The turns come from
+    Does not judge a turn's end after its block: some templates put it inside, some outside. `ends` are what a template
+    is known to write there, such as Gemma 4's `<|tool_response>` behind a call. The turns come from
     another derivation, to find the last one; a block that has begun before a turn is the turn's, header included.
     """
     votes = no_votes(len(text))
@@ -174,6 +189,7 @@ def derive_from_blocks(
             closing_end = next((turn[1] for turn in turns if turn is not None and turn[0] <= stop <= turn[1]), stop)
         else:
             closing_end = marks.closing_at(text, stop)
+        closing_end = max(closing_end, stop + max((len(end) for end in ends if text.startswith(end, stop)), default=0))
         votes[stop:closing_end] = NOT_JUDGED
     leave_blanks(votes, text, [*blocks, *turns])
     return Derivation(votes=votes, turns=tuple(None if turn is None else _with_header(turn, blocks) for turn in turns))

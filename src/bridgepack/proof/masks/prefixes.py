@@ -8,7 +8,7 @@ the difference is understood (a turn lost its beginning), it is taken into accou
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from bridgepack.data.tokenizers.texts import common_prefix
+from bridgepack.data.tokenizers.texts import common_prefix, without_open_tag
 from bridgepack.proof.masks.renders import ASSISTANT, Renders
 from bridgepack.proof.masks.votes import (
     NOT_JUDGED,
@@ -18,7 +18,6 @@ from bridgepack.proof.masks.votes import (
     Span,
     leave_blanks,
     no_votes,
-    without_open_tag,
 )
 
 REFUSED = "the template refuses a part of the conversation"

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from jinja2.exceptions import TemplateError
 
-from bridgepack.data.tokenizers.texts import common_prefix, is_unicode
+from bridgepack.data.tokenizers.texts import common_prefix, is_unicode, without_open_tag
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.geometry import IntArray
-from bridgepack.proof.masks.votes import Span, token_bounds, without_open_tag
+from bridgepack.proof.masks.votes import Span, token_bounds
 from bridgepack.records import TokenArray
 
 Messages = Sequence[Mapping[str, Any]]

@@ -182,12 +182,6 @@ def _is_shifted(mask: MaskArray, votes: VoteArray, *, has_both: bool) -> bool:
     return (has_both and (is_left or is_right)) or (is_left and len(behind) > 0 and not mask[behind].any())
 
 
-def without_open_tag(text: str) -> str:
-    """Return a text without an incomplete tag at its end: "<|bot|><th" -> "<|bot|>"."""
-    place = text.rfind("<")
-    return text if place < 0 or ">" in text[place:] else text[:place]
-
-
 #: Tokens to show around a difference, and maximum tokens of it to show.
 _MARGIN, _MOST_SHOWN = 12, 40
 #: Name of the mask's own text in a finding.
