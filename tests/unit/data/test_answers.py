@@ -42,6 +42,14 @@ def each(body: str, *, before: str = "", behind: str = "") -> str:
     return NAMES + before + loop + behind
 
 
+def behind_result(end: str, before: str = "") -> str:
+    """Return a template that writes an answer right behind a tool's result, which ends with `end`."""
+    header = "{{- names[m.role] if (loop.previtem or m).role != 'tool' or m.role == 'tool' -}}{{- m.content -}}"
+    calls = "{%- for c in m.tool_calls or [] -%}{{- c.function.name -}}{%- endfor -%}"
+    stop = f"{{%- if m.role == 'tool' -%}}{end}{{%- else -%}}{{{{- '<stop>' -}}}}{{%- endif -%}}"
+    return f"{NAMES}{before}{{%- for m in messages -%}}{header}{calls}{stop}{{%- endfor -%}}"
+
+
 def asked(text: str = "q") -> dict[str, Any]:
     return {"role": "user", "content": text}
 
@@ -306,12 +314,31 @@ CASES: dict[str, tuple[str, Turns, list[str] | None]] = {
         ['find{"x": "y"}Yes.<stop>'],
     ),
     "an answer behind its result without a header": (
-        NAMES
-        + "{%- for m in messages -%}{{- names[m.role] if (loop.previtem or m).role != 'tool' or m.role == 'tool' -}}"
-        + "{{- m.content -}}{%- for c in m.tool_calls or [] -%}{{- c.function.name -}}{%- endfor -%}"
-        + "{{- '</tool>' if m.role == 'tool' else '<stop>' -}}{%- endfor -%}",
+        behind_result("</tool>"),
         [asked(), said("", ("f", {})), result(), said("b")],
         ["f<stop>", "b<stop>"],
+    ),
+    "an answer behind its result, and other white space without it": (
+        behind_result("{{- '  </tool>' if loop.nextitem is defined else '</tool>\n' -}}"),
+        [asked(), said("", ("f", {})), result(), said(" b")],
+        ["f<stop>", " b<stop>"],
+    ),
+    "an answer behind its result, and a line end with and without it": (
+        behind_result("{{- '  </tool>\n' if loop.nextitem is defined else '</tool>\n' -}}"),
+        [asked(), said("", ("f", {})), result(), said("b")],
+        ["f<stop>", "b<stop>"],
+    ),
+    "an answer behind its result, and schemas before the last question": (
+        behind_result(
+            "</tool>", "{%- set u = messages | selectattr('role', 'equalto', 'user') | list | last -%}"
+        ).replace("{{- m.content", "{{- '<tools>' if m == u -}}{{- m.content"),
+        [asked(), said("", ("f", {})), result(), said("b"), asked("more"), said("c")],
+        ["f<stop>", "b<stop>", "c<stop>"],
+    ),
+    "an answer behind its result and words that the turns before lack": (
+        behind_result("{{- ' </tool>Note: ' if loop.nextitem is defined else '</tool>' -}}"),
+        [asked(), said("", ("f", {})), result(), said("b")],
+        None,
     ),
 }
 

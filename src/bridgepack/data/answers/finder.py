@@ -1,8 +1,8 @@
 """Finds the answers of conversations by rendering them once more, with marks around what their turns say."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, cached_property, partial
 from typing import Any
 
 from bridgepack.data.answers.marking import Calls, Marking, Spot, Text, free_letters, texts_within
@@ -41,13 +41,15 @@ class AnswerFinder:
         texts, spots = self.place(messages, tools, kwargs, render)
         turns = TurnParts.of(messages, texts, spots, self._tokenizer.chat_template or "")
         roles, texts = turns.roles, turns.texts
-        end_of_turns = partial(self._end_of_turns, turns, tools, kwargs, render, spots)
-        finder = RegionFinder(render, roles, texts, spots, self._around, end_of_turns)
+        render_of_turns = cache(lambda num_turns: self._render_changed(turns.first(num_turns), tools, kwargs))
+        end_of_turns = partial(self._end_of_turns, turns, tools, kwargs, render, spots, render_of_turns)
+        renders = end_of_turns, render_of_turns
+        finder = RegionFinder(render, roles, texts, spots, self._around, *renders)
         last = _last_of_joined(len(roles), finder.joined_messages())
         if last != list(range(len(roles))):
             texts = [text._replace(message=[*last, len(roles)][text.message]) for text in texts]
             roles = [role if last[index] == index else "" for index, role in enumerate(roles)]
-            finder = RegionFinder(render, roles, texts, spots, self._around, end_of_turns)
+            finder = RegionFinder(render, roles, texts, spots, self._around, *renders)
         return [region._replace(message=turns.parts[region.message].message) for region in finder.find()]
 
     def place(
@@ -88,9 +90,10 @@ class AnswerFinder:
         kwargs: Mapping[str, Any],
         render: str,
         spots: Sequence[Spot],
+        render_of_turns: Callable[[int], str | None],
         num_turns: int,
     ) -> int:
-        first_render = self._render_changed(turns.first(num_turns), tools, kwargs)
+        first_render = render_of_turns(num_turns)
         if first_render is not None and render.startswith(first_render):
             return len(first_render)
         if not turns.cuts_message(num_turns):

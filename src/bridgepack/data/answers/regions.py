@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from bridgepack.data.answers.marking import Range, Spot, Text
 from bridgepack.data.templates.markers import TurnTexts
+from bridgepack.data.tokenizers.texts import common_prefix
 from bridgepack.records import ASSISTANT
 
 _TOOL = "tool"
@@ -44,13 +45,15 @@ class RegionFinder:
         spots: Sequence[Spot],
         around: TurnTexts,
         end_of_turns: Callable[[int], int] = lambda _: -1,
+        render_of_turns: Callable[[int], str | None] = lambda _: None,
     ) -> None:
         """Take the render, the role of each message, and the texts of turns with their places, ascending.
 
-        `end_of_turns` returns where the render of the first turns ends in that of all, -1 if it does not begin it.
+        `render_of_turns` returns the render of the first turns, None if the template rejects them; `end_of_turns` where
+        it ends in that of all, -1 if it does not begin it.
         """
         self._render, self._roles, self._texts, self._spots, self._around = render, roles, texts, spots, around
-        self._end_of_turns = end_of_turns
+        self._end_of_turns, self._render_of_turns = end_of_turns, render_of_turns
         self._continuations: dict[int, int] = {}
         self._messages = [texts[spot.text].message for spot in spots]
         self._shields = _union_of([*((spot.start, spot.stop) for spot in spots), *_verbatim(render, texts, spots)])
@@ -166,7 +169,26 @@ class RegionFinder:
         Source: megatron-bridge 0.7, data/conversation_processing.py (_assistant_mask_from_conversation_turns).
         """
         start = self._behind_result(message)
+        if not other_start < start <= place:
+            start = self._behind_result_words(message, place)
         return (start, start) if other_start < start <= place and not self._has_end(start, place) else None
+
+    def _behind_result_words(self, message: int, place: int) -> int:
+        """Return where the text behind a result's last words ends with which the turns before an answer end, too.
+
+        -1 if they do not. A template may write these turns otherwise where more follow: DeepSeek-V3's with other white
+        space, Mistral's with the tools' schemas elsewhere.
+        """
+        number = bisect_left(self._spots, (place, 0, 0, 0)) - 1
+        is_result = self._roles[max(message - 1, 0)] == _TOOL
+        if number < 0 or not is_result or self._messages[number] != message - 1:
+            return -1
+        start, before = self._spots[number].start, self._render_of_turns(message)
+        between = self._render[start:place]
+        if before is None or not "".join(before.split()).endswith("".join(between.split())):
+            return -1
+        stop = start + len(between.rstrip())
+        return stop + common_prefix(before[len(before.rstrip()) :], self._render[stop:place])
 
     def _behind_result(self, message: int) -> int:
         """Return where the render of the turns before an answer to a tool's result ends; -1 if it is none."""
