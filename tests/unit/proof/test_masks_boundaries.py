@@ -434,6 +434,74 @@ def test_a_result_inside_its_answer(template: str, settings: dict[str, Any], tmp
     assert [finding.kind for finding in judged.judge_encoded(row, whole).findings] == ["other-turn-trained"]
 
 
+#: Generation blocks that hold the opener of the next turn, whoever's: it ends the answer, as GLM's.
+ENDS_WITH_OPENER = replace(
+    RESULT_INSIDE,
+    name="ends-with-opener",
+    control_tokens=("<|user|>", "<|assistant|>", "<|system|>"),
+    eos_token="<|user|>",
+    assistant_markers=None,
+    template=(
+        "{%- for m in messages -%}{%- if (loop.previtem or {}).role != 'assistant' -%}{{- '<|' + m.role + '|>' -}}"
+        "{%- endif -%}{%- if m.role == 'assistant' -%}{%- generation -%}{{- m.content -}}"
+        "{{- '<|' + (loop.nextitem or {'role': 'user'}).role + '|>' -}}{%- endgeneration -%}"
+        "{%- else -%}{{- m.content -}}{%- endif -%}{%- endfor -%}"
+        "{%- if add_generation_prompt -%}{{- '<|assistant|>' -}}{%- endif -%}"
+    ),
+)
+#: Generation blocks with the header, and another end behind the last answer that begins alike, as those for gpt-oss.
+TWO_ENDS = replace(
+    ENDS_WITH_OPENER,
+    name="two-ends",
+    control_tokens=("<|user|>", "<|assistant|>", "<|end|>", "<|return|>"),
+    eos_token="<|return|>",
+    template=(
+        "{%- for m in messages -%}{%- if m.role == 'assistant' -%}{%- generation -%}{{- '<|assistant|>' + m.content -}}"
+        "{{- '<|return|>' if loop.last and not add_generation_prompt else '<|end|>' -}}{%- endgeneration -%}"
+        "{%- else -%}{{- '<|' + m.role + '|>' + m.content + '<|end|>' -}}{%- endif -%}{%- endfor -%}"
+        "{%- if add_generation_prompt -%}{{- '<|assistant|>' -}}{%- endif -%}"
+    ),
+)
+
+
+@pytest.mark.parametrize(("family", "role"), [(ENDS_WITH_OPENER, "system"), (TWO_ENDS, "assistant")])
+def test_blocks_with_what_stands_between_turns(family: Family, role: str, tmp_path: Path) -> None:
+    judged = Judged.of(tmp_path, family)
+    question, answer = {"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Yes."}
+
+    verdict = judged.verdict({"messages": [question, answer, {"role": role, "content": "Go on."}, question, answer]})
+    assert [finding.kind for finding in verdict.findings] == []
+    assert verdict.num_judges > 0
+
+
+#: Calls outside of generation blocks, as in a template of NeMo's for gpt-oss.
+CALLS_OUTSIDE = replace(
+    RESULT_INSIDE,
+    name="calls-outside",
+    template=(
+        "{%- for m in messages -%}{{- '<|' + m.role + '|>' -}}{%- set calls = m.tool_calls or [] -%}"
+        "{%- for call in calls -%}{{- '[' + call.function.name + ']<|call|>' -}}{%- endfor -%}"
+        "{%- if m.role != 'assistant' -%}{{- m.content -}}{%- elif m.content -%}"
+        "{%- generation -%}{{- m.content -}}{%- endgeneration -%}{%- endif -%}"
+        "{%- if not calls -%}{{- '<|end|>' -}}{%- endif -%}{%- endfor -%}"
+        "{%- if add_generation_prompt -%}{{- '<|assistant|>' -}}{%- endif -%}"
+    ),
+)
+
+
+def test_calls_outside_of_blocks(tmp_path: Path) -> None:
+    """What ends them is trained as the host does; where there is no block, so are they."""
+    judged = Judged.of(tmp_path, CALLS_OUTSIDE)
+    question, _, result, answer = RESULT["messages"]
+    calls = [{"type": "function", "function": {"name": "add", "arguments": {}}}]
+    call = {"role": "assistant", "content": "", "tool_calls": calls}
+
+    assert judged.kinds({"messages": [question, call]}) == []
+    (finding,) = judged.verdict({"messages": [question, call, {**result, "role": "user"}, answer]}).findings
+    assert finding.kind == "answer-not-trained"
+    assert "[add]⟦<|call|>⟧" in finding.texts["mask"]
+
+
 #: Generation blocks that begin behind the line end of a header, as rnj-1's.
 WITH_BLOCKS = ZooFamily(
     name="blocks",

@@ -172,10 +172,9 @@ class ChatJudge:
         }
         if self._has_blocks:
             turns = _known_turns(chat.roles, derivations)
-            derivations = {
-                BLOCKS: derive_from_blocks(chat.text, blocks, turns, self._marks, self._block_ends),
-                **derivations,
-            }
+            of_blocks = derive_from_blocks(chat.text, blocks, turns, self._marks, self._block_ends)
+            self._leave_ends(of_blocks, chat.text, turns)
+            derivations = {BLOCKS: of_blocks, **derivations}
             leave_tokens_at([start for start, _ in blocks], derivations.values(), chat.bounds)
         answers = chat.turns
         if self._settings.mask_generation_prompt:
@@ -263,6 +262,13 @@ class ChatJudge:
             return False
         thoughts = (thoughts_of(item.turns, chat.text, chat.answers, only_empty=True) for item in derivations)
         return any(mask[tokens_within(span, chat.bounds)].any() for spans in thoughts for span in spans)
+
+    def _leave_ends(self, derivation: Derivation, text: str, turns: Iterable[Span | None]) -> None:
+        """Reset, in place, votes on what ends a turn: it is trained as Megatron-Bridge does, wherever blocks are."""
+        for start, last in (turn for turn in turns if turn is not None):
+            stop = start + len(text[start:last].rstrip())
+            size = max((len(end) for end in self._tokenizer.added_tokens if text.endswith(end, start, stop)), default=0)
+            derivation.votes[stop - size : stop] = NOT_JUDGED
 
     def _end_of(self, text: str, start: int, stop: int) -> int:
         """Return the first character of a turn's end: of a known mark or an added token; `stop` if there is none."""

@@ -50,6 +50,7 @@ NO_BEGINNING = "nothing of its own begins the template's assistant turns"
 MARKS_IN_WORDS = "the conversation's own words hold the template's marks"
 OTHER_NUMBER = "the marks of assistant turns are not as many as the turns"
 CALLS_END_OTHERWISE = "the template ends turns with tool calls in another way than turns without"
+NO_BLOCKS = "the template writes no generation block, so the marks of turns say what is trained"
 END_NOT_FOUND = "an assistant turn has no known end"
 
 
@@ -61,6 +62,8 @@ class LearnedMarks:
     closings: tuple[str, ...]  #: one of them ends the turn; the assistant writes them
     doubt: str = ""  #: why `opening` may be more than a turn's header; empty if it equals the generation prompt
     others: tuple[str, ...] = ()  #: right before the text of other roles' turns, if known
+    #: those of them behind an answer that no closing ends: they may end it
+    endings: frozenset[str] = frozenset()
     ends_calls: bool = True  #: a closing ends turns with tool calls, too
     is_last_open: bool = False  #: the last turn has no closing, and the text's end ends it
 
@@ -115,12 +118,14 @@ def learn_marks(render: Render) -> LearnedMarks | str:
     is_last_open = not gaps[4].strip()
     if is_last_open:  # the generation prompt may also end the turn before, which the turn itself leaves open
         opening = reduce(str.removeprefix, closings, opening)
-    other_openings = tuple(dict.fromkeys(_other_openings(render, closings)))
+    has_closing = dict(_other_openings(render, closings))
+    other_openings = tuple(has_closing)
     return LearnedMarks(
         opening=opening,
         closings=closings,
         doubt=NO_PROMPT if not has_prompt else "" if shared_head == prompt else OTHER_PROMPT,
         others=other_openings,
+        endings=frozenset(opening for opening in other_openings if not has_closing[opening]),
         ends_calls=_ends_calls(render, opening, closings, other_openings, is_last_open=is_last_open),
         is_last_open=is_last_open,
     )
@@ -162,7 +167,11 @@ def derive_from_marks(
         if stop is None and marks.is_last_open and limit == len(text):
             stop = limit
         turns.append(None if stop is None else (first, stop))
-        votes[first : limit if stop is None else stop] = NOT_JUDGED if stop is None else TRAINED
+        if stop is None:  # what opens the next turn may end it, as GLM's
+            stop = limit + max((len(mark) for mark in marks.endings if text.startswith(mark, limit)), default=0)
+            votes[first:stop] = NOT_JUDGED
+        else:
+            votes[first:stop] = TRAINED
     leave_blanks(votes, text, turns)
     reasons = [*([marks.doubt] if marks.doubt else []), *([END_NOT_FOUND] if None in turns else [])]
     return Derivation(votes=votes, turns=tuple(turns), reasons=tuple(reasons))
@@ -181,6 +190,8 @@ def derive_from_blocks(
     is known to write there, such as Gemma 4's `<|tool_response>` behind a call. The turns come from
     another derivation, to find the last one; a block that has begun before a turn is the turn's, header included.
     """
+    if not any(text[slice(*block)] for block in blocks):
+        return silent(text, NO_BLOCKS)
     votes = no_votes(len(text))
     votes[:] = NOT_TRAINED
     for start, stop in blocks:
@@ -242,14 +253,15 @@ def _end_before_header(render: Render, before: str, middle: str) -> str:
     return next((separator[:place] for place in range(len(separator)) if separator[place:] in begin), "")
 
 
-def _other_openings(render: Render, closings: Sequence[str]) -> Iterator[str]:
-    """Yield the marks before the words of turns that follow an answer."""
+def _other_openings(render: Render, closings: Sequence[str]) -> Iterator[tuple[str, bool]]:
+    """Yield the marks before the words of turns that follow an answer, and whether a closing ends it before them."""
     exchange = [_message(USER, _WORDS[0]), _message(ASSISTANT, _WORDS[1])]
     for role in _OTHER_ROLES:
         gaps = _between(render([*exchange, _message(role, _WORDS[2])]) or "", _WORDS[:3])
-        closing = next((mark for mark in closings if gaps is not None and gaps[2].startswith(mark)), None)
-        if gaps is not None and closing is not None and gaps[2][len(closing) :].strip():
-            yield gaps[2][len(closing) :]
+        if gaps is not None:
+            closing = max((mark for mark in closings if gaps[2].startswith(mark)), key=len, default="")
+            opening = gaps[2][len(closing) :]
+            yield from [(opening, bool(closing))] if opening.strip() else []
 
 
 def _ends_calls(

@@ -6,6 +6,7 @@ begin it. Elsewhere its beginning is not judged.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -68,8 +69,9 @@ def trained_prompt(
     the template's own `blocks` hold that, whose votes have shape [num_tokens].
     """
     tokens: list[int] = []
+    usual = next((prompt for prompt in map(partial(_prompt, renders), answers) if prompt), "")
     for index, turns in answers.items():
-        first, stop = _prompt_before(text, index, turns, renders)
+        first, stop = _prompt_before(text, index, turns, renders, usual)
         is_within = (bounds[:, 0] >= first) & (bounds[:, 0] < stop)
         within = np.flatnonzero(is_within & (bounds[:, 0] < bounds[:, 1]))
         untrained_tokens = np.flatnonzero(mask[within] == 0)
@@ -80,17 +82,24 @@ def trained_prompt(
     return np.array(sorted(set(tokens)), dtype=np.int64)
 
 
-def _prompt_before(text: str, index: int, turns: Sequence[Span | None], renders: Renders) -> Span:
+def _prompt(renders: Renders, index: int) -> str:
+    """Return what a server's text before a message has behind the turns before it; empty if that is unknown."""
+    before, served_text = renders.before(index), renders.with_prompt(index)
+    return served_text[len(before) :] if before and served_text and served_text.startswith(before) else ""
+
+
+def _prompt_before(text: str, index: int, turns: Sequence[Span | None], renders: Renders, usual: str) -> Span:
     """Return the characters of the generation prompt before a message; none if the text has another or none.
 
-    Where earlier turns look otherwise in what a server sends, the prompt is looked for right before the turn.
+    Where earlier turns look otherwise in what a server sends, the prompt is looked for right before the turn; it is the
+    `usual` one where it also ends the turn before, as gpt-oss's of two answers in a row.
     """
-    before, served_text = renders.before(index), renders.with_prompt(index)
-    if before is None or served_text is None or not served_text.startswith(before):
+    served_text = renders.with_prompt(index)
+    prompt = _prompt(renders, index) or (usual if (served_text or "").endswith(usual) else "")
+    if not prompt or served_text is None:
         return 0, 0
     if text.startswith(served_text):
-        return len(before), len(served_text)
-    prompt = served_text[len(before) :]
+        return len(served_text) - len(prompt), len(served_text)
     stops = (turn[0] for turn in turns if turn is not None)
     stop = next((place for place in stops if text.endswith(prompt, 0, place)), None)
     return (0, 0) if stop is None else (stop - len(prompt), stop)
