@@ -231,6 +231,24 @@ def test_the_markers_said_of_answers_that_only_the_next_turn_ends(
     assert trained(tokenizer, encoded(tokenizer, TURNS, assistant_markers=value)) == answers
 
 
+def test_the_markers_said_of_headers_behind_other_white_space(tmp_path: Path) -> None:
+    """Copies of DeepSeek-V3.1's template indent what they write, before a call otherwise than before a text."""
+    template = (
+        "{%- for m in messages -%}{%- if m.role == 'assistant' -%}{{- '  <|bot|>' if m.tool_calls else ' <|bot|>' -}}"
+        "{{- m.content + '<|stop|>' -}}{%- else -%}{{- '<|' + m.role + '|>' + m.content -}}{%- endif -%}{%- endfor -%}"
+        "{%- if add_generation_prompt -%}{{- '<|bot|>' -}}{%- endif -%}"
+    )
+    tokens = ("<|user|>", "<|bot|>", "<|stop|>")
+    family = Family(name="indented", template=template, control_tokens=tokens, eos_token="<|stop|>")
+    tokenizer = loaded_tokenizer(tmp_path, family)
+
+    with pytest.raises(TokenizerError) as unknown:
+        encoded(tokenizer, TURNS)
+    value = json.loads(re.search(r"assistant_markers to (\{.*?\}), which", str(unknown.value))[1])
+    assert value == {"assistant_start": "<|bot|>", "assistant_end": "<|stop|>"}
+    assert trained(tokenizer, encoded(tokenizer, TURNS, assistant_markers=value)) == "Four.<|stop|>Seven.<|stop|>"
+
+
 def test_no_markers_are_said_of_answers_that_nothing_of_its_own_ends(tmp_path: Path) -> None:
     template = "{%- for m in messages -%}{{- m.role.upper() + ': ' + m.content + ' ' -}}{%- endfor -%}"
     tokenizer = loaded_tokenizer(tmp_path, replace(BYTES, template=template))

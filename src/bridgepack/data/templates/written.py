@@ -62,8 +62,11 @@ def around_answer(tokenizer: ChatTokenizer) -> Around:
     middle = longer.partition(_ANSWER)[2].partition(_QUESTION)[0]
     end = _shared_start(behind, middle, tokens)
     chat_end = behind[len(end) :] if end.strip() else ""
-    gap = reduce(lambda first, second: _shared_start(first, second, tokens), _gaps(tokenizer, text))
-    header = gap.removeprefix(alone.rpartition(_QUESTION)[2].removesuffix(chat_end))
+    gaps, question_end = list(_gaps(tokenizer, text)), alone.rpartition(_QUESTION)[2].removesuffix(chat_end)
+    gap = _shared_start_of_all(gaps, tokens)
+    if not gap.strip():  # they may begin with different white space, as in copies of DeepSeek-V3.1's
+        gap, question_end = _shared_start_of_all([item.lstrip() for item in gaps], tokens), question_end.lstrip()
+    header = gap.removeprefix(question_end)
     if not behind.strip():
         end = _end_before_question(longer, tokens)
     if not end.strip():
@@ -128,6 +131,10 @@ def _calls() -> Iterator[dict[str, Any]]:
     for content, arguments in product(("", None), ({}, "{}")):
         call = {"id": "call00001", "type": "function", "function": {"name": _NAME, "arguments": arguments}}
         yield {"role": ASSISTANT, "content": content, "tool_calls": [call]}
+
+
+def _shared_start_of_all(texts: Iterable[str], tokens: Iterable[str]) -> str:
+    return reduce(lambda first, second: _shared_start(first, second, tokens), texts)
 
 
 def _shared_start(first: str, second: str, tokens: Iterable[str]) -> str:
