@@ -114,6 +114,38 @@ def test_both_ways_of_finding_thoughts_agree(turn: str, only_empty: bool) -> Non
     assert own == set(thoughts_of([(0, len(turn))], turn, [{}], only_empty=only_empty))
 
 
+#: Markers of thoughts, thoughts and text each in a generation block of their own, and a line end between them.
+PARTED = """\
+{%- for m in messages -%}{{- '<|im_start|>' + m.role + '\\n' -}}
+  {%- if m.role == 'assistant' -%}
+    {%- if m.reasoning_content is defined -%}
+      {%- generation -%}{{- '<think>' -}}{%- endgeneration -%}{{- '\\n' -}}
+      {%- generation -%}{{- m.reasoning_content -}}{%- endgeneration -%}
+      {%- generation -%}{{- '</think>' -}}{%- endgeneration -%}
+    {%- endif -%}
+    {%- generation -%}{{- m.content + '<|im_end|>' -}}{%- endgeneration -%}
+  {%- else -%}{{- m.content + '<|im_end|>' -}}{%- endif -%}{{- '\\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}
+"""
+
+
+@pytest.mark.parametrize("mode", ["assistant", "last_turn"])
+def test_thoughts_in_several_blocks(tmp_path: Path, mode: str) -> None:
+    """A thought that is never closed ends with its turn: the next answer is trained."""
+    judged = Judged.of(tmp_path, replace(CHATML, template=PARTED), reasoning_loss="mask", loss_mode=mode)
+    question = {"role": "user", "content": "Why?"}
+    answers = [
+        {"content": "<think>Open", "reasoning_content": "Hm."},
+        {"content": "Yes."},
+        {"content": "No.", "reasoning_content": "Hm, so."},
+    ]
+    row = {"messages": [turn for item in answers for turn in (question, {"role": "assistant", **item})]}
+
+    trained = ["</think>", "Yes.<|im_end|>", "</think>No.<|im_end|>"]
+    assert _trained(judged, row) == (trained if mode == "assistant" else trained[-1:])
+
+
 def test_trained_thoughts_are_found(tmp_path: Path) -> None:
     row = _row({"content": "One.", "reasoning_content": "Hm, no."})
     keeping = Judged.of(tmp_path, THINKING).encode(row)

@@ -4,6 +4,7 @@ A block's text is trained, whosever it is, and beside it the end of each answer 
 Megatron-Bridge trains both.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from functools import partial
 
@@ -91,9 +92,28 @@ def messages_of_blocks(finder: AnswerFinder, chat: RenderedChat) -> list[int]:
     if messages.count(None) == len(silent):
         ascending = iter(sorted(silent))
         return [next(ascending) if message is None else message for message in messages]
-    if None in messages:
+    if silent and None in messages:
         raise _untold(chat, "a block says nothing")
+    owners = [texts[spot.text].message for spot in spots]
+    for index, (start, stop) in enumerate(chat.spans or ()):
+        if messages[index] is None:
+            before, behind = (bisect_left(spots, (place, 0, 0, 0)) for place in (start, stop))
+            messages[index] = _answer_around(chat, owners[max(before - 1, 0) : behind + 1])
     return [message for message in messages if message is not None]
+
+
+def _answer_around(chat: RenderedChat, owners: Sequence[int]) -> int:
+    """Return the answer of a block without texts: it has markers of thoughts, or an end.
+
+    `owners` are the messages whose texts stand right before and behind it.
+
+    Raises:
+        RowError: they are two answers, or none.
+    """
+    answers = _answers(chat.conversation).intersection(owners)
+    if len(answers) != 1:
+        raise _untold(chat, "a block says nothing")
+    return answers.pop()
 
 
 def _answers(conversation: Conversation) -> set[int]:

@@ -1,6 +1,6 @@
 """Thoughts in trained turns: where they are in a text and its tokens."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from bridgepack.data.tokenizers.places import TokenPlaces, require_places
@@ -35,8 +35,13 @@ class ReasoningMasks:
         require_places(tokenizer, f"reasoning_loss is {mode!r}", "Set preprocessing.reasoning_loss to keep")
         self._tokenizer, self._only_empty, self._keeps_empty = tokenizer, mode == "mask_empty", keeps_empty
 
-    def tokens(self, answers: Sequence[Span], text: str) -> list[Span]:
+    def tokens(
+        self, answers: Sequence[Span], text: str, are_of_one_turn: Callable[[Span], bool] = lambda _: False
+    ) -> list[Span]:
         """Return the thoughts in answers of a conversation's text; both are (start, stop) in its tokens.
+
+        A thought that an answer leaves open goes on in the next if `are_of_one_turn`, of the characters of both: a
+        template may write a turn in several generation blocks.
 
         Raises:
             RowError: a token holds an end of thoughts and what is beside it.
@@ -44,7 +49,16 @@ class ReasoningMasks:
         if not answers or not has_thoughts(text):
             return []
         places, thoughts = TokenPlaces.of(self._tokenizer, text), []
+        parts: list[Span] = []
         for first, stop in answers:
+            begin = int(places.starts[parts[-1][0]]) if parts else 0
+            after = int(places.stops[stop - 1])
+            is_open = bool(parts) and _ends_in_thoughts(text[begin : int(places.stops[parts[-1][1] - 1])])
+            if is_open and are_of_one_turn((begin, after)):
+                parts[-1] = parts[-1][0], stop
+            else:
+                parts.append((first, stop))
+        for first, stop in parts:
             begin = int(places.starts[first])
             for item in thoughts_in(text[begin : int(places.stops[stop - 1])]):
                 if not self._keeps_empty if item.blanks else not self._only_empty:
@@ -68,6 +82,11 @@ def openings_of(sequences: Sequence[Sequence[int]], answers: Sequence[Span], inp
 def has_thoughts(text: str) -> bool:
     """Return whether a rendered conversation has a marker of thoughts."""
     return any(opening in text or (is_own and closing in text) for opening, closing, is_own in THOUGHT_MARKERS)
+
+
+def _ends_in_thoughts(turn: str) -> bool:
+    """Return whether the last marker of thoughts in a text opens them."""
+    return any(turn.rfind(opening) > turn.rfind(closing) for opening, closing, _ in THOUGHT_MARKERS)
 
 
 def thoughts_in(turn: str) -> Iterator[Thoughts]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.answers.finder import AnswerFinder
-from bridgepack.data.answers.marking import Content
+from bridgepack.data.answers.marking import Content, Spot, Text
 from bridgepack.data.answers.regions import UnplaceableError
 from bridgepack.data.answers.segments import Kind, Segment, Segments
 from bridgepack.data.sequences.blocks import BlockAnswers
@@ -139,7 +139,9 @@ class TrainedAnswers:
             parts, answers = answers, self._prompts.correct(chat, ids, answers)
             gaps = self._said_by_others(chat, parts, answers)
         spans = [(start, stop) for _, start, stop in answers]
-        thoughts = [] if self._reasoning is None else self._reasoning.tokens(spans, chat.text)
+        thoughts: list[Span] = []
+        if self._reasoning is not None:
+            thoughts = self._reasoning.tokens(spans, chat.text, partial(self._are_of_one_turn, chat))
         return answers, [*gaps, *thoughts, *openings_of(self._openings, spans, ids)]
 
     def _said_by_others(self, chat: RenderedChat, parts: Sequence[Answer], answers: Sequence[Answer]) -> list[Span]:
@@ -148,16 +150,25 @@ class TrainedAnswers:
         between = [gap for gap in between if any(start <= gap[0] and gap[1] <= stop for _, start, stop in answers)]
         if not between:
             return []
-        conversation = chat.conversation
-        inputs = conversation.messages, conversation.tools, conversation.template_kwargs
-        try:
-            texts, spots = self._finder.place(*inputs, chat.text)
-        except UnplaceableError as error:
-            detail = f"an answer has several parts, and it is unknown what stands between them ({error})"
-            raise RowError(DropReason.NO_ASSISTANT_MASK, detail) from None
+        texts, spots = self._place(chat)
         starts = TokenPlaces.of(self._tokenizer, chat.text).starts
         other_places = [spot.start for spot in spots if texts[spot.text].content is Content.CONTEXT]
         return [gap for gap in between if any(starts[gap[0]] <= place < starts[gap[1]] for place in other_places)]
+
+    def _are_of_one_turn(self, chat: RenderedChat, place: Span) -> bool:
+        """Return whether a part of the text says nothing of several messages."""
+        texts, spots = self._place(chat)
+        inside = {texts[spot.text].message for spot in spots if place[0] <= spot.start < place[1]}
+        return len(inside) <= 1
+
+    def _place(self, chat: RenderedChat) -> tuple[list[Text], list[Spot]]:
+        conversation = chat.conversation
+        inputs = conversation.messages, conversation.tools, conversation.template_kwargs
+        try:
+            return self._finder.place(*inputs, chat.text)
+        except UnplaceableError as error:
+            detail = f"an answer has several parts, and it is unknown what stands between them ({error})"
+            raise RowError(DropReason.NO_ASSISTANT_MASK, detail) from None
 
     def _without_blanks_after_eos(self, segments: Segments, input_ids: TokenArray) -> Segments:
         """Return segments whose ends stop one token behind EOS, where only white space follows.
