@@ -338,6 +338,16 @@ CASES: dict[str, tuple[str, Turns, list[str] | None]] = {
     "an answer behind its result and words that the turns before lack": (
         behind_result("{{- ' </tool>Note: ' if loop.nextitem is defined else '</tool>' -}}"),
         [asked(), said("", ("f", {})), result(), said("b")],
+        ["f<stop>", "Note: b<stop>"],
+    ),
+    "a call behind a result, and other white space without it": (
+        behind_result("{{- '  </tool>' if loop.nextitem is defined else '</tool>\n' -}}"),
+        [asked(), said("", ("f", {})), result(), said("", ("g", {})), result("s"), said("b")],
+        ["f<stop>", "g<stop>", "b<stop>"],
+    ),
+    "an answer behind its result and other words than the turns before have": (
+        behind_result("{{- '</tools>' if loop.nextitem is defined else '</tool>' -}}"),
+        [asked(), said("", ("f", {})), result(), said("b")],
         None,
     ),
 }

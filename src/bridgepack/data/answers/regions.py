@@ -174,21 +174,27 @@ class RegionFinder:
         return (start, start) if other_start < start <= place and not self._has_end(start, place) else None
 
     def _behind_result_words(self, message: int, place: int) -> int:
-        """Return where the text behind a result's last words ends with which the turns before an answer end, too.
+        """Return where that ends which the turns before an answer have behind a result's last words; -1 if unknown.
 
-        -1 if they do not. A template may write these turns otherwise where more follow: DeepSeek-V3's with other white
-        space, Mistral's with the tools' schemas elsewhere.
+        A template may write these turns otherwise where more follow: DeepSeek-V3's with other white space, Mistral's
+        with the tools' schemas elsewhere.
         """
         number = bisect_left(self._spots, (place, 0, 0, 0)) - 1
         is_result = self._roles[max(message - 1, 0)] == _TOOL
         if number < 0 or not is_result or self._messages[number] != message - 1:
             return -1
-        start, before = self._spots[number].start, self._render_of_turns(message)
-        between = self._render[start:place]
-        if before is None or not "".join(before.split()).endswith("".join(between.split())):
+        start, stop = self._spots[number][:2]
+        words, before = self._render[start:stop], self._render_of_turns(message)
+        if before is None or words not in before:
             return -1
-        stop = start + len(between.rstrip())
-        return stop + common_prefix(before[len(before.rstrip()) :], self._render[stop:place])
+        behind = before.rpartition(words)[2]
+        for letter in "".join(behind.split()):
+            while stop < place and self._render[stop].isspace():
+                stop += 1
+            if stop == place or self._render[stop] != letter:
+                return -1
+            stop += 1
+        return stop + common_prefix(behind[len(behind.rstrip()) :], self._render[stop:place])
 
     def _behind_result(self, message: int) -> int:
         """Return where the render of the turns before an answer to a tool's result ends; -1 if it is none."""
