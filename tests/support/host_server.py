@@ -1,4 +1,4 @@
-"""Imports megatron-bridge and what commands take, and forks for each request of host_forks.py until nobody is connected.
+"""Imports megatron-bridge and what commands take, and forks for each request of host_forks.py until none is connected.
 
 Usage: python -m tests.support.host_server NAME
 """
