@@ -348,7 +348,7 @@ NOT_OF_HOST = (
     [
         (DENSE, {"model": None}, "model is missing"),
         ("llama32_1b_sft_1gpu_h100_bf61", {}, f"Did you mean {DENSE}"),
-        ("qwen3_next_80b_a3b_peft_1gpu_h100_bf16_config", {}, "PEFT is not currently supported for Qwen3-Next"),
+        ("qwen3_next_80b_a3b_peft_1gpu_h100_bf16_config", {}, "not currently supported for Qwen3-Next"),
         (DENSE, _sizes(expert_model=2), r"^parallelism\.expert_model_parallel_size is 2 without experts; allowed: 1 "),
         (DENSE, _sizes(pipeline_model=3), r"^parallelism\.pipeline_model_parallel_size is 16 layers over 3 stages; "),
         (

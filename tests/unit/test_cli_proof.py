@@ -129,8 +129,8 @@ def test_diff(artifact: Path, tmp_path: Path, command: Command) -> None:
         (("trace", "--source", "a:1", "--split", "training"), "--split needs --step or --pack"),
         (("trace", "--source", "a:1", "--pack", "1"), "--source and --pack contradict each other"),
         (("trace", "--rank", "1", "--pack", "1"), "--rank needs --step"),
-        (("trace", "--step", "0"), "'0' is not a whole number of at least 1."),
-        (("trace", "--step", "1_0"), "'1_0' is not a whole number of at least 1."),
+        (("trace", "--step", "0"), "'0' is not a whole"),
+        (("trace", "--step", "1_0"), "'1_0' is not a whole"),
         (("trace", "--step", "1", "--world-size", "3"), "batch.global_batch_size is 4; allowed: multiples of"),
         (
             ("trace", "--step", "1", "--set", "batch.global_batch_size=64"),
@@ -143,12 +143,12 @@ def test_diff(artifact: Path, tmp_path: Path, command: Command) -> None:
         (("trace", "--step", "1", "--bridge-version", "new"), "new"),
         (("trace", "--step", "1", "--set", "batch.size=3"), "batch.size"),
         (("trace", "--step", "1", "--recipe", "no-such.yaml"), "no-such.yaml"),
-        (("trace", "--recipe", "{artifact}", "--step", "3"), "an artifact; allowed: a recipe"),
+        (("trace", "--recipe", "{artifact}", "--step", "3"), "allowed: a recipe"),
         (("prove sources", "--all", "--num-packs", "3"), "--all and --num-packs contradict each other"),
         (("prove sources", "--all", "--seed", "3"), "--all and --seed contradict each other"),
         (("prove sources", "--scratch", "x"), "--scratch needs --all"),
         (("prove sources", "--num-workers", "2"), "--num-workers needs --all"),
-        (("prove sources", "--num-packs", "0"), "'0' is not a whole number of at least 1."),
+        (("prove sources", "--num-packs", "0"), "'0' is not a whole"),
         (("diff", "."), "has no manifest.json"),
     ],
 )
@@ -215,14 +215,14 @@ def test_nothing_to_judge(recipe: Path, command: Command) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("nowhere.yaml",), "recipe is 'nowhere.yaml'; there is no such file"),
+        (("nowhere.yaml",), "recipe is 'nowhere.yaml'"),
         (("",), "recipe is ''; allowed: FILE.yaml"),
-        ((".",), "has no manifest.json, so it is not an artifact"),
+        ((".",), "has no manifest.json"),
         (("RECIPE", "--all", "--num-rows", "3"), "--all and --num-rows contradict each other"),
         (("RECIPE", "--all", "--seed", "3"), "--all and --seed contradict each other"),
-        (("RECIPE", "--num-rows", "0"), "'0' is not a whole number of at least 1."),
-        (("RECIPE", "--split", "validation"), "data.validation has no files: it is not set"),
-        (("RECIPE", "--set", "data.train=gone.jsonl"), "data.train is 'gone.jsonl'; there is no such file"),
+        (("RECIPE", "--num-rows", "0"), "'0' is not a whole"),
+        (("RECIPE", "--split", "validation"), "data.validation has no files"),
+        (("RECIPE", "--set", "data.train=gone.jsonl"), "data.train is 'gone.jsonl'"),
     ],
 )
 def test_mistakes_of_masks(

@@ -196,6 +196,39 @@ def _sentences_asserted_in(test: ast.FunctionDef) -> Iterator[str]:
         yield from (text for text in texts if isinstance(text, str) and _SENTENCE.search(text))
 
 
+def _names_compared_in(test: ast.FunctionDef) -> set[str]:
+    """Return the names that a test compares with something, asks of an error's message, or gives to `mentions`."""
+    operands: list[ast.AST] = []
+    for node in ast.walk(test):
+        if isinstance(node, ast.Compare):
+            operands += [node.left, *node.comparators]
+        elif isinstance(node, ast.Call):
+            name = ast.unparse(node.func).rpartition(".")[2]
+            operands += node.args if name in ("mentions", "startswith", "endswith", "escape") else ()
+            operands += [keyword.value for keyword in node.keywords if keyword.arg == "match"]
+    starred = [node.value if isinstance(node, ast.Starred) else node for node in operands]
+    return {node.id for node in starred if isinstance(node, ast.Name)}
+
+
+def _sentences_in_cases_of(test: ast.FunctionDef) -> Iterator[str]:
+    """Yield texts with five words in a row in the cases of a test, of the parameters that it compares."""
+    compared = _names_compared_in(test)
+    for decorator in test.decorator_list:
+        if not (isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "pytest.mark.parametrize"):
+            continue
+        names, cases = decorator.args[:2]
+        parameters = [name.value for name in getattr(names, "elts", [names]) if isinstance(name, ast.Constant)]
+        rows = [node for node in ast.walk(cases) if isinstance(node, ast.Tuple)] if parameters[1:] else [cases]
+        for row in rows:
+            values = [row] if row is cases else row.elts
+            for parameter, value in zip(reversed(parameters), reversed(values), strict=False):
+                if isinstance(value, ast.Starred):
+                    break
+                if parameter in compared:
+                    texts = [part.value for part in ast.walk(value) if isinstance(part, ast.Constant)]
+                    yield from (text for text in texts if isinstance(text, str) and _SENTENCE.search(text))
+
+
 def test_sentences_of_messages_are_asked_in_one_folder() -> None:
     sentences = {}
     num_checked = 0
@@ -205,7 +238,7 @@ def test_sentences_of_messages_are_asked_in_one_folder() -> None:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test"):
                 num_checked += 1
-                if texts := list(_sentences_asserted_in(node)):
+                if texts := [*_sentences_asserted_in(node), *_sentences_in_cases_of(node)]:
                     sentences[f"{path.relative_to(PROJECT)}:{node.name}"] = texts
 
     assert sentences == {}  # ask for code, field, value and number; tests/unit/messages asks for the words

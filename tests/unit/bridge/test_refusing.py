@@ -47,11 +47,11 @@ def test_override_that_the_host_keeps_is_none(overrides: dict[str, Any]) -> None
 @pytest.mark.parametrize(
     ("model", "text"),
     [
-        ("flux_12b_sft_2gpu_h100_bf16_config", "a FluxProvider, which makes images or video; allowed: language models"),
-        ("wan_1_3b_sft_8gpu_h100_bf16_config", "a WanModelProvider, which makes images or video; allowed: language"),
+        ("flux_12b_sft_2gpu_h100_bf16_config", "a FluxProvider"),
+        ("wan_1_3b_sft_8gpu_h100_bf16_config", "a WanModelProvider"),
         (
             "qwen3_next_80b_a3b_peft",
-            "which Megatron-Bridge does not make: PEFT is not currently supported",
+            "which Megatron-Bridge does not make: PEFT",
         ),
         ("llama32_1b_sft_1gpu_h100_bf61", f"(BP043). Did you mean {DENSE}?"),
     ],
@@ -77,7 +77,7 @@ LAYOUT = {"kind": "chat", "messages": [{"from_column": "messages"}]}
         ),
         (
             {"data__validation": {"path": "b.jsonl", "layout": {**LAYOUT, "ignore": ["id"]}}},
-            "data.layout is not the same for all rows; allowed: one layout",
+            "data.layout is not the same",
         ),
         (
             {"data__train": ["a.jsonl", "b.jsonl"]},
@@ -85,16 +85,16 @@ LAYOUT = {"kind": "chat", "messages": [{"from_column": "messages"}]}
         ),
         (
             {"data__validation": {"path": "a.jsonl", "split": "x"}},
-            "data.validation is a source with split; allowed:",
+            "data.validation is a source with",
         ),
         ({"data__train": "folder"}, "data.train is 'folder'; allowed: a file (.jsonl, .json, .parquet, .arrow, .csv)"),
         (
             {"preprocessing": {"kind": "tokenized"}},
-            "preprocessing.kind is tokenized; allowed: chat or prompt_compl",
+            "preprocessing.kind is tokenized",
         ),
         (
             {"preprocessing": {"kind": "text"}},
-            "preprocessing.kind is text; allowed: chat or prompt_completion",
+            "allowed: chat or prompt_completion",
         ),
         ({"preprocessing__null_content": "auto"}, "null_content is 'auto'; allowed: 'keep' with packing.mode none"),
     ],

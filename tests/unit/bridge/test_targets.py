@@ -121,7 +121,7 @@ def test_artifact(folder: Path) -> None:
     [
         ("no.module:function", "there is no module"),
         ("json:dumps_config", "there is no 'dumps_config'"),
-        ("json:__name__", "gives a str; allowed: an SFTRecipe or a ConfigContainer"),
+        ("json:__name__", "SFTRecipe or a ConfigContainer"),
         ("bridge:no_such_recipe_config", "no_such_recipe_config"),
     ],
 )
@@ -157,7 +157,7 @@ def test_a_section_of_another_kind_is_refused(folder: Path, section: str, value:
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("model", 3, "--set model is 3; allowed: a section with named fields."),
+        ("model", 3, "--set model is 3"),
         ("dataset.offline_packing_specs", [1], r"--set dataset.offline_packing_specs is \[1\]; allowed: named fields"),
         ("train.micro_batch_size.x", 1, "no field 'x' there. train.micro_batch_size is 1, which has no fields."),
         ("model.contxt_parallel_size", 1, "no field 'contxt_parallel_size' there. Did you mean context_parallel_size?"),
@@ -173,7 +173,7 @@ def test_an_override_that_makes_no_sense(folder: Path, path: str, value: Any, me
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ("&all {model: *all}", "its aliases repeat more than 100,000 values, or themselves"),
+        ("&all {model: *all}", "repeat more than 100,000 values, or themselves"),
         (f"{{model: {'{a: ' * 300}1{'}' * 300}}}", "lies more than 12 sections deep"),
     ],
 )

@@ -504,7 +504,7 @@ def test_thinking_may_be_true_or_false(value: Any) -> None:
         ),
         (
             "squad",
-            "--layout is answer_spans, which reads context or passage, question, answers or answer; the data, which",
+            "--layout is answer_spans",
         ),
     ],
 )
@@ -545,26 +545,26 @@ def test_hints_are_the_whole_remedy(row: dict[str, Any], kind: str, hint: str) -
 @pytest.mark.parametrize(
     ("row", "kind", "hint"),
     [
-        ({"text": "It rained all night."}, "chat", "; make its file a source of its own, with layout: {kind: text}"),
+        ({"text": "It rained all night."}, "chat", "{kind: text}"),
         (
             {"dialog": openai_turns(*FOUR)},
             "prompt_completion",
-            "; make its file a source of its own, with layout: {kind: chat, messages: [{from_column: dialog}]}",
+            "{kind: chat, messages: [{from_column: dialog}]}",
         ),
         (
             {"messages": openai_turns(*FOUR)},
             "text",
-            "; make its file a source of its own, with layout: {kind: chat, messages: [{from_column: messages}]}",
+            "{kind: chat, messages: [{from_column: messages}]}",
         ),
         (
             {"text": "[INST] Hi [/INST] Hello"},
             "chat",
-            "; its text is a rendered chat: split it at its turns",
+            "is a rendered chat",
         ),
     ],
 )
 def test_hints_for_another_kind_name_the_source(row: dict[str, Any], kind: str, hint: str) -> None:
-    assert layout_hint(row, kind).startswith(hint)
+    assert mentions(layout_hint(row, kind), hint)
 
 
 def test_workers_import_no_yaml_for_a_hint() -> None:
@@ -585,7 +585,7 @@ def test_there_is_no_hint_where_it_is_unclear() -> None:
         *(("note", "   ", None), ("tags", [None, ""], None)),
         *((name, 0, "flag") for name in ("loss", "loss_weight", "loss_mask", "loss_scale", "trainable", "mask")),
         *((name, True, "flag") for name in ("weight", "train", "training")),
-        *(("loss_mask", [0, 1], "flag"), ("weight", "0", "flag"), ("mask", "cover all the words here", "text")),
+        *(("loss_mask", [0, 1], "flag"), ("weight", "0", "flag"), ("mask", "cover all the words", "text")),
         *((name, "4", "text") for name in ("answer", "Output", "system_prompt", "finalAnswer", "answer2", "hint")),
         *((name, 4, "text") for name in ("answer", "output", "input", "question", "prompt", "system")),
         *((name, value, "text") for name in ("output", "input") for value in ({"m": 200}, [1, 3], [{"m": 200}])),

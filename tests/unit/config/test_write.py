@@ -123,8 +123,8 @@ def test_toml_round_trip(recipe: SFTRecipe) -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ({"model": {"x": {1, 2}}}, "bridge_overrides.model.x is {1, 2}; a file holds texts, numbers,"),
-        ({"model": {7: 1}}, "bridge_overrides.model has the key 7; field names in a file must be text."),
+        ({"model": {"x": {1, 2}}}, "bridge_overrides.model.x is {1, 2}; a file holds texts"),
+        ({"model": {7: 1}}, "bridge_overrides.model has the key 7"),
     ],
 )
 def test_what_no_file_holds_is_refused(overrides: dict[str, Any], message: str) -> None:

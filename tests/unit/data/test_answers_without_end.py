@@ -195,12 +195,12 @@ def _markers(start: str, others: dict[str, str]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("markers", "told"),
     [
-        ({}, "assistant_end is not set, so it is unknown what the model learns to stop with. Set assistant_end to"),
-        ({"stop_token": "<|user|>"}, "stop_token is set and other_role_starts is empty, so it is unknown where"),
+        ({}, "assistant_end is not set"),
+        ({"stop_token": "<|user|>"}, "stop_token is set and other_role_starts is empty"),
         ({"learns_no_end": True}, "learns_no_end is set and other_role_starts is empty"),
         (
             {"assistant_end": "</s>", "stop_token": "<|user|>", "other_role_starts": STARTS},
-            "assistant_end and stop_token are set; a turn has one kind of end. Remove all but one.",
+            "assistant_end and stop_token are set",
         ),
         (
             {"learns_no_end": True, "assistant_end_fallbacks": ["</s>"], "other_role_starts": STARTS},
@@ -217,11 +217,11 @@ def test_ends_that_do_not_fit(markers: dict[str, Any], told: str) -> None:
 @pytest.mark.parametrize(
     ("stop", "told"),
     [
-        ("<|user|>\n", "stop_token is '<|user|>\\n', which this tokenizer has as ['<|user|>', '\\n']; it must be one"),
-        ("x", "stop_token is 'x', which this tokenizer has as ['x']; it must be one control token"),
+        ("<|user|>\n", "has as ['<|user|>', '\\n']; it must be one"),
+        ("x", "stop_token is 'x'"),
         (
             "<|endoftext|>",
-            "with which no text of other_role_starts begins: '<|user|>', '<|observation|>', '<|system|>'",
+            "other_role_starts begins: '<|user|>', '<|observation|>', '<|system|>'",
         ),
     ],
 )

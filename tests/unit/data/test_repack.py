@@ -104,10 +104,10 @@ def test_tokens_that_are_broken_or_not_in_the_store_are_named(tmp_path: Path, re
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"file": 1}, "it does not match its checksum"),
-        ({"first_row": 2}, "it does not match its checksum"),
-        ({"file": 9}, "it does not match its checksum"),
-        ({"first_row": -1, "sha256": None}, "has no checksum: an earlier bridgepack wrote it. Use `bridgepack build`"),
+        ({"file": 1}, "not match its checksum"),
+        ({"first_row": 2}, "not match its checksum"),
+        ({"file": 9}, "not match its checksum"),
+        ({"first_row": -1, "sha256": None}, "Use `bridgepack build`"),
     ],
 )
 def test_record_that_was_changed_is_refused(

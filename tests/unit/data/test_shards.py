@@ -116,8 +116,8 @@ def test_shard_that_is_cut_off_or_not_there(shard: Path, num_bytes: int | None) 
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"input_ids": [[1, 2]], "loss_mask": [[1, 0]]}, "s cannot be read from pack 0 on: "),
-        ({"input_ids": [1], "loss_mask": [[1]], "seq_start_id": [[0]]}, "input_ids is int64; it must be a list"),
+        ({"input_ids": [[1, 2]], "loss_mask": [[1, 0]]}, "be read from pack 0 on"),
+        ({"input_ids": [1], "loss_mask": [[1]], "seq_start_id": [[0]]}, "input_ids is int64"),
         ({"input_ids": [[1, None]], "loss_mask": [[1, 0]], "seq_start_id": [[0]]}, "s: column input_ids has a null"),
         ({"input_ids": [[1, 2], None], "loss_mask": [[1, 0]] * 2, "seq_start_id": [[0]] * 2}, "input_ids has a null"),
     ],

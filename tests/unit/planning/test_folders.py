@@ -101,7 +101,7 @@ def test_checkpoints_of_the_host_name_their_model(tmp_path: Path, entries: tuple
     ("file", "text", "words"),
     [
         ("adapter_config.json", '{"base_model_name_or_path": "Qwen/Qwen3-8B"}', "an adapter of 'Qwen/Qwen3-8B'; "),
-        ("run_config.yaml", "model: {num_layers: 2}", "do not name their model; "),
+        ("run_config.yaml", "model: {num_layers: 2}", "not name their model"),
         ("README.md", "x", "config.json cannot be read"),
     ],
 )

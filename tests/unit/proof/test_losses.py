@@ -131,7 +131,7 @@ def test_the_command_prints_what_the_function_returns(
         (lambda run: {"run": run / "gone"}, ["run is", "gone", "no such folder"]),
         (lambda run: {"step": 7}, ["--step is 7", "1 to 2"]),
         (lambda run: {"split": "test"}, ["split is 'test'", "training or validation"]),
-        (lambda run: {"split": "validation", "num_rows": 1}, ["no losses of validation rows", "losses.by_row true"]),
+        (lambda run: {"split": "validation", "num_rows": 1}, ["losses of validation rows", "losses.by_row true"]),
         (lambda run: {"output": "rows.csv"}, ["--output is", ".parquet"]),
         (lambda run: (run / "run.json").unlink() or {"num_rows": 1}, ["--artifact"]),
         (lambda run: (run / "losses/by-source.jsonl").unlink() or {}, ["no losses by source", "losses.by_source true"]),

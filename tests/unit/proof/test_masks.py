@@ -90,14 +90,14 @@ def _with(judged: Judged, words: str, bit: int) -> Mask:
     [
         (lambda judged: [0, *_own(judged)[:-1]], "mask-shifted", "shifted by one token"),
         (lambda judged: [*_own(judged)[1:], 0], "mask-shifted", "shifted by one token"),
-        (lambda judged: _with(judged, "Who asks?", 1), "other-turn-trained", "did not write; the first is in the user"),
+        (lambda judged: _with(judged, "Who asks?", 1), "other-turn-trained", "did not write"),
         (
             lambda judged: _with(judged, "<|im_end|>", 0),
             "end-of-turn-not-trained",
             "what ends 2 assistant turns is not",
         ),
-        (lambda judged: _with(judged, ANSWER, 0), "turn-not-trained", "nothing of an assistant turn is trained"),
-        (lambda judged: _with(judged, " answers", 0), "answer-not-trained", "not trained that the assistant writes"),
+        (lambda judged: _with(judged, ANSWER, 0), "turn-not-trained", "assistant turn is trained"),
+        (lambda judged: _with(judged, " answers", 0), "answer-not-trained", "that the assistant writes"),
         (lambda judged: _own(judged)[:-1], "mask-malformed", "mask entries"),
         (lambda judged: [2 * bit for bit in _own(judged)], "mask-malformed", "each entry must be 0 or 1"),
     ],

@@ -134,7 +134,7 @@ def test_mistakes_are_errors_and_no_outcomes(chats: Path, tmp_path: Path) -> Non
     ("arguments", "message"),
     [
         (["sources"], "Missing argument 'ARTIFACT'"),
-        (["--json", "sources"], "'sources' is a part, which stands first; a folder of that name is ./sources."),
+        (["--json", "sources"], "'sources' is a part"),
         (["packed", "--all", "--num-rows", "3"], "--all and --num-rows contradict each other"),
         ([], "Usage: bridgepack prove TARGET"),
     ],

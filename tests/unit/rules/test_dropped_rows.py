@@ -55,7 +55,7 @@ def test_the_same_rows_are_reported_once(drops: dict[str, int], codes: set[str])
     ("settings", "cure"),
     [
         ({"kind": "chat"}, f"{RAISED}, or set preprocessing.over_long to split_exchanges, which cuts conversations"),
-        ({"kind": "chat", "over_long": "truncate_history"}, f"{RAISED}: one exchange alone, with the system prompt"),
+        ({"kind": "chat", "over_long": "truncate_history"}, f"{RAISED}: one exchange alone"),
         ({"kind": "chat", "loss_mode": "last_turn"}, f"{RAISED}, or set preprocessing.over_long to truncate_history,"),
         ({"kind": "tokenized"}, f"{RAISED}, or set preprocessing.over_long to truncate or split."),
     ],

@@ -57,7 +57,7 @@ def test_a_step_is_predicted_for_every_replica(packs: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"enable_offline_packing": False}, "does not read packs of an artifact"),
+        ({"enable_offline_packing": False}, "packs of an artifact"),
         ({"_target_": "megatron.bridge.data.builders.direct_hf_sft.DirectHFSFTDatasetConfig"}, "DirectHFSFTDataset"),
         ({"offline_packing_specs": {"packed_train_data_path": "/elsewhere"}}, "the run reads /elsewhere"),
         ({"dataset_kwargs": {"answer_only_loss": False}}, "dataset_kwargs.answer_only_loss"),
