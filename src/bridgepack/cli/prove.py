@@ -39,8 +39,15 @@ class _Parts(click.Group):
     """The parts of a proof; any other first word is the target of all of them."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments, with the name of the command for a target before them."""
+        """Parse the arguments, with the name of the command for a target before them.
+
+        Raises:
+            click.UsageError: the first of two words is like the name of a part.
+        """
         is_target = bool(args) and args[0] not in (*_PARTS, *self.get_help_option_names(ctx))
+        are_two = is_target and len(args) > 1 and not any(word.startswith("-") for word in args[:2])
+        if are_two and (nearest := api.nearest_name(args[0], _PARTS)):
+            raise click.UsageError(f"No such part {args[0]!r}. Did you mean {nearest!r}?", ctx)
         return super().parse_args(ctx, [_WHOLE, *args] if is_target else args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click gives it)

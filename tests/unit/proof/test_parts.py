@@ -137,6 +137,8 @@ def test_mistakes_are_errors_and_no_outcomes(chats: Path, tmp_path: Path) -> Non
         (["--json", "sources"], "'sources' is a part"),
         (["packed", "--all", "--num-rows", "3"], "--all and --num-rows contradict each other"),
         ([], "Usage: bridgepack prove TARGET"),
+        (["sourcs", "packed"], "No such part 'sourcs'. Did you mean 'sources'?"),
+        (["packed", "other"], "Got unexpected extra argument (other)"),
     ],
 )
 def test_the_name_of_a_part_wins_over_a_folder(ids: Path, command: Command, arguments: list[str], message: str) -> None:
