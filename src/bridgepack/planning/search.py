@@ -118,25 +118,23 @@ class Search:
             longest = self._sizes(max(sizes))["packing.max_sequence_length"] or max(sizes)
             return (
                 f"the shortest sequence has {shortest:,} runtime tokens; allowed: at most {longest:,}, by the model, "
-                "packing.max_sequence_length, or the largest packs that are compared. "
-                "Set preprocessing.over_long to truncate or split."
+                "packing.max_sequence_length, or the largest packs that are compared. Set preprocessing.over_long to "
+                "truncate or split."
             )
         smallest = min(sizes)
         layouts_of_size = [layout for layout, _ in self._ways if smallest % self._multiple(layout) == 0]
         least = min((self.memory(layout, smallest).total_gb for layout in layouts_of_size), default=math.inf)
-        because, cure = self._limits.because, "Use more GPUs, or larger ones."
-        if self.recipe.method.kind == "full":
-            cure = "Use more GPUs, larger ones, or adapters: method.kind lora, for `new` --method lora."
+        because = self._limits.because
         if least <= self.gpu.budget_gb:
             return (
-                f"--num-gpus is {self.num_gpus}; a step of {self._step_tokens:,} tokens has fewer packs than these "
-                "GPUs have copies of the model. Raise batch.tokens_per_step or batch.global_batch_size, or use fewer "
-                "GPUs."
+                f"--num-gpus is {self.num_gpus}; a step of {self._step_tokens:,} tokens has fewer packs than the GPUs "
+                "have copies of the model. Raise batch.tokens_per_step or batch.global_batch_size, or use fewer GPUs."
             )
         return (
             f"--num-gpus is {self.num_gpus}; {self.shape.num_weights / 1e9:.1f} billion weights take {least:,.0f} GB "
             f"of each {self.gpu.name} by estimate, in the best layout with packs of {smallest:,} tokens; allowed: at "
-            f"most {self.gpu.budget_gb:.0f} GB{because and f'; {because}'}. {cure}"
+            f"most {self.gpu.budget_gb:.0f} GB{because and f'; {because}'}. Use more GPUs, or larger ones"
+            f"{self._is_full * ', or adapters: method.kind lora, for `new` --method lora'}."
         )
 
     def _pack(self, size: int, multiple: int) -> PackedLengths:
