@@ -172,8 +172,8 @@ def pack_figures(manifest: Manifest, split: SplitRecord) -> Figures:
         text = f" tokens show earlier turns again, {share:.0%} more than one sequence per row"
         figures["of split chats"] = f"{numbers.num_added_tokens:,.0f}", text
     if num_rows := split.lost_content.get(LostKind.CUT_HISTORY, 0):
-        turns = f"{count_text(numbers.num_cut_turns, 'turn')} of {num_rows:,} rows (preprocessing.over_long)"
-        figures["cut on purpose"] = count_text(numbers.num_cut_exchanges, "exchange"), f", {turns}"
+        text = f"{count_text(numbers.num_cut_turns, 'turn')} of {count_text(num_rows, 'row')} (preprocessing.over_long)"
+        figures["cut on purpose"] = count_text(numbers.num_cut_exchanges, "exchange"), f", {text}"
     num_bytes = sum(shard.num_bytes for shard in split.shards)
     return _figures(figures | {"shards": (f"{len(split.shards)}", f", {num_bytes / 1e6:,.1f} MB")})
 

@@ -8,6 +8,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.recipe.recorded import recorded_recipe_values
 from bridgepack.data.repack import RepackPlan
 from bridgepack.data.results import ArtifactPlan, BuildResult
+from bridgepack.records.words import count_text
 from bridgepack.reporting.blocks import Block, Code, Column, Line, Section, Table, Title
 from bridgepack.reporting.results import shows
 from bridgepack.reporting.results.artifacts import manifest_blocks
@@ -58,7 +59,7 @@ def run_line(run: RunLength) -> Line:
     maximum, least = run.most_packs_per_step, run.smallest_batch
     needs = f"A step takes at least {least:,} packs, for the data-parallel ranks"
     cure = f"Set {run.at_most(maximum)}." if maximum else f"{needs}. Use fewer GPUs, smaller packs or more data."
-    return Line(f"warning: training cannot start: {packs:,} packs < global batch {batch:,}. {cure}")
+    return Line(f"warning: training cannot start: {count_text(packs, 'pack')} < global batch {batch:,}. {cure}")
 
 
 def _work(result: BuildResult) -> Iterator[str]:
