@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.served import sample
 from bridgepack.data.tokenizers import limits
 from bridgepack.errors import DataError, TokenizerError
 from bridgepack.proof.mask_check import check_masks
@@ -128,9 +129,19 @@ _FIRST = "messages | length in (2, 3, 5) and messages[0].content == 'Hi?'"
 @pytest.mark.parametrize("settings", [{}, {"loss_mode": "last_turn"}, {"mask_generation_prompt": True}], ids=str)
 @pytest.mark.parametrize("where", [_MARKED, _FIRST], ids=["marked", "first-turns"])
 def test_row_whose_mask_takes_too_much_is_dropped(
-    tmp_path: Path, chatml_tokenizer: Path, bomb: str, settings: dict[str, object], where: str
+    tmp_path: Path,
+    chatml_tokenizer: Path,
+    bomb: str,
+    settings: dict[str, object],
+    where: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A mask may need one more render of the conversation, or that of a part: nothing else limits these."""
+    """A mask may need one more render of the conversation, or that of a part: nothing else limits these.
+
+    Without settings the comparison with a server meets the bomb, too, in each of its renders.
+    """
+    if settings:
+        monkeypatch.setattr(sample, "iter_sample", lambda *_, **__: ())
     recipe = _recipe(tmp_path, chatml_tokenizer, "{% if " + where + " %}" + bomb + "{% endif %}", [6, 4])
     template = tmp_path / "bomb.jinja"
     # the first answer of many has no end, so that no scan is certain
