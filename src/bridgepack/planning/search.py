@@ -54,9 +54,8 @@ class Search:
     speed: Speed
     num_refused: Counter[str] = field(default_factory=Counter)  #: code of a rule -> layouts
     reasons: dict[str, str] = field(default_factory=dict)  #: code of a rule -> what it said first
-    too_heavy: set[Layout] = field(
-        default_factory=set
-    )  #: layouts whose weights alone do not fit, with packs of any size
+    #: layouts whose weights alone do not fit, with packs of any size
+    too_heavy: set[Layout] = field(default_factory=set)
 
     @property
     def _is_full(self) -> bool:
@@ -171,8 +170,7 @@ class Search:
 
     def memory(self, layout: Layout, size: int) -> Memory:
         """Return the memory of the fullest GPU in a layout with packs of a size."""
-        num_micro = self._batch(layout, size) // layout.data
-        return self._stage_bytes(layout).memory(size, num_micro)
+        return self._stage_bytes(layout).memory(size, self._batch(layout, size) // layout.data)
 
     @cached_property
     def _stage_bytes(self) -> Callable[[Layout], StageBytes]:
