@@ -342,8 +342,13 @@ CASES: dict[str, tuple[str, Turns, list[str] | None]] = {
     ),
     "a call behind a result, and other white space without it": (
         behind_result("{{- '  </tool>' if loop.nextitem is defined else '</tool>\n' -}}"),
-        [asked(), said("", ("f", {})), result(), said("", ("g", {})), result("s"), said("b")],
-        ["f<stop>", "g<stop>", "b<stop>"],
+        [asked(), said("", ("f", {})), result(), said("x", ("g", {})), result("s"), said("b")],
+        ["f<stop>", "xg<stop>", "b<stop>"],
+    ),
+    "an answer behind an empty result, and other white space without it": (
+        behind_result("{{- '  </tool>' if loop.nextitem is defined else '</tool>\\n' -}}"),
+        [asked(), said("", ("f", {})), result(" "), said("b")],
+        ["f<stop>", "b<stop>"],
     ),
     "an answer behind its result and other words than the turns before have": (
         behind_result("{{- '</tools>' if loop.nextitem is defined else '</tool>' -}}"),

@@ -170,18 +170,18 @@ class RegionFinder:
         """
         start = self._behind_result(message)
         if not other_start < start <= place:
-            start = self._behind_result_words(message, place)
+            start = self._continuations[message] = self._behind_result_words(message, place)
         return (start, start) if other_start < start <= place and not self._has_end(start, place) else None
 
     def _behind_result_words(self, message: int, place: int) -> int:
-        """Return where that ends which the turns before an answer have behind a result's last words; -1 if unknown.
+        """Return where that ends which the turns before an answer have behind their last words; -1 if unknown.
 
         A template may write these turns otherwise where more follow: DeepSeek-V3's with other white space, Mistral's
         with the tools' schemas elsewhere.
         """
         number = bisect_left(self._spots, (place, 0, 0, 0)) - 1
         is_result = self._roles[max(message - 1, 0)] == _TOOL
-        if number < 0 or not is_result or self._messages[number] != message - 1:
+        if number < 0 or not is_result or self._messages[number] >= message:
             return -1
         start, stop = self._spots[number][:2]
         words, before = self._render[start:stop], self._render_of_turns(message)
