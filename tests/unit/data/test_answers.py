@@ -345,6 +345,11 @@ CASES: dict[str, tuple[str, Turns, list[str] | None]] = {
         [asked(), said("", ("f", {})), result(), said("x", ("g", {})), result("s"), said("b")],
         ["f<stop>", "xg<stop>", "b<stop>"],
     ),
+    "an answer behind its result that begins with a line end": (
+        behind_result("{{- '  </tool>' if loop.nextitem is defined else '</tool>\\n' -}}"),
+        [asked(), said("", ("f", {})), result(), said("\nb")],
+        ["f<stop>", "\nb<stop>"],
+    ),
     "an answer behind an empty result, and other white space without it": (
         behind_result("{{- '  </tool>' if loop.nextitem is defined else '</tool>\\n' -}}"),
         [asked(), said("", ("f", {})), result(" "), said("b")],

@@ -194,7 +194,14 @@ class RegionFinder:
             if stop == place or self._render[stop] != letter:
                 return -1
             stop += 1
-        return stop + common_prefix(behind[len(behind.rstrip()) :], self._render[stop:place])
+        blanks = self._render[stop : place - len(self._blanks_before(number + 1))]
+        return stop + common_prefix(behind[len(behind.rstrip()) :], blanks)
+
+    def _blanks_before(self, number: int) -> str:
+        """Return the white space before a piece that its own text begins with, if the render has it."""
+        start, _, text, piece = self._spots[number]
+        blanks = self._texts[text].text[: self._texts[text].pieces[0][0]] if piece == 0 else ""
+        return blanks if self._render.endswith(blanks, 0, start) else ""
 
     def _behind_result(self, message: int) -> int:
         """Return where the render of the turns before an answer to a tool's result ends; -1 if it is none."""
