@@ -350,6 +350,21 @@ CASES: dict[str, tuple[str, Turns, list[str] | None]] = {
         [asked(), said("", ("f", {})), result(), said("\nb")],
         ["f<stop>", "\nb<stop>"],
     ),
+    "a call that ends otherwise, quoted in the header of its result": (
+        NAMES
+        + "{%- for m in messages -%}{{- names[m.role] -}}"
+        + f"{QUOTES_CALL}{CONTENT}{CALL}{{{{- '<calls>' if m.tool_calls else '<stop>' -}}}}{{%- endfor -%}}",
+        [asked(), said("", ("f", {"x": "y"})), result(), said("b")],
+        ['f{"x": "y"}<calls>', "b<stop>"],
+    ),
+    "a call that ends otherwise, and schemas before the last question": (
+        NAMES
+        + "{%- set u = messages | selectattr('role', 'equalto', 'user') | list | last -%}"
+        + "{%- for m in messages -%}{{- names[m.role] -}}{{- '<tools>' if m == u -}}"
+        + f"{CONTENT}{CALL}{{{{- '<calls>' if m.tool_calls else '<stop>' -}}}}{{%- endfor -%}}",
+        [asked(), said("", ("f", {"x": "y"})), result(), said("b"), asked("more"), said("c")],
+        ['f{"x": "y"}<calls>', "b<stop>", "c<stop>"],
+    ),
     "an answer behind an empty result, and other white space without it": (
         behind_result("{{- '  </tool>' if loop.nextitem is defined else '</tool>\\n' -}}"),
         [asked(), said("", ("f", {})), result(" "), said("b")],

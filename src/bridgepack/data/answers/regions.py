@@ -80,6 +80,8 @@ class RegionFinder:
             if header is None:
                 elsewhere.append((message, spot, other_start))
                 continue
+            if pieces.get(spot[2:]) == header and self._has_bound(last_stops[message], spot.start):
+                continue  # quoted in the header of its result
             # a template may write the name of a call twice in its turn
             if pieces.setdefault(spot[2:], header) != header:
                 raise UnplaceableError(f"turn {message + 1} is written twice")
@@ -153,8 +155,7 @@ class RegionFinder:
         header = self._headers[index] if index >= 0 else None
         if header is None or header[1] <= other_start:
             return None
-        first, stop = (bisect_left(self._bounds, place) for place in (header[1], spot.start))
-        if first < stop:
+        if self._has_bound(header[1], spot.start):
             return None
         end = self._end_of_turns(message + 1)
         if end < 0:
@@ -210,6 +211,10 @@ class RegionFinder:
             self._continuations[message] = self._end_of_turns(message) if is_answer_to_tool else -1
         return self._continuations[message]
 
+    def _has_bound(self, start: int, stop: int) -> bool:
+        """Return whether a turn begins between two places."""
+        return bisect_left(self._bounds, start) < bisect_left(self._bounds, stop)
+
     def _has_end(self, start: int, stop: int) -> bool:
         """Return whether an answer ends between two places."""
         index = bisect_left(self._ends, (start, 0))
@@ -235,9 +240,25 @@ class RegionFinder:
             if bound < stop <= next_text and self._has_headers_alone(bound, stop):
                 return max((end for end in self._ends if bound < end[0] and end[1] <= stop), default=(stop, stop))
             if not place <= stop <= bound:
+                stop = self._end_behind_words(message, place)
+            if not place <= stop <= bound:
                 raise UnplaceableError(f"turn {message + 1} has no end before the next one")
             return stop, stop
         return bound, bound
+
+    def _end_behind_words(self, message: int, place: int) -> int:
+        """Return where that ends which a turn has behind its last words while it is the last; -1 if unknown.
+
+        For calls that no end marker ends, where the turns before them look otherwise once more follow, as Solar Open's.
+        """
+        number = bisect_left(self._spots, (place, 0, 0, 0)) - 1
+        alone = self._render_of_turns(message + 1)
+        if number < 0 or self._spots[number].stop != place or alone is None:
+            return -1
+        words = self._render[self._spots[number].start : place]
+        tails = (alone[match.end() :] for match in re.finditer(re.escape(words), alone))
+        matches = (tail for tail in tails if self._render.startswith(tail, place))  # the longest first
+        return next((place + len(tail) for tail in matches), -1)
 
     def _has_headers_alone(self, start: int, stop: int) -> bool:
         """Return whether the only turns that begin between two places are answers, as of channels without a text."""
