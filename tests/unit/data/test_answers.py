@@ -346,9 +346,16 @@ CASES: dict[str, tuple[str, Turns, list[str] | None]] = {
         ["f<stop>", "xg<stop>", "b<stop>"],
     ),
     "an answer behind its result that begins with a line end": (
-        behind_result("{{- '  </tool>' if loop.nextitem is defined else '</tool>\\n' -}}"),
+        behind_result("{{- '  </tool>' if loop.nextitem is defined else '</tool>\\n\\n' -}}"),
         [asked(), said("", ("f", {})), result(), said("\nb")],
         ["f<stop>", "\nb<stop>"],
+    ),
+    "an answer behind its result that loses its line end": (
+        behind_result("{{- '  </tool>\\n' if loop.nextitem is defined else '</tool>\\n' -}}").replace(
+            "{{- m.content -}}", "{{- m.content | trim -}}"
+        ),
+        [asked(), said("", ("f", {})), result(), said("\nb")],
+        ["f<stop>", "b<stop>"],
     ),
     "a call that ends otherwise, quoted in the header of its result": (
         NAMES

@@ -195,8 +195,10 @@ class RegionFinder:
             if stop == place or self._render[stop] != letter:
                 return -1
             stop += 1
-        blanks = self._render[stop : place - len(self._blanks_before(number + 1))]
-        return stop + common_prefix(behind[len(behind.rstrip()) :], blanks)
+        blanks = behind[len(behind.rstrip()) :]
+        if self._render.startswith(blanks, stop, place):
+            return stop + len(blanks)
+        return stop + common_prefix(blanks, self._render[stop : place - len(self._blanks_before(number + 1))])
 
     def _blanks_before(self, number: int) -> str:
         """Return the white space before a piece that its own text begins with, if the render has it."""
