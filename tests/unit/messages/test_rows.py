@@ -15,6 +15,7 @@ from bridgepack.data.sequences.chat import chat_encoder
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.errors import DataError, RowError
 from tests.support.read_rows import ReadingEncoder, encode_examples
+from tests.zoo.tokenizers import Family, loaded_tokenizer
 
 ASKED, ANSWERED = {"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}
 KINDS = ".jsonl, .json, .csv, .tsv (each also .gz or .zst), .parquet, .arrow"
@@ -94,6 +95,38 @@ def test_chats_that_are_dropped(encoder: ReadingEncoder, messages: Any, message:
 
     assert isinstance(error, RowError)
     assert str(error) == message
+
+
+#: Writes a header before the first answer only.
+_ONE_HEADER = (
+    "{%- for m in messages -%}{%- if m.role == 'user' -%}{{- '<|im_start|>user\n' -}}{%- elif loop.index == 2 -%}"
+    "{{- '<|im_start|>assistant\n' -}}{%- endif -%}{{- m.content + '<|im_end|>\n' -}}{%- endfor -%}"
+)
+
+
+@pytest.mark.parametrize(
+    ("markers", "cure"),
+    [
+        (None, "set preprocessing.assistant_markers, or use another template"),
+        (
+            {"assistant_start": "<|im_start|>assistant\n", "assistant_end": "<|im_end|>"},
+            "use a template that begins and ends each answer with assistant_markers, or remove the row",
+        ),
+    ],
+)
+def test_chats_whose_answers_the_template_does_not_part(tmp_path: Path, markers: Any, cure: str) -> None:
+    tokenizer = loaded_tokenizer(tmp_path, Family(name="one header", template=_ONE_HEADER))
+    settings = ChatPreprocessing(assistant_markers=markers)
+    asked_again = {"role": "user", "content": "Again"}
+    encoder = ReadingEncoder(chat_encoder(tokenizer, settings), settings)
+
+    (error,) = encode_examples(encoder, [{"messages": [ASKED, ANSWERED, asked_again, {**ANSWERED, "content": "B"}]}])
+
+    assert isinstance(error, RowError)
+    assert str(error) == (
+        "no_assistant_mask: the rendered turns do not match the conversation's (turn 4 has no text behind a header, "
+        f"and 0 places may be its own); {cure}"
+    )
 
 
 @pytest.mark.parametrize(

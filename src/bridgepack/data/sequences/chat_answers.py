@@ -14,6 +14,7 @@ from itertools import chain, pairwise
 
 import numpy as np
 
+from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.answers.finder import AnswerFinder
 from bridgepack.data.answers.parts import has_results
 from bridgepack.data.answers.regions import UnplaceableError
@@ -37,13 +38,18 @@ class ChatAnswers:
     """Finds the answers of conversations: of batches by a scan, and of single ones by marks."""
 
     def __init__(
-        self, tokenizer: ChatTokenizer, markers: TurnMarkers, *, has_plain_calls: bool, takes_last_turn: bool = False
+        self,
+        tokenizer: ChatTokenizer,
+        settings: ChatPreprocessing,
+        markers: TurnMarkers,
+        *,
+        has_plain_calls: bool,
     ) -> None:
-        """Take the markers of turns; with `takes_last_turn` the ends of other answers do not matter.
-
-        `has_plain_calls` as of `TemplateFacts`.
-        """
-        self._tokenizer, self._markers, self._takes_last_turn = tokenizer, markers, takes_last_turn
+        """Take a recipe's settings and the markers of turns; `has_plain_calls` as of `TemplateFacts`."""
+        self._tokenizer, self._markers = tokenizer, markers
+        #: the ends of other answers do not matter
+        self._takes_last_turn = settings.loss_mode == "last_turn"
+        self._has_own_markers = settings.assistant_markers is not None
         #: Tokens in a turn's text at which a scan would stop.
         self._stops = (*markers.all_sequences, *((token,) for token in markers.openers))
         texts = _texts_in(tokenizer, self._stops)
@@ -141,7 +147,7 @@ class ChatAnswers:
             markers, text = self._markers, self._tokenizer.decode(ids.tolist())
             detail = why_missing(self._tokenizer, markers.start_texts, markers.assistant_starts, text)
             return RowError(DropReason.NO_ASSISTANT_MASK, detail)
-        cure = _cure(conversation)
+        cure = _cure(conversation, has_own_markers=self._has_own_markers)
         return RowError(
             DropReason.NO_ASSISTANT_MASK, f"the rendered turns do not match the conversation's ({why}); {cure}"
         )
@@ -193,10 +199,12 @@ def _segments_of(row: int, first: int, answer: TokenRegion) -> Iterator[Segment]
         yield Segment(row, answer.message, kind, start, stop)
 
 
-def _cure(conversation: Conversation) -> str:
-    """Return what to do about turns that the template does not write one by one."""
+def _cure(conversation: Conversation, *, has_own_markers: bool) -> str:
+    """Return what to do about turns that the template does not write one by one; the recipe may have markers."""
     roles = [message["role"] for message in conversation.messages]
     alike = next((turn for turn, (role, after) in enumerate(pairwise(roles), 1) if role == after), None)
+    if alike is None and has_own_markers:
+        return "use a template that begins and ends each answer with assistant_markers, or remove the row"
     if alike is None:
         return "set preprocessing.assistant_markers, or use another template"
     turns_text = f"turns {alike} and {alike + 1} both have the role {roles[alike]}, which the template may write as one"

@@ -48,12 +48,8 @@ class TrainedAnswers:
         self._takes_last_turn = settings.loss_mode == "last_turn"
         self._answers: ChatAnswers | None = None
         if facts.markers is not None:
-            self._answers = ChatAnswers(
-                tokenizer,
-                facts.markers,
-                has_plain_calls=facts.has_plain_calls,
-                takes_last_turn=self._takes_last_turn,
-            )
+            has_plain_calls = facts.has_plain_calls
+            self._answers = ChatAnswers(tokenizer, settings, facts.markers, has_plain_calls=has_plain_calls)
         self._blocks: BlockAnswers | None = None
         if facts.has_blocks:
             self._blocks = BlockAnswers(tokenizer, self._answers, names_answers=self._takes_last_turn)
