@@ -94,7 +94,7 @@ class Preview(Result):
         run: length of the run over the training packs; None if their number is unknown or 0.
         loses_text: whether the tokenizer loses text, such as spaces, that its own tokenizer.json keeps.
         lost_flags: added tokens whose flags Megatron-Core takes away, so that a server cuts texts into other tokens.
-        template: what the chat template writes around answers; None for rows that are no conversations.
+        template: what the chat template writes and reads; None for rows that are no conversations.
         forms: field of preprocessing that is `auto` -> what is decided for the chat template, as in the manifest.
         num_sequences: split -> sequences, as `num_packs`.
         stopped_early: whether reading took too long, so that it ended before the sample was complete.

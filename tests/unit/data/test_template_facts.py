@@ -29,6 +29,7 @@ CHATML = {
     "chat_end": "",
     "generation_prompt": HEADER,
     "thought_fields": {},
+    "variables": ["enable_thinking"],
 }
 
 
@@ -63,6 +64,7 @@ BEHIND = f"{{%- if not add_generation_prompt -%}}{{{{- '<|endoftext|>' -}}}}{{%-
                 **CHATML,
                 "generation_prompt": f"{HEADER}<think>\n",
                 "thought_fields": {"reasoning": "reasoning_content", "thinking": "reasoning_content"},
+                "variables": ["enable_thinking", "preserve_thinking"],
             },
         ),
     ],
@@ -102,7 +104,7 @@ def test_a_preview_shows_them(tmp_path: Path, template: str, lines: list[str]) -
 
     text = screen(preview_blocks(bridgepack.preview(small_recipe(path, tokenizer, **sections))))
 
-    shown = text.partition("what the chat template writes around answers:\n")[2].splitlines()
+    shown = text.partition("what is known of the chat template:\n")[2].splitlines()
     assert all(mentions(line, part) for line, part in zip(shown, lines, strict=False))
     assert len(shown) >= len(lines)
 

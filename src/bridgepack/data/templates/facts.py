@@ -16,6 +16,7 @@ from bridgepack.data.templates.forms import AS_GIVEN, Forms, forms_of
 from bridgepack.data.templates.generation_prompt import fixed_prompt
 from bridgepack.data.templates.markers import TurnMarkers, TurnTexts, markers_for
 from bridgepack.data.templates.probe import render_chat
+from bridgepack.data.templates.variables import settable
 from bridgepack.data.tokenizers.limits import run_limited
 from bridgepack.data.tokenizers.templates import ChatTemplate, names_field
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
@@ -44,6 +45,7 @@ class TemplateFacts:
     forms: Forms  #: in which turns are given to the template, where the recipe lets it decide
     #: field of a turn's thoughts that the template does not read -> the one that it reads instead
     thought_fields: Mapping[str, str]
+    variables: tuple[str, ...]  #: that the template reads and a recipe, a row or a request may set
     #: token sequences that are not trained where an answer begins with them
     trimmed_openings: tuple[tuple[int, ...], ...] = ()
 
@@ -77,6 +79,7 @@ class TemplateFacts:
             generation_prompt=run_limited(tokenizer, partial(fixed_prompt, tokenizer), {}),
             forms=forms_of(tokenizer) if has_forms else AS_GIVEN,
             thought_fields=thought_fields_of(tokenizer.chat_template or "") if decides_forms else {},
+            variables=tuple(sorted(settable(tokenizer))),
             trimmed_openings=_openings_of(tokenizer, markers) if has_openings else (),
         )
 
@@ -116,6 +119,7 @@ class TemplateFacts:
             "chat_end": self.chat_end,
             "generation_prompt": self.generation_prompt,
             "thought_fields": dict(self.thought_fields),
+            "variables": list(self.variables),
         }
 
 

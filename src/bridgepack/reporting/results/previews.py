@@ -121,7 +121,7 @@ def _pack_blocks(preview: Preview) -> Iterator[Block]:
     if preview.served is not None:
         yield from sample_blocks(preview.served)
     if preview.template is not None:
-        yield Line("what the chat template writes around answers:", tuple(_template_lines(preview.template)))
+        yield Line("what is known of the chat template:", tuple(_template_lines(preview.template)))
     if preview.forms:
         forms = tuple(_form(name, choice) for name, choice in preview.forms.items())
         yield Line("forms that the chat template shows (auto; `given` is as the row has it):", forms)
@@ -131,7 +131,7 @@ def _pack_blocks(preview: Preview) -> Iterator[Block]:
 
 
 def _template_lines(facts: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what begins and ends answers, as texts in quotes; `facts` are those of `TemplateFacts.as_json`."""
+    """Yield what begins and ends answers, as texts in quotes, and variables; `facts` as of `TemplateFacts.as_json`."""
     ends = _texts(facts["ends"]) or "none: the next turn ends an answer"
     parts = {"header": _texts(facts["headers"]), "end": ends if facts["headers"] else ""}
     if facts["has_blocks"]:
@@ -139,6 +139,7 @@ def _template_lines(facts: Mapping[str, Any]) -> Iterator[str]:
     parts["behind the chat"] = _texts([facts["chat_end"]])
     if facts["generation_prompt"] is not None:
         parts["generation prompt"] = _texts([facts["generation_prompt"]]) or "none"
+    parts["variables it reads"] = ", ".join(facts["variables"])
     yield from (f"{name:<20}{text}" for name, text in parts.items() if text)
 
 
