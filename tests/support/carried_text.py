@@ -7,7 +7,7 @@ no code with what makes masks.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
@@ -39,6 +39,7 @@ class Carried(NamedTuple):
     encoding: Any
 
 
+@lru_cache(maxsize=1)
 def conversation_reader(tokenizer: ChatTokenizer) -> ConversationReader:
     """Return what reads the conversations that are carried, in the forms and fields that the template reads."""
     fields = thought_fields_of(tokenizer.chat_template or "")
